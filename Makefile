@@ -1,0 +1,62 @@
+# Two commands do everything on a fresh Linux machine with CPython 3.11 or 3.12 and make:
+#   make demo   compiles a real network on the embedded service and prints the plan
+#   make test   runs the tests
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+WORKERS ?= 2
+
+.PHONY: help demo serve test test-all check format bench openapi lock clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+$(BIN)/python:
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \
+	  echo "set-up: virtual environment in $(VENV) from $$python"; "$$python" -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
+	@echo "set-up: locked packages (requirements/runtime.txt)"
+	@$(PIP) install --require-hashes -r requirements/runtime.txt
+	@$(PIP) install --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	@echo "set-up: packages for tests and checks (requirements/dev.txt)"
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/.runtime  ## compile a real network on the embedded service and print the plan
+	@$(BIN)/tessera demo
+
+serve: $(VENV)/.runtime  ## start the embedded service and keep it running
+	@$(BIN)/tessera serve
+
+test: $(VENV)/.dev  ## run the tests (a seeded sample of the large matrices)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not full"
+
+test-all: $(VENV)/.dev  ## run the tests with the large matrices whole
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+check: $(VENV)/.dev  ## lint, format check and strict types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev  ## apply the formatter and the safe lint fixes
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## measure and print the figures of docs/benchmarks
+	@$(BIN)/python -m tests.bench
+
+openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json and the JSON schemas of the documents
+	@$(BIN)/python -m app.documents
+
+lock:  ## re-resolve the lock files (needs uv on PATH)
+	@scripts/lock
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,84 @@
+"""Compiling from the command line: in this process, or on a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from app.cli.inputs import existing_model, load_profile, open_model, profile_text
+from app.cli.progress import ProgressBar
+from app.client.client import ServiceError, TesseraClient
+from app.client.types import Job
+from compiler.options import parse_assignments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """The two documents of a compilation, as JSON."""
+
+    plan: bytes
+    report: bytes
+
+
+def compile_here(model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
+    """Compile in this process; nothing is started."""
+    from compiler.compile import compile_model
+    from compiler.plan import plan_json, report_json
+
+    options = parse_assignments(settings)
+    hardware = load_profile(profile)
+    source = open_model(model)
+    with ProgressBar(console, source.name) as bar:
+        compilation = compile_model(source, hardware, options, observer=bar)
+    return Compiled(plan=plan_json(compilation.plan), report=report_json(compilation.report))
+
+
+def compile_on_server(
+    server: str, model: Path, profile: str, settings: Sequence[str], console: Console
+) -> Compiled:
+    """Compile on a service."""
+    # The values as given, without the defaults of this version: the service may be a newer one.
+    parse_assignments(settings)
+    options = parse_values(settings)
+    existing_model(model)
+    with TesseraClient(server) as client:
+        text = profile_text(profile)
+        reference = profile if text is None else client.upload_profile(text).digest
+        uploaded = client.upload_model(model)
+        job = client.compile(uploaded.id, reference, options)
+        job = follow(client, job, model.name, console)
+        return Compiled(plan=client.plan(job.id), report=client.report(job.id))
+
+
+def parse_values(settings: Sequence[str]) -> dict[str, object]:
+    """The options of `key=value` words as plain values, the defaults left out."""
+    options = msgspec.to_builtins(parse_assignments(settings))
+    given = {assignment.partition("=")[0].partition(".")[0] for assignment in settings}
+    return {name: value for name, value in options.items() if name in given}
+
+
+def follow(client: TesseraClient, job: Job, title: str, console: Console) -> Job:
+    """Show a job's progress until it is final; raises ServiceError if it did not succeed."""
+    if not job.final:
+        with ProgressBar(console, title) as bar:
+            for event in client.follow(job.id):
+                if event.phase is None:
+                    bar.say(event.state)
+                else:
+                    bar.phase(event.phase, event.step, event.total)
+        job = client.job(job.id)
+    if job.state != "succeeded":
+        problem = job.problem or {"code": job.state, "detail": f"job {job.id} is {job.state}"}
+        raise ServiceError(problem, int(problem.get("status", 422)))
+    return job
+
+
+def write(compiled: Compiled, folder: Path) -> None:
+    """Write plan.json and report.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.json").write_bytes(compiled.plan)
+    (folder / "report.json").write_bytes(compiled.report)

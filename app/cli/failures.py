@@ -1,0 +1,68 @@
+"""How the command line ends: one block on stderr and an exit code (UI-1), never a traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import IntEnum
+
+from rich.console import Console
+from rich.text import Text
+
+from app.client.client import ServiceError
+from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
+
+
+class ExitCode(IntEnum):
+    """What a script may rely on."""
+
+    SUCCESS = 0
+    INTERNAL = 1
+    USAGE = 2
+    MODEL_OR_PROFILE = 3
+    INTERRUPTED = 130
+
+
+_OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
+    (ModelError, ExitCode.MODEL_OR_PROFILE),
+    (ProfileError, ExitCode.MODEL_OR_PROFILE),
+    (LimitError, ExitCode.MODEL_OR_PROFILE),
+    (RequestError, ExitCode.USAGE),
+)
+# Problems of the service that lie in how it was asked, not in the model or the profile.
+_USAGE_CODES = frozenset(
+    ("unknown_profile", "unknown_model", "unknown_option", "invalid_option", "invalid_request", "cancelled")
+)
+
+
+def exit_code_of(error: TesseraError) -> ExitCode:
+    """The exit code for an error."""
+    if isinstance(error, ServiceError):
+        if error.status >= 500:
+            return ExitCode.INTERNAL
+        return ExitCode.USAGE if error.code in _USAGE_CODES else ExitCode.MODEL_OR_PROFILE
+    for kind, code in _OF_CLASS:
+        if isinstance(error, kind):
+            return code
+    return ExitCode.INTERNAL
+
+
+def show(error: TesseraError, *, as_json: bool) -> None:
+    """Print an error on stderr: a block for people, or the problem as one line of JSON."""
+    if as_json:
+        sys.stderr.write(json.dumps(error.to_dict()) + "\n")
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), printable(error.message, 1000)))
+    rows = {
+        "code": error.code,
+        "stage": error.stage,
+        "node": error.node,
+        "op": error.op_type,
+        "actual": error.actual,
+        "limit": error.limit,
+        "hint": error.hint,
+    }
+    for name, value in rows.items():
+        if value is not None:
+            console.print(Text.assemble((f"  {name:<7}", "dim"), printable(str(value), 1000)))

@@ -1,0 +1,50 @@
+"""Progress on stderr, the same for a compilation here and for a job on a service."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from compiler.errors import printable
+
+
+class ProgressBar:
+    """A bar over the phases of one compilation; silent if stderr is no terminal. Serves as compiler's observer."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[phase]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(printable(title, 60), total=None, phase="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """Show a state that has no steps."""
+        self._progress.update(self._task, phase=printable(text, 40))
+
+    def phase(self, name: str, step: int, total: int) -> None:
+        """A phase begins."""
+        if total > 0:
+            self._progress.update(self._task, total=total, completed=step - 1, phase=printable(name, 40))
+
+    def cancelled(self) -> bool:
+        """Never; Ctrl-C ends the process."""
+        return False

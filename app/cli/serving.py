@@ -1,0 +1,99 @@
+"""`tessera serve` and `tessera demo`: the embedded service in the foreground."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from app.cli.compiling import follow
+from app.cli.plan_table import print_plan
+from app.client.client import TesseraClient
+from app.errors import SetupError
+from app.settings import Settings
+from app.supervisor.service import EmbeddedService
+from compiler.errors import RequestError
+
+
+def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
+    """Start the service and stay until Ctrl-C or SIGTERM."""
+    settings = read_settings(
+        {name: value for name, value in (("host", host), ("port", port), ("data_dir", data_dir)) if value is not None}
+    )
+    if not settings.embedded:
+        raise SetupError(
+            "TESSERA_BROKER_URL and TESSERA_CACHE_URL are set, so nothing is embedded",
+            code="not_embedded",
+            stage="setup",
+            hint="Start `python -m app.server` and `python -m worker`, or unset both",
+        )
+    console = Console(highlight=False)
+    ended = threading.Event()
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sig, lambda _, __: ended.set())
+    begun = time.monotonic()
+    with EmbeddedService(settings) as service:
+        # Shown as soon as it listens: whoever calls now waits for the answer instead of being refused.
+        console.print(f"Tessera listens on       {service.url}")
+        console.print(f"interactive documentation {service.url}/docs")
+        console.print(f"data and logs in         {settings.data_dir}")
+        if _ready_unless(ended, service):
+            console.print(f"ready after {time.monotonic() - begun:.1f} s; Ctrl-C stops it")
+        ended.wait()
+        console.print("stopping")
+
+
+def demo(model: Path, profile: str) -> None:
+    """Run the whole way once on a service that exists for it alone."""
+    console = Console(highlight=False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way everything is stopped and removed
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tessera-demo-") as folder:
+        settings = read_settings(
+            {"data_dir": Path(folder), "host": "127.0.0.1", "port": 0, "broker_url": None, "cache_url": None}
+        )
+        with EmbeddedService(settings) as service, TesseraClient(service.url) as client:
+            service.wait_until("/livez")
+            console.print(f"embedded service on {service.url} (Redis, a Celery worker and the API)")
+            uploaded = client.upload_model(model)
+            console.print(f"uploaded {uploaded.name}, {uploaded.size_bytes:,} bytes")
+            job = client.compile(uploaded.id, profile)
+            job = follow(client, job, f"{uploaded.name} for {profile}", console)
+            console.print(f"job {job.id} {job.state} {time.monotonic() - begun:.1f} s after the start\n")
+            print_plan(json.loads(client.plan(job.id)), console)
+        console.print("stopped; `tessera serve` keeps it running")
+
+
+def read_settings(given: dict[str, object]) -> Settings:
+    """The settings of the environment with some replaced; raises RequestError for a value that does not fit."""
+    try:
+        return Settings.model_validate({**Settings().model_dump(), **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "TESSERA_" + "_".join(map(str, first["loc"])).upper() if first["loc"] else "the settings"
+        raise RequestError(f"{name}: {first['msg']}", code="invalid_setting") from None
+
+
+def _ready_unless(ended: threading.Event, service: EmbeddedService) -> bool:
+    """Wait until ready without holding up Ctrl-C."""
+    failure: list[SetupError] = []
+
+    def wait() -> None:
+        try:
+            service.wait_until()
+        except SetupError as error:
+            failure.append(error)
+
+    waiter = threading.Thread(target=wait, name="ready", daemon=True)
+    waiter.start()
+    while waiter.is_alive() and not ended.is_set():
+        waiter.join(0.05)
+    if failure and not ended.is_set():
+        raise failure[0]
+    return not ended.is_set()

@@ -1,0 +1,205 @@
+"""The client: the service's verbs as methods, blocking."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+from app.client.types import Job, JobEvent, Model, ProfilePage, ProfileSummary
+from compiler.errors import TesseraError
+
+_CHUNK_BYTES = 1024 * 1024
+_RECONNECTS = 30
+
+
+class ServiceError(TesseraError):
+    """The service refused a request or a job failed; carries the problem it gave."""
+
+    def __init__(self, problem: Mapping[str, Any], status: int) -> None:
+        super().__init__(
+            str(problem.get("detail", "the service gave no reason")),
+            code=str(problem.get("code", "error")),
+            stage=problem.get("stage"),
+            node=problem.get("node"),
+            op_type=problem.get("op_type"),
+            actual=problem.get("actual"),
+            limit=problem.get("limit"),
+            hint=problem.get("hint"),
+        )
+        self.status = status
+        self.request_id = problem.get("request_id")
+
+
+class UnreachableError(TesseraError):
+    """Nothing that speaks for Tessera answers at the URL."""
+
+    default_code = "service_unreachable"
+
+
+class TesseraClient:
+    """A connection to a service; use as a context manager.
+
+    Every method raises ServiceError for a problem and UnreachableError if there is no answer.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+        self._url = url
+        # The user's own service: no proxy of the environment stands between.
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def upload_model(self, path: Path) -> Model:
+        """Upload an ONNX file unless the service has it already; it is read in pieces."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found = self._request("GET", f"/v1/models/{digest}", accept=(404,))
+            if found.status_code == 200:
+                return msgspec.json.decode(found.content, type=Model)
+            size_bytes = file.seek(0, 2)
+            file.seek(0)
+            answer = self._request(
+                "PUT",
+                f"/v1/models/{digest}",
+                params={"name": path.name},
+                content=iter(lambda: file.read(_CHUNK_BYTES), b""),
+                headers={"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)},
+            )
+        return msgspec.json.decode(answer.content, type=Model)
+
+    def upload_profile(self, data: bytes) -> ProfileSummary:
+        """Upload a hardware profile in YAML or JSON."""
+        answer = self._request("POST", "/v1/profiles", content=data)
+        return msgspec.json.decode(answer.content, type=ProfileSummary)
+
+    def profiles(self) -> list[ProfileSummary]:
+        """All profiles that the service knows."""
+        items: list[ProfileSummary] = []
+        cursor: str | None = None
+        while True:
+            parameters = {} if cursor is None else {"cursor": cursor}
+            answer = self._request("GET", "/v1/profiles", params=parameters)
+            page = msgspec.json.decode(answer.content, type=ProfilePage)
+            items += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return items
+
+    def compile(
+        self,
+        model: str,
+        profile: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Ask for a compilation of an uploaded model for a profile by name or digest."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        body = {"model": model, "profile": profile, "options": dict(options or {})}
+        answer = self._request("POST", "/v1/compilations", json=body, headers=headers)
+        return msgspec.json.decode(answer.content, type=Job)
+
+    def job(self, job_id: str) -> Job:
+        """A job as it is now."""
+        return msgspec.json.decode(self._request("GET", f"/v1/jobs/{job_id}").content, type=Job)
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job."""
+        return msgspec.json.decode(self._request("POST", f"/v1/jobs/{job_id}/cancel").content, type=Job)
+
+    def plan(self, job_id: str) -> bytes:
+        """The plan of a job that succeeded, as JSON."""
+        return self._request("GET", f"/v1/jobs/{job_id}/plan").content
+
+    def report(self, job_id: str) -> bytes:
+        """The report of a job that succeeded, as JSON."""
+        return self._request("GET", f"/v1/jobs/{job_id}/report").content
+
+    def follow(self, job_id: str) -> Iterator[JobEvent]:
+        """The events of a job until it is final; a lost connection is taken up where it broke."""
+        last_id: str | None = None
+        failures = 0
+        while True:
+            headers = {} if last_id is None else {"Last-Event-ID": last_id}
+            with suppress(httpx.TransportError):
+                with self._http.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as answer:
+                    if answer.status_code == 204:
+                        return
+                    if answer.status_code != 200:
+                        answer.read()
+                        raise _problem(answer)
+                    for event_id, data in _server_sent(answer.iter_lines()):
+                        last_id, failures = event_id, 0
+                        event = msgspec.json.decode(data, type=JobEvent)
+                        yield event
+                        if event.state in ("succeeded", "failed", "cancelled"):
+                            return
+            failures += 1
+            if failures > _RECONNECTS:
+                raise UnreachableError(f"the events of job {job_id} broke off", actual=self._url)
+            time.sleep(min(0.1 * failures, 1.0))
+
+    def finished(self, job_id: str) -> Job:
+        """Wait for a job; raises ServiceError with its problem if it failed or was cancelled."""
+        for _ in self.follow(job_id):
+            pass
+        job = self.job(job_id)
+        if job.state != "succeeded":
+            problem = job.problem or {"code": "cancelled", "detail": f"job {job_id} was cancelled"}
+            raise ServiceError(problem, int(problem.get("status", 422)))
+        return job
+
+    def _request(
+        self, method: str, path: str, *, accept: tuple[int, ...] = (), **arguments: Any
+    ) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **arguments)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise UnreachableError(
+                f"no service answers at {self._url}",
+                actual=type(error).__name__,
+                hint="Start one with `tessera serve`, or leave --server out to compile here",
+            ) from None
+        if answer.is_success or answer.status_code in accept:
+            return answer
+        raise _problem(answer)
+
+
+def _problem(answer: httpx.Response) -> ServiceError:
+    try:
+        problem = msgspec.json.decode(answer.content, type=dict[str, Any])
+    except msgspec.DecodeError:
+        problem = {"code": "unexpected_answer", "detail": f"the service answered {answer.status_code}"}
+    return ServiceError(problem, answer.status_code)
+
+
+def _server_sent(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of id and data from the lines of an event stream."""
+    event_id, data = "", ""
+    for line in lines:
+        name, _, value = line.partition(":")
+        if not line and data:
+            yield event_id, data
+            data = ""
+        elif name == "id":
+            event_id = value.strip()
+        elif name == "data":
+            data += value.strip()

@@ -1,0 +1,63 @@
+"""What the service answers, as the client gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """An uploaded model."""
+
+    id: str
+    name: str
+    size_bytes: int
+
+
+class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A hardware profile without its fields."""
+
+    name: str
+    digest: str
+    builtin: bool
+
+
+class ProfilePage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of profiles."""
+
+    items: list[ProfileSummary]
+    next_cursor: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now; times are ISO 8601."""
+
+    id: str
+    state: str
+    attempts: int
+    cached: bool
+    created_at: str
+    phase: str | None = None
+    step: int | None = None
+    total: int | None = None
+    queue_position: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    options: dict[str, Any] = {}
+    problem: dict[str, Any] | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether it will not change any more."""
+        return self.state in ("succeeded", "failed", "cancelled")
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a job."""
+
+    state: str
+    phase: str | None = None
+    step: int = 0
+    total: int = 0
+    attempts: int = 0

@@ -1,0 +1,1 @@
+"""Compilations: the request that makes a job (API-3)."""

@@ -1,0 +1,181 @@
+"""/v1/compilations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+
+from app.compilations import service
+from app.compilations.schemas import CompilationRequest
+from app.compilations.service import Wanted
+from app.context import Context, ContextDependency
+from app.errors import MalformedError, UnsupportedMediaError
+from app.http import preferred_wait_s, read_bounded
+from app.jobs import events
+from app.jobs import service as jobs
+from app.jobs.records import FINAL_STATES
+from app.jobs.schemas import Job
+from app.models import service as models
+from app.problems import Problem, request_id_of
+from app.profiles import service as profiles
+from app.uploads import Form, is_multipart, receive_form
+from compiler.errors import RequestError, printable
+from compiler.profile import Profile, parse_profile
+
+router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
+
+_PARTS = {
+    "model": {"type": "string", "description": "The ONNX file, or the id of an uploaded model"},
+    "profile": {"type": "string", "description": "A profile file (JSON or YAML), or a name or digest"},
+    "options": {"type": "string", "description": "A JSON object"},
+}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": CompilationRequest.model_json_schema()},
+            "multipart/form-data": {
+                "schema": {"type": "object", "required": ["model", "profile"], "properties": _PARTS}
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "",
+    operation_id="createCompilation",
+    status_code=202,
+    response_model=Job,
+    responses={
+        200: {"model": Job, "description": "The outcome is known"},
+        400: {"model": Problem},
+        413: {"model": Problem},
+        422: {"model": Problem},
+    },
+    openapi_extra=_BODY,
+)
+async def create_compilation(
+    request: Request,
+    context: ContextDependency,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> Response:
+    """Compile a model for a profile; both by reference (JSON) or carried along (form). Honours `Prefer: wait=N`."""
+    if is_multipart(request):
+        wanted = await _from_form(request, context)
+    else:
+        wanted = await _from_json(request, context)
+    accepted = await run_in_threadpool(
+        service.submit,
+        context,
+        wanted,
+        idempotency_key=idempotency_key,
+        request_id=request_id_of(request),
+    )
+    headers = {"Location": f"/v1/jobs/{accepted.job}"}
+    job = await run_in_threadpool(jobs.get, context, accepted.job)
+    wait_s = preferred_wait_s(request, context.settings.max_wait_s)
+    if wait_s is not None:
+        headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+        if job.state not in FINAL_STATES:
+            await events.wait_until_final(context.events, accepted.job, wait_s)
+            job = await run_in_threadpool(jobs.get, context, accepted.job)
+    final = job.state in FINAL_STATES
+    if not final:
+        headers["Retry-After"] = "1"
+    body = job.model_dump(mode="json", exclude_none=True)
+    return JSONResponse(body, status_code=200 if final else 202, headers=headers)
+
+
+async def _from_json(request: Request, context: Context) -> Wanted:
+    given = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise UnsupportedMediaError(
+            "a compilation is asked for in JSON or as a form",
+            stage="request",
+            actual=printable(given, 80),
+            limit="application/json or multipart/form-data",
+        )
+    values = _json_object(await read_bounded(request, context.settings.max_document_bytes), "the body")
+    try:
+        body = CompilationRequest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RequestError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            code="invalid_request",
+            stage="request",
+            hint="The body is {model, profile, options}",
+        ) from None
+
+    def resolve() -> Wanted:
+        if models.find(context, body.model) is None:
+            raise service.unknown_model(body.model)
+        return Wanted(
+            model=body.model,
+            profile=profiles.resolve(context, body.profile),
+            options=service.checked_options(context, body.options),
+        )
+
+    return await run_in_threadpool(resolve)
+
+
+async def _from_form(request: Request, context: Context) -> Wanted:
+    settings = context.settings
+    form = await receive_form(
+        request, context.store, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
+    )
+    with form:
+        return await run_in_threadpool(_resolve_form, context, form)
+
+
+def _resolve_form(context: Context, form: Form) -> Wanted:
+    unknown = sorted((form.fields.keys() | form.files.keys()) - _PARTS.keys())
+    missing = sorted({"model", "profile"} - form.fields.keys() - form.files.keys())
+    if unknown or missing:
+        raise RequestError(
+            f"the form has {'an unknown part' if unknown else 'no part'} {(unknown or missing)[0]!r}",
+            code="invalid_request",
+            stage="request",
+            actual=printable((unknown or missing)[0], 60),
+            limit="model, profile, options",
+        )
+    # Everything small is checked first: a bad option leaves no model behind.
+    options = service.checked_options(
+        context, _json_object(form.fields.get("options", b"{}"), "the part 'options'")
+    )
+    profile = _form_profile(context, form.fields["profile"])
+    if "model" in form.files:
+        model, _ = models.keep(context, form.files["model"])
+        return Wanted(model=model.id, profile=profile, options=options)
+    reference = form.fields["model"].decode("utf-8", "replace").strip()
+    if models.find(context, reference) is None:
+        raise service.unknown_model(reference)
+    return Wanted(model=reference, profile=profile, options=options)
+
+
+def _form_profile(context: Context, part: bytes) -> Profile:
+    """A profile's text holds at least one `:`; a name or digest is one word without any."""
+    text = part.decode("utf-8", "replace").strip()
+    if text and ":" not in text and len(text.split()) == 1:
+        return profiles.resolve(context, text)
+    profile = parse_profile(part)
+    profiles.create(context, part)
+    return profile
+
+
+def _json_object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        values = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedError(f"{what} is not JSON: {error}", stage="request") from None
+    if not isinstance(values, dict):
+        raise RequestError(
+            f"{what} is not an object", code="invalid_request", stage="request", actual=type(values).__name__
+        )
+    return values

@@ -1,0 +1,110 @@
+"""Turning a request for a compilation into a job."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.context import Context
+from app.jobs.records import Accepted, JobRequest
+from app.models import service as models
+from app.profiles import service as profiles
+from compiler.cache_key import cache_key
+from compiler.errors import LimitError, RequestError, printable
+from compiler.options import Options, parse_options
+from compiler.profile import Profile
+from compiler.version import COMPILER_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a request asks to be compiled, with every name resolved and every value checked."""
+
+    model: str
+    profile: Profile
+    options: Options
+
+
+def checked_options(context: Context, values: dict[str, Any]) -> Options:
+    """The options, within what the service allows; raises RequestError or LimitError naming the option."""
+    options = parse_options(values)
+    settings = context.settings
+    for name, most in (
+        ("time_limit_s", settings.time_limit_s),
+        ("memory_limit_bytes", settings.memory_limit_bytes),
+    ):
+        value = getattr(options, name)
+        if value is not None and value > most:
+            raise LimitError(
+                f"option {name} is above what this service allows",
+                code="invalid_option",
+                stage="request",
+                actual=value,
+                limit=most,
+            )
+    return options
+
+
+def submit(
+    context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None
+) -> Accepted:
+    """Accept a job; raises RequestError for an unknown model or a key used for another request."""
+    settings = context.settings
+    record = models.find(context, wanted.model)
+    if record is None:
+        raise unknown_model(wanted.model)
+    digest = profiles.keep(context, wanted.profile)
+    options = msgspec.json.encode(wanted.options, order="deterministic").decode()
+    content = cache_key(wanted.model, wanted.profile, wanted.options)
+    large = int(record["size_bytes"]) >= settings.long_model_bytes
+    request = JobRequest(
+        job=secrets.token_hex(16),
+        content=content,
+        model=wanted.model,
+        model_name=record["name"],
+        profile=digest,
+        profile_name=printable(wanted.profile.name, 200),
+        options=options,
+        queue="long" if large else "short",
+        time_limit_s=wanted.options.time_limit_s or settings.time_limit_s,
+        memory_limit_bytes=wanted.options.memory_limit_bytes or settings.memory_limit_bytes,
+        compiler_version=COMPILER_VERSION,
+        request_id=request_id or "",
+    )
+    accepted = context.records.accept(
+        request,
+        outcome=context.results.get(content),
+        idempotency_key=None if idempotency_key is None else _sha256(idempotency_key),
+        fingerprint=_sha256("\n".join((wanted.model, digest, options))),
+    )
+    if accepted.answer == "unknown_model":
+        raise unknown_model(wanted.model)
+    if accepted.answer == "conflict":
+        raise RequestError(
+            "this Idempotency-Key was used for another request",
+            code="idempotency_key_reused",
+            stage="request",
+            actual=printable(idempotency_key or "", 80),
+            hint="Use a new key for a new request",
+        )
+    context.relay.wake()
+    return accepted
+
+
+def unknown_model(model: str) -> RequestError:
+    """The error for a reference to a model that is not there."""
+    return RequestError(
+        f"unknown model {printable(model, 80)!r}",
+        code="unknown_model",
+        stage="request",
+        actual=printable(model, 80),
+        hint="Upload it with POST /v1/models; its id is the SHA-256 of the file",
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,47 @@
+"""What can be wrong with a request to the service, beyond what the compiler itself refuses."""
+
+from __future__ import annotations
+
+from compiler.errors import LimitError, RequestError, TesseraError
+
+
+class MalformedError(RequestError):
+    """The body or a header cannot be read at all."""
+
+    default_code = "malformed_request"
+
+
+class NotFoundError(RequestError):
+    """The thing the URL names does not exist."""
+
+    default_code = "not_found"
+
+
+class ConflictError(RequestError):
+    """The state of the thing forbids what was asked."""
+
+    default_code = "conflict"
+
+
+class TooLargeError(LimitError):
+    """The body is larger than what is accepted."""
+
+    default_code = "too_large"
+
+
+class UnsupportedMediaError(RequestError):
+    """The body is of a type that is not accepted here."""
+
+    default_code = "unsupported_media_type"
+
+
+class UnavailableError(TesseraError):
+    """Redis or the store does not answer at the moment."""
+
+    default_code = "service_unavailable"
+
+
+class SetupError(TesseraError):
+    """The embedded service cannot start on this machine as it is."""
+
+    default_code = "setup"

@@ -1,0 +1,1 @@
+"""Liveness, readiness and metrics (API-3, API-8)."""

@@ -1,0 +1,106 @@
+"""/livez, /readyz and /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import redis
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pydantic import BaseModel
+
+from app.context import Context, ContextDependency
+from app.jobs.records import QUEUES
+from app.problems import Problem, problem_response, request_id_of
+
+router = APIRouter(tags=["health"])
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: str = "alive"
+
+
+class Ready(BaseModel):
+    """Everything a job needs is there."""
+
+    status: str = "ready"
+    workers: int
+
+
+@router.get("/livez", operation_id="live")
+async def live() -> Alive:
+    """Whether the API process answers."""
+    return Alive()
+
+
+@router.get("/readyz", operation_id="ready", response_model=Ready, responses={503: {"model": Problem}})
+def ready(request: Request, context: ContextDependency) -> Response:
+    """Whether Redis, the store and at least one worker are there."""
+    checks: tuple[tuple[str, Callable[[], Any]], ...] = (
+        ("broker", context.broker.ping),
+        ("cache", context.cache.ping),
+        ("store", context.store.check),
+    )
+    failing = [name for name, check in checks if not _passes(check)]
+    workers = context.records.workers() if "broker" not in failing else 0
+    if workers == 0:
+        failing.append("worker")
+    if failing:
+        parts = {
+            "code": "not_ready",
+            "stage": "service",
+            "message": f"not ready: {', '.join(failing)}",
+            "actual": ", ".join(failing),
+            "hint": "A worker gives a sign of life every second" if failing == ["worker"] else None,
+        }
+        return problem_response(parts, 503, request_id_of(request), {"Retry-After": "1"})
+    return Response(Ready(workers=workers).model_dump_json(), media_type="application/json")
+
+
+@router.get("/metrics", operation_id="metrics", response_class=Response)
+def metrics(context: ContextDependency) -> Response:
+    """Figures for Prometheus, read from Redis at each call, so each API process gives the same."""
+    registry = CollectorRegistry()
+    registry.register(_Figures(context))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _passes(check: Callable[[], Any]) -> bool:
+    try:
+        check()
+    except (redis.RedisError, OSError):
+        return False
+    return True
+
+
+class _Figures(Collector):
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterable[Metric]:
+        client = self._context.broker
+        depth = GaugeMetricFamily("tessera_queue_depth", "Queued computations", labels=["queue"])
+        oldest = GaugeMetricFamily("tessera_queue_oldest_seconds", "Age of the first in the queue", labels=["queue"])
+        seconds, microseconds = cast(tuple[int, int], client.time())
+        for queue in QUEUES:
+            depth.add_metric([queue], cast(int, client.zcard(f"tessera:queue:{queue}")))
+            first = cast(list[str], client.zrange(f"tessera:queue:{queue}", 0, 0))
+            queued_ms = client.hget(f"tessera:computation:{first[0]}", "queued_ms") if first else None
+            now_ms = seconds * 1000 + microseconds / 1000
+            oldest.add_metric([queue], 0 if queued_ms is None else max(0, now_ms - int(str(queued_ms))) / 1000)
+        yield depth
+        yield oldest
+        yield GaugeMetricFamily(
+            "tessera_computations_running", "Computations under a lease", value=client.zcard("tessera:leases")
+        )
+        yield GaugeMetricFamily(
+            "tessera_workers", "Workers with a recent sign of life", value=self._context.records.workers()
+        )
+        counts = cast(dict[str, str], client.hgetall("tessera:counts"))
+        for name in sorted(counts):
+            yield CounterMetricFamily(f"tessera_{name}", name.replace("_", " "), value=int(counts[name]))

@@ -1,0 +1,99 @@
+"""Small parts of HTTP that several resources share: ETags, preferences, cursors, bounded bodies."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+
+import msgspec
+from fastapi import Request
+from fastapi.responses import Response
+
+from app.errors import MalformedError, TooLargeError
+from compiler.errors import RequestError, printable
+
+IMMUTABLE = "private, max-age=31536000, immutable"
+
+
+def etag(digest: str) -> str:
+    """A strong ETag of an immutable thing."""
+    return f'"{digest}"'
+
+
+def not_modified(request: Request, digest: str) -> bool:
+    """Whether the caller already has what this digest names (If-None-Match)."""
+    header = request.headers.get("if-none-match")
+    if header is None:
+        return False
+    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
+    return "*" in tags or etag(digest) in tags
+
+
+def immutable(request: Request, digest: str, body: bytes) -> Response:
+    """An immutable JSON document: 304 if the caller has it, else the whole."""
+    headers = {"ETag": etag(digest), "Cache-Control": IMMUTABLE}
+    if not_modified(request, digest):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def preferred_wait_s(request: Request, limit_s: float) -> float | None:
+    """The `wait` preference in seconds, at most the limit; None if absent or unreadable (RFC 7240: ignored)."""
+    for header in request.headers.getlist("prefer"):
+        match = re.search(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?", header)
+        if match:
+            return min(float(match.group(1)), limit_s)
+    return None
+
+
+def encode_cursor(position: tuple[float, str]) -> str:
+    """An opaque place in a list."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str) -> tuple[float, str]:
+    """The place that `encode_cursor` made opaque; raises RequestError for anything else."""
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        return msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=tuple[float, str])
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise RequestError(
+            "the cursor is not one that this service gave out",
+            code="invalid_cursor",
+            stage="request",
+            actual=printable(cursor, 60),
+            hint="Begin again without a cursor",
+        ) from None
+
+
+async def read_bounded(request: Request, limit_bytes: int) -> bytes:
+    """A small body; raises TooLargeError as soon as it is longer than the limit."""
+    check_length(request.headers, limit_bytes)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit_bytes:
+            raise too_large(limit_bytes, None)
+    return bytes(body)
+
+
+def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:
+    """Refuse at once what announces itself as too large."""
+    length = headers.get("content-length")
+    if length is not None:
+        if not length.isdecimal():
+            raise MalformedError("the Content-Length is not a number", stage="request", actual=length)
+        if int(length) > limit_bytes:
+            raise too_large(limit_bytes, int(length))
+
+
+def too_large(limit_bytes: int, actual_bytes: int | None) -> TooLargeError:
+    """The error for a body above the limit."""
+    return TooLargeError(
+        f"the upload is larger than the {limit_bytes} bytes that are accepted",
+        stage="request",
+        actual=actual_bytes if actual_bytes is not None else f"more than {limit_bytes}",
+        limit=limit_bytes,
+    )

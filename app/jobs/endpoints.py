@@ -1,0 +1,99 @@
+"""/v1/jobs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from app.context import Context, ContextDependency
+from app.http import immutable, preferred_wait_s
+from app.jobs import events, service
+from app.jobs.records import FINAL_STATES
+from app.jobs.schemas import Job, JobEvent
+from app.problems import Problem
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JobId = Annotated[str, Path(max_length=200)]
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
+_DOCUMENT: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Not modified"},
+    404: {"model": Problem},
+    409: {"model": Problem},
+}
+
+
+@router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
+async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
+    """A job as it is now, or with `Prefer: wait=N` when it has finished; a failed job is 200 with its problem."""
+    job = await run_in_threadpool(service.get, context, job_id)
+    wait_s = preferred_wait_s(request, context.settings.max_wait_s)
+    if wait_s is not None and job.state not in FINAL_STATES:
+        await events.wait_until_final(context.events, job_id, wait_s)
+        response.headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+        job = await run_in_threadpool(service.get, context, job_id)
+    if job.state not in FINAL_STATES:
+        response.headers["Retry-After"] = "1"
+    response.headers["Cache-Control"] = "no-store"
+    return job
+
+
+@router.post(
+    "/{job_id}/cancel", operation_id="cancelJob", response_model_exclude_none=True, responses=_UNKNOWN
+)
+def cancel_job(context: ContextDependency, job_id: JobId) -> Job:
+    """Cancel a job; one that has finished stays as it is."""
+    return service.cancel(context, job_id)
+
+
+@router.get(
+    "/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT
+)
+def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+    """The plan of a job that succeeded (docs/schemas/plan.json)."""
+    return _document(request, context, job_id, "plan")
+
+
+@router.get(
+    "/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT
+)
+def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+    """The report of a job that succeeded (docs/schemas/report.json)."""
+    return _document(request, context, job_id, "report")
+
+
+@router.get(
+    "/{job_id}/events",
+    operation_id="followJob",
+    response_class=EventSourceResponse,
+    responses={
+        200: {"model": JobEvent, "description": "Server-sent events whose data is a JobEvent"},
+        204: {"description": "The job is final and every event was seen"},
+        404: {"model": Problem},
+    },
+)
+async def follow_job(
+    context: ContextDependency,
+    job_id: JobId,
+    last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
+) -> Response:
+    """What happens to a job, as it happens, from the start or after `Last-Event-ID`, until it is final."""
+    after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
+    fields = await run_in_threadpool(service.fields_of, context, job_id)
+    if fields["state"] in FINAL_STATES and not await events.anything_after(context.events, job_id, after):
+        return Response(status_code=204)  # tells an EventSource not to connect again
+    return EventSourceResponse(_sent(context, job_id, after), ping=15)
+
+
+async def _sent(context: Context, job_id: str, after: str) -> AsyncIterator[ServerSentEvent]:
+    async for event in events.follow(context.events, job_id, after):
+        yield ServerSentEvent(data=event.data, id=event.id, event="job", retry=1000)
+
+
+def _document(request: Request, context: Context, job_id: str, name: str) -> Response:
+    digest = service.document_digest(context, job_id, name)
+    return immutable(request, digest, service.document(context, digest))

@@ -1,0 +1,68 @@
+"""The events of a job as they come: from its stream in Redis, from the start or from where a reader was."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import redis.asyncio
+
+from app.jobs.records import FINAL_STATES, events_key
+from compiler.errors import RequestError, printable
+
+_BLOCK_MS = 5000
+_ID = re.compile(r"\d{1,20}-\d{1,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of a job's stream; `data` is JSON."""
+
+    id: str
+    state: str
+    data: str
+
+
+def checked_event_id(text: str) -> str:
+    """The id of an event as a client sent it back; raises RequestError if it is none of ours."""
+    if not _ID.fullmatch(text):
+        raise RequestError(
+            "Last-Event-ID is not the id of an event of this service",
+            code="invalid_event_id",
+            stage="request",
+            actual=printable(text, 60),
+        )
+    return text
+
+
+async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> AsyncIterator[Event]:
+    """The events after an id, until the job is final or forgotten."""
+    key = events_key(job)
+    while True:
+        answer: Any = await client.xread({key: after}, count=200, block=_BLOCK_MS)
+        for _, entries in answer or ():
+            for event_id, fields in entries:
+                after = event_id
+                yield Event(event_id, fields["state"], fields["data"])
+                if fields["state"] in FINAL_STATES:
+                    return
+        if not answer and not await client.exists(key):
+            return
+
+
+async def anything_after(client: redis.asyncio.Redis, job: str, after: str) -> bool:
+    """Whether there are events after an id already."""
+    return bool(await client.xrange(events_key(job), min=f"({after}", count=1))
+
+
+async def wait_until_final(client: redis.asyncio.Redis, job: str, timeout_s: float) -> None:
+    """Return when the job is final or the time is up."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for _ in follow(client, job):
+                pass
+    except TimeoutError:
+        return

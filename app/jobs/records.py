@@ -1,0 +1,274 @@
+"""The records of jobs and computations in Redis (API-5).
+
+Every change is one Lua script (app/jobs/scripts): it reads, decides and writes at once, so no two processes can
+disagree. The rules themselves, the state machine included, are in common.lua. No FastAPI here: the worker uses
+this module too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal, cast
+
+import msgspec
+import redis
+
+from app.settings import Settings
+
+State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
+FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
+QUEUES = ("short", "long")
+WORKERS_KEY = "tessera:workers"
+LEASES_KEY = "tessera:leases"
+
+_SCRIPTS = (
+    "accept",
+    "cancel",
+    "claim",
+    "finish",
+    "lease",
+    "lost",
+    "progress",
+    "reap",
+    "renew",
+    "restart",
+    "model_pin",
+    "model_register",
+    "model_delete",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a job asks for; names and digests only, no payload."""
+
+    job: str
+    content: str
+    model: str
+    model_name: str
+    profile: str
+    profile_name: str
+    options: str
+    queue: str
+    time_limit_s: float
+    memory_limit_bytes: int
+    compiler_version: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The answer to a request for a job."""
+
+    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model"]
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to work on a computation; every publish presents its fence."""
+
+    content: str
+    fence: int
+    model: str
+    model_name: str
+    profile: str
+    options: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A message that a worker should get."""
+
+    content: str
+    fence: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """Whether to go on, and the tightest memory limit among the waiting jobs (0 if unknown)."""
+
+    answer: Literal["keep", "stop", "lost"]
+    memory_limit_bytes: int
+
+
+class Records:
+    """The job records, over one Redis. Raises redis.RedisError if it does not answer."""
+
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+        self._redis = client
+        self._settings = settings
+        folder = resources.files("app.jobs") / "scripts"
+        common = (folder / "common.lua").read_text()
+        self._scripts = {
+            name: client.register_script(common + (folder / f"{name}.lua").read_text()) for name in _SCRIPTS
+        }
+
+    @property
+    def client(self) -> redis.Redis:
+        """The connection, for plain reads."""
+        return self._redis
+
+    def accept(
+        self,
+        request: JobRequest,
+        *,
+        outcome: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> Accepted:
+        """Record a job, and its computation and outbox entry unless an outcome is known already."""
+        fields = {
+            "model": request.model,
+            "model_name": request.model_name,
+            "profile": request.profile,
+            "profile_name": request.profile_name,
+            "options": request.options,
+            "memory_limit_bytes": str(request.memory_limit_bytes),
+            "compiler_version": request.compiler_version,
+            "request_id": request.request_id,
+        }
+        answer, job = self._run(
+            "accept",
+            request.job,
+            request.content,
+            request.model,
+            request.queue,
+            _json(fields),
+            _ms(request.time_limit_s),
+            "" if idempotency_key is None else f"tessera:idempotency:{idempotency_key}",
+            fingerprint,
+            _ms(self._settings.keep_idempotency_s),
+            "" if outcome is None else _json(outcome),
+        )
+        return Accepted(answer=answer, job=job)
+
+    def job(self, job: str) -> dict[str, str] | None:
+        """The fields of a job, or None if there is no such job."""
+        fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
+        return fields or None
+
+    def queue_position(self, content: str) -> int | None:
+        """How many computations stand before this one, plus one; None if it is not queued."""
+        for queue in QUEUES:
+            rank = cast(int | None, self._redis.zrank(f"tessera:queue:{queue}", content))
+            if rank is not None:
+                return rank + 1
+        return None
+
+    def cancel(self, job: str) -> State | None:
+        """Cancel a job; its state after that, or None if there is no such job."""
+        return cast(State | None, self._run("cancel", job))
+
+    def claim(self, count: int = 50) -> list[Delivery]:
+        """The deliveries that are due; each is due again later unless a worker takes it up."""
+        sends = self._run(
+            "claim", count, _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
+        )
+        return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
+
+    def reap(self, count: int = 100) -> list[tuple[str, str]]:
+        """End what ran out of time or lost its worker; pairs of what was done and to which."""
+        return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
+
+    def restart(self) -> int:
+        """Treat every lease as lost and every queued computation as unsent; the number queued."""
+        return int(self._run("restart", self._settings.max_attempts))
+
+    def lease(self, content: str, fence: int, worker: str) -> Lease | None:
+        """Take a queued computation up; None for a duplicate or late delivery."""
+        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
+        if fields is None:
+            return None
+        model, model_name, profile, options, attempt = fields
+        return Lease(
+            content=content,
+            fence=fence,
+            model=model,
+            model_name=model_name,
+            profile=profile,
+            options=options,
+            attempt=int(attempt),
+        )
+
+    def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
+        """Prolong a lease and report the memory in use, which fails the jobs whose limit it exceeds."""
+        answer, limit = self._run(
+            "renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes
+        )
+        return Renewal(answer=answer, memory_limit_bytes=int(limit))
+
+    def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:
+        """Tell the waiting jobs the phase."""
+        answer = self._run("progress", lease.content, lease.fence, phase, step, total)
+        return cast(Literal["keep", "stop", "lost"], answer)
+
+    def publish(
+        self, lease: Lease, outcome: Mapping[str, str]
+    ) -> Literal["published", "stopped", "refused"]:
+        """Give every waiting job its outcome, if the fence is still open."""
+        answer = self._run("finish", lease.content, lease.fence, _json(outcome))
+        return cast(Literal["published", "stopped", "refused"], answer)
+
+    def stopped(self, lease: Lease) -> Literal["stopped", "refused"]:
+        """Report that the work ended because no job waits for it any more."""
+        return cast(
+            Literal["stopped", "refused"], self._run("finish", lease.content, lease.fence, "")
+        )
+
+    def lost(self, content: str, fence: int) -> str:
+        """Report that the worker under this fence is dead, which ends its lease at once."""
+        return str(self._run("lost", content, fence, self._settings.max_attempts))
+
+    def heartbeat(self, worker: str, ttl_s: float) -> None:
+        """Note that a worker is alive."""
+        now = float(cast(tuple[int, int], self._redis.time())[0])
+        pipeline = self._redis.pipeline()
+        pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
+        pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
+        pipeline.execute()
+
+    def goodbye(self, worker: str) -> None:
+        """Note that a worker has ended."""
+        self._redis.zrem(WORKERS_KEY, worker)
+
+    def workers(self) -> int:
+        """How many workers gave a recent sign of life."""
+        now = cast(tuple[int, int], self._redis.time())[0]
+        return cast(int, self._redis.zcount(WORKERS_KEY, now, "+inf"))
+
+    def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
+        """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
+        return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
+
+    def register_model(self, model: str, name: str, size_bytes: int) -> bool:
+        """Make a model known and unpin it; True if it is new."""
+        return bool(self._run("model_register", model, name, size_bytes))
+
+    def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
+        """Forget a model; its file may be removed until `deleted_model` is called."""
+        return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
+
+    def deleted_model(self, model: str) -> None:
+        """The file of a deleted model is gone."""
+        self._redis.delete(f"tessera:model:{model}:deleting")
+
+    def _run(self, name: str, *arguments: str | int) -> Any:
+        return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+
+
+def events_key(job: str) -> str:
+    """The stream of a job's events."""
+    return f"tessera:job:{job}:events"
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _json(values: Mapping[str, str] | Sequence[str]) -> str:
+    return msgspec.json.encode(values).decode()

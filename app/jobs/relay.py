@@ -1,0 +1,67 @@
+"""The loop that moves outbox entries to Celery and ends what ran out (API-5): relay and reaper in one."""
+
+from __future__ import annotations
+
+import threading
+
+import redis
+import structlog
+
+from app.jobs.records import Records
+from app.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+class Relay:
+    """A thread beside the API. Any number may run: what two of them send twice, the fence sorts out."""
+
+    def __init__(self, records: Records, settings: Settings) -> None:
+        self._records = records
+        self._settings = settings
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something in the outbox: do not wait for the next round."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the present round."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        # Imported here so that the API answers before Celery is loaded.
+        from kombu.exceptions import OperationalError
+
+        from app.jobs.queue import COMPUTE_TASK, create_celery
+
+        celery = create_celery(self._settings)
+        pause_s = self._settings.relay_interval_s
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                for what, to in self._records.reap():
+                    log.warning("reaped", outcome=what, of=to)
+                for delivery in self._records.claim():
+                    celery.send_task(
+                        COMPUTE_TASK,
+                        args=(delivery.content, delivery.fence),
+                        queue=delivery.queue,
+                        retry=False,
+                    )
+                pause_s = self._settings.relay_interval_s
+            except (redis.RedisError, OperationalError, OSError) as error:
+                log.warning("relay_cannot_reach_redis", error=type(error).__name__)
+                pause_s = min(2 * pause_s, 2.0)
+            except Exception:  # noqa: BLE001 - a loop that others rely on goes on; the line says what happened
+                log.exception("relay_round_failed")
+            self._wake.wait(pause_s)
+        celery.close()

@@ -1,0 +1,60 @@
+"""Jobs as the API shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from app.jobs.records import State
+from app.problems import Problem
+
+
+class Reference(BaseModel):
+    """A named thing by its digest."""
+
+    name: str
+    digest: str
+
+
+class JobLinks(BaseModel):
+    """Where to go from a job."""
+
+    self: str
+    events: str
+    cancel: str
+    plan: str | None = None
+    report: str | None = None
+
+
+class Job(BaseModel):
+    """One request for a compilation and what became of it."""
+
+    id: str
+    state: State
+    phase: str | None = Field(default=None, description="The compiler pass that runs")
+    step: int | None = Field(default=None, description="Number of the phase, from 1")
+    total: int | None = Field(default=None, description="How many phases there are")
+    queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempts: int = Field(description="How many times a worker has begun")
+    cached: bool = Field(description="Whether the outcome was known when the job was accepted")
+    model: Reference
+    profile: Reference
+    options: dict[str, Any]
+    versions: dict[str, str]
+    problem: Problem | None = Field(default=None, description="Why it failed")
+    links: JobLinks
+
+
+class JobEvent(BaseModel):
+    """The data of one server-sent event; its SSE id resumes the stream."""
+
+    state: State
+    phase: str | None = None
+    step: int = 0
+    total: int = 0
+    attempts: int = 0

@@ -1,0 +1,18 @@
+-- Hands out the deliveries that are due. An entry stays until a worker takes the lease, so a message that is
+-- lost on the way is sent again; one that arrives twice finds the lease taken.
+-- ARGV: keep_ms, count, first_resend_ms, last_resend_ms
+local now, sends = now_ms(), {}
+local due = redis.call('ZRANGEBYSCORE', OUTBOX_KEY, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
+for _, content in ipairs(due) do
+  local key = computation_key(content)
+  local v = redis.call('HMGET', key, 'state', 'fence', 'queue')
+  if v[1] == 'queued' then
+    local sent = redis.call('HINCRBY', key, 'sends', 1)
+    local wait = math.min(tonumber(ARGV[3]) * 2 ^ (sent - 1), tonumber(ARGV[4]))
+    redis.call('ZADD', OUTBOX_KEY, now + wait, content)
+    table.insert(sends, { content, v[2], v[3] })
+  else
+    redis.call('ZREM', OUTBOX_KEY, content)
+  end
+end
+return sends

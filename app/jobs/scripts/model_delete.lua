@@ -1,0 +1,11 @@
+-- Forgets a model unless an upload or a live computation needs it; its file may be removed until the mark ends.
+-- ARGV: keep_ms, model, mark_ms
+local key = model_key(ARGV[2])
+if redis.call('EXISTS', key) == 0 then return 'unknown' end
+if redis.call('EXISTS', key .. ':pinned') == 1 or redis.call('SCARD', users_key(ARGV[2])) > 0 then
+  return 'in_use'
+end
+redis.call('SET', key .. ':deleting', 1, 'PX', ARGV[3])
+redis.call('DEL', key)
+redis.call('ZREM', 'tessera:models', ARGV[2])
+return 'deleted'

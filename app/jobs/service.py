@@ -1,0 +1,108 @@
+"""What can be asked of a job."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import cast
+
+from app.context import Context
+from app.errors import ConflictError, NotFoundError
+from app.jobs.records import FINAL_STATES, State
+from app.jobs.schemas import Job, JobLinks, Reference
+from app.problems import Problem, problem
+from compiler.errors import InternalError, printable
+
+_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
+
+
+def get(context: Context, job_id: str) -> Job:
+    """A job as it is now; raises NotFoundError."""
+    fields = fields_of(context, job_id)
+    state = cast(State, fields["state"])
+    position = context.records.queue_position(fields["content"]) if state == "queued" else None
+    base = f"/v1/jobs/{job_id}"
+    done = state == "succeeded"
+    return Job(
+        id=job_id,
+        state=state,
+        phase=fields.get("phase"),
+        step=_integer(fields.get("step")),
+        total=_integer(fields.get("total")),
+        queue_position=position,
+        created_at=_time(fields["created_ms"]),
+        started_at=_time(fields["started_ms"]) if "started_ms" in fields else None,
+        finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
+        attempts=int(fields["attempts"]),
+        cached="cached" in fields,
+        model=Reference(name=fields["model_name"], digest=fields["model"]),
+        profile=Reference(name=fields["profile_name"], digest=fields["profile"]),
+        options=json.loads(fields["options"]),
+        versions={"compiler": fields["compiler_version"]},
+        problem=_problem(fields),
+        links=JobLinks(
+            self=base,
+            events=f"{base}/events",
+            cancel=f"{base}/cancel",
+            plan=f"{base}/plan" if done else None,
+            report=f"{base}/report" if done else None,
+        ),
+    )
+
+
+def fields_of(context: Context, job_id: str) -> dict[str, str]:
+    """The record of a job; raises NotFoundError."""
+    fields = context.records.job(job_id) if job_id.isalnum() else None
+    if fields is None:
+        raise NotFoundError(
+            f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80)
+        )
+    return fields
+
+
+def document_digest(context: Context, job_id: str, name: str) -> str:
+    """The digest of a job's plan or report; raises NotFoundError, or ConflictError if there is none."""
+    fields = fields_of(context, job_id)
+    if fields["state"] != "succeeded":
+        final = fields["state"] in FINAL_STATES
+        raise ConflictError(
+            f"job {job_id} has no {name}: it is {fields['state']}",
+            code="no_result" if final else "not_finished",
+            actual=fields["state"],
+            limit="succeeded",
+            hint=f"See GET /v1/jobs/{job_id}" if final else f"Follow GET /v1/jobs/{job_id}/events",
+        )
+    return fields[name]
+
+
+def document(context: Context, digest: str) -> bytes:
+    """The bytes of a plan or report."""
+    try:
+        return context.store.read(digest)
+    except FileNotFoundError:
+        raise InternalError(
+            "a finished job's result is missing from the store", stage="store", actual=digest
+        ) from None
+
+
+def cancel(context: Context, job_id: str) -> Job:
+    """Cancel a job unless it has finished, and say what it is now; raises NotFoundError."""
+    fields_of(context, job_id)
+    context.records.cancel(job_id)
+    return get(context, job_id)
+
+
+def _problem(fields: dict[str, str]) -> Problem | None:
+    if fields["state"] != "failed":
+        return None
+    parts = json.loads(fields["problem"])
+    status = _PROBLEM_STATUSES.get(str(parts.get("code")), 422)
+    return problem(parts, status, fields.get("request_id"))
+
+
+def _integer(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _time(ms: str) -> datetime:
+    return datetime.fromtimestamp(int(ms) / 1000, UTC)

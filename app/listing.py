@@ -1,0 +1,31 @@
+"""Lists in pages, newest first, over a sorted set of creation times."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import redis
+
+from app.http import decode_cursor, encode_cursor
+
+MAX_PAGE = 200
+
+
+def page(
+    client: redis.Redis, key: str, cursor: str | None, limit: int
+) -> tuple[list[tuple[str, float]], str | None]:
+    """Members with their times, and the cursor of the next page if there is one.
+
+    Raises RequestError for a cursor that this service did not give out.
+    """
+    position = None if cursor is None else decode_cursor(cursor)
+    newest: float | str = "+inf" if position is None else position[0]
+    ties = 0 if position is None else cast(int, client.zcount(key, position[0], position[0]))
+    rows = cast(
+        list[tuple[str, float]],
+        client.zrevrangebyscore(key, newest, "-inf", start=0, num=limit + 1 + ties, withscores=True),
+    )
+    if position is not None:
+        rows = [row for row in rows if (row[1], row[0]) < position]
+    following = encode_cursor((rows[limit - 1][1], rows[limit - 1][0])) if len(rows) > limit else None
+    return rows[:limit], following

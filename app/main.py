@@ -1,0 +1,57 @@
+"""The FastAPI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
+from fastapi_offline import FastAPIOffline
+
+from app import problems
+from app.compilations.endpoints import router as compilations
+from app.context import create_context
+from app.health.endpoints import router as health
+from app.jobs.endpoints import router as jobs
+from app.middleware import RequestMiddleware
+from app.models.endpoints import router as models
+from app.profiles.endpoints import router as profiles
+from app.settings import Settings
+from compiler.version import COMPILER_VERSION
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application for these settings; it connects when it is served."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        context = create_context(settings)
+        app.state.context = context
+        context.relay.start()
+        try:
+            yield
+        finally:
+            context.relay.stop()
+            await context.events.aclose()
+            context.broker.close()
+            context.cache.close()
+
+    # Its documentation pages bring their own scripts: no CDN (API-4).
+    app: FastAPI = FastAPIOffline(
+        redoc_url=None,
+        title="Tessera",
+        version=COMPILER_VERSION,
+        summary="A neural-network compiler offered as a service.",
+        lifespan=lifespan,
+    )
+    problems.install(app)
+    app.add_middleware(RequestMiddleware)
+    for router in (models, profiles, compilations, jobs, health):
+        app.include_router(router)
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+    return app

@@ -1,0 +1,68 @@
+"""The outermost layer of the API: a request id, one log line a request, and no exception that gets out."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.problems import problem_response
+
+log = structlog.get_logger(__name__)
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class RequestMiddleware:
+    """Gives each request its id (the caller's `X-Request-ID` if it is a plain word) and logs it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope["tessera.request_id"] = request_id
+        status, started, begun = 500, False, time.monotonic()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, started
+            if message["type"] == "http.response.start":
+                status, started = message["status"], True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:
+            log.exception("request_failed", method=scope["method"], path=scope["path"])
+            if started:
+                raise  # too late for an answer: the server cuts the connection
+            parts = {
+                "code": "internal_error",
+                "stage": "service",
+                "message": "Tessera failed in an unexpected way; this is our fault",
+                "hint": "Report it with the request_id",
+            }
+            await problem_response(parts, 500, request_id)(scope, receive, send_with_id)
+        finally:
+            if scope["path"] not in ("/livez", "/readyz", "/metrics"):
+                log.info(
+                    "request",
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    duration_s=round(time.monotonic() - begun, 4),
+                )
+            structlog.contextvars.unbind_contextvars("request_id")

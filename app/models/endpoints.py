@@ -1,0 +1,148 @@
+"""/v1/models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from app.context import ContextDependency
+from app.errors import UnsupportedMediaError
+from app.http import etag, immutable
+from app.listing import MAX_PAGE
+from app.models import service
+from app.models.schemas import Model, ModelPage
+from app.problems import Problem
+from app.uploads import Form, file_name, is_multipart, receive_form, receive_raw
+from compiler.errors import RequestError, printable
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+ModelId = Annotated[str, Path(description="SHA-256 of the file, in lower-case hex", max_length=200)]
+_RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx", "application/x-protobuf")
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_RAW_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/octet-stream": _BINARY,
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["model"],
+                    "properties": {"model": {"type": "string", "format": "binary"}},
+                }
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "",
+    operation_id="uploadModel",
+    status_code=201,
+    response_model=Model,
+    responses={200: {"model": Model}, 413: {"model": Problem}, 422: {"model": Problem}},
+    openapi_extra=_BODY,
+)
+async def upload_model(
+    request: Request,
+    context: ContextDependency,
+    name: Annotated[str, Query(description="A name for people, if the body is the file itself", max_length=500)] = "",
+) -> Response:
+    """Upload an ONNX file, as the body itself or as the part `model` of a form; 200 if it was there already."""
+    settings = context.settings
+    if is_multipart(request):
+        form = await receive_form(
+            request, context.store, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
+        )
+    else:
+        _check_raw_type(request)
+        form = await receive_raw(request, context.store, settings.max_upload_bytes, file_name(name))
+    return await _keep(context, form, None)
+
+
+@router.put(
+    "/{model_id}",
+    operation_id="putModel",
+    status_code=201,
+    response_model=Model,
+    responses={200: {"model": Model}, 413: {"model": Problem}, 422: {"model": Problem}},
+    openapi_extra=_RAW_BODY,
+)
+async def put_model(
+    request: Request,
+    context: ContextDependency,
+    model_id: ModelId,
+    name: Annotated[str, Query(max_length=500)] = "",
+) -> Response:
+    """Upload an ONNX file whose SHA-256 is known; refused if the bytes have another."""
+    _check_raw_type(request)
+    form = await receive_raw(request, context.store, context.settings.max_upload_bytes, file_name(name))
+    return await _keep(context, form, model_id)
+
+
+@router.get("", operation_id="listModels")
+def list_models(
+    context: ContextDependency,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> ModelPage:
+    """The models, newest first, in pages."""
+    return service.listed(context, cursor, limit)
+
+
+@router.get(
+    "/{model_id}",
+    operation_id="getModel",
+    response_model=Model,
+    responses={304: {"description": "Not modified"}, 404: {"model": Problem}},
+)
+def get_model(request: Request, context: ContextDependency, model_id: ModelId) -> Response:
+    """What is known of a model."""
+    model = service.get(context, model_id)
+    return immutable(request, model.id, model.model_dump_json().encode())
+
+
+@router.delete(
+    "/{model_id}",
+    operation_id="deleteModel",
+    status_code=204,
+    responses={404: {"model": Problem}, 409: {"model": Problem}},
+)
+def delete_model(context: ContextDependency, model_id: ModelId) -> None:
+    """Delete a model; refused while a job that has not finished needs it."""
+    service.delete(context, model_id)
+
+
+async def _keep(context: ContextDependency, form: Form, expected_sha256: str | None) -> Response:
+    with form:
+        received = form.files.get("model")
+        if received is None:
+            raise RequestError(
+                "the form has no file named 'model'",
+                code="missing_model",
+                stage="request",
+                actual=", ".join(printable(name, 60) for name in form.fields) or "no parts",
+            )
+        model, new = await run_in_threadpool(service.keep, context, received, expected_sha256)
+    return JSONResponse(
+        model.model_dump(mode="json"),
+        status_code=201 if new else 200,
+        headers={"Location": f"/v1/models/{model.id}", "ETag": etag(model.id)},
+    )
+
+
+def _check_raw_type(request: Request) -> None:
+    given = request.headers.get("content-type", _RAW_TYPES[0]).partition(";")[0].strip().lower()
+    if given not in _RAW_TYPES:
+        raise UnsupportedMediaError(
+            "a model is uploaded as its bytes or as a form",
+            stage="request",
+            actual=printable(given, 80),
+            limit=f"{', '.join(_RAW_TYPES)} or multipart/form-data",
+        )

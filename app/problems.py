@@ -1,0 +1,162 @@
+"""Errors as RFC 9457 problems (API-4): the one table from classes of errors to HTTP statuses, and one shape."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import redis
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from app import errors
+from compiler.errors import (
+    InternalError,
+    LimitError,
+    ModelError,
+    ProfileError,
+    RequestError,
+    TesseraError,
+    printable,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+# The first class that fits counts, so the more special ones stand above.
+_STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
+    (errors.MalformedError, HTTPStatus.BAD_REQUEST),
+    (errors.NotFoundError, HTTPStatus.NOT_FOUND),
+    (errors.ConflictError, HTTPStatus.CONFLICT),
+    (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (errors.UnsupportedMediaError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (LimitError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (RequestError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+_HTTP_CODES = {
+    400: "malformed_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
+
+
+class Problem(BaseModel):
+    """What went wrong, for programs (`code`) and for people (the rest)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str = Field(examples=["urn:tessera:problem:unknown_option"])
+    title: str
+    status: int
+    detail: str
+    code: str
+    stage: str | None = None
+    node: str | None = None
+    op_type: str | None = None
+    actual: bool | int | float | str | None = None
+    limit: bool | int | float | str | None = None
+    hint: str | None = None
+    request_id: str | None = None
+
+
+def status_of(error: TesseraError) -> HTTPStatus:
+    """The HTTP status for an error."""
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
+    """A problem from the parts that TesseraError.to_dict gives; texts become one printable line each."""
+    clean = {name: printable(value) if isinstance(value, str) else value for name, value in parts.items()}
+    code = str(clean.pop("code", "error"))
+    return Problem(
+        type=f"urn:tessera:problem:{code}",
+        title=code.replace("_", " ").capitalize(),
+        status=status,
+        detail=str(clean.pop("message", "")),
+        code=code,
+        request_id=request_id,
+        **clean,
+    )
+
+
+def problem_response(
+    parts: dict[str, Any], status: int, request_id: str | None, headers: dict[str, str] | None = None
+) -> Response:
+    """A problem as a response."""
+    body = problem(parts, status, request_id).model_dump_json(exclude_none=True)
+    return Response(body, status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of this application with a problem."""
+
+    async def on_tessera_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, TesseraError)
+        return problem_response(error.to_dict(), status_of(error), request_id_of(request))
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _HTTP_CODES.get(error.status_code, HTTPStatus(error.status_code).name.lower())
+        where = f"{request.method} {printable(request.url.path)}"
+        message = {
+            404: f"there is nothing at {where}",
+            405: f"the method of {where} is not allowed here",
+        }.get(error.status_code, f"{where}: {printable(str(error.detail))}")
+        parts = {"code": code, "stage": "request", "message": message}
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            parts["actual"] = request.method
+            parts["limit"] = (error.headers or {}).get("Allow", "")
+        headers = dict(error.headers or {})
+        return problem_response(parts, error.status_code, request_id_of(request), headers)
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        malformed = first["type"] == "json_invalid"
+        parts = {
+            "code": "malformed_request" if malformed else "invalid_request",
+            "stage": "request",
+            "message": f"{where}: {first['msg']}",
+            "actual": None if malformed else _short(first.get("input")),
+        }
+        status = HTTPStatus.BAD_REQUEST if malformed else HTTPStatus.UNPROCESSABLE_ENTITY
+        return problem_response(parts, status, request_id_of(request))
+
+    async def on_redis_error(request: Request, _: Exception) -> Response:
+        parts = {
+            "code": "service_unavailable",
+            "stage": "service",
+            "message": "the service cannot reach its job records at the moment",
+            "hint": "Try again in a few seconds",
+        }
+        return problem_response(parts, 503, request_id_of(request), {"Retry-After": "2"})
+
+    app.add_exception_handler(TesseraError, on_tessera_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(redis.RedisError, on_redis_error)
+
+
+def request_id_of(request: Request) -> str | None:
+    """The id that the middleware gave this request."""
+    value = request.scope.get("tessera.request_id")
+    return value if isinstance(value, str) else None
+
+
+def _short(value: object) -> bool | int | float | str | None:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return printable(str(value), 100)

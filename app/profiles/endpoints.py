@@ -1,0 +1,69 @@
+"""/v1/profiles."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from app.context import ContextDependency
+from app.http import etag, immutable, read_bounded
+from app.listing import MAX_PAGE
+from app.problems import Problem
+from app.profiles import service
+from app.profiles.schemas import ProfilePage, ProfileSummary
+from compiler.profile import profile_digest, profile_json
+
+router = APIRouter(prefix="/v1/profiles", tags=["profiles"])
+
+_OBJECT = {"schema": {"type": "object", "description": "docs/schemas/profile.json"}}
+_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/json": _OBJECT, "application/yaml": _OBJECT}}
+}
+
+
+@router.post(
+    "",
+    operation_id="createProfile",
+    status_code=201,
+    response_model=ProfileSummary,
+    responses={200: {"model": ProfileSummary}, 409: {"model": Problem}, 422: {"model": Problem}},
+    openapi_extra=_BODY,
+)
+async def create_profile(request: Request, context: ContextDependency) -> Response:
+    """Upload a hardware profile in JSON or YAML; 200 if it was there already."""
+    data = await read_bounded(request, context.settings.max_document_bytes)
+    summary, new = await run_in_threadpool(service.create, context, data)
+    return JSONResponse(
+        summary.model_dump(mode="json", exclude_none=True),
+        status_code=201 if new else 200,
+        headers={"Location": f"/v1/profiles/{summary.digest}", "ETag": etag(summary.digest)},
+    )
+
+
+@router.get("", operation_id="listProfiles", response_model_exclude_none=True)
+def list_profiles(
+    context: ContextDependency,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> ProfilePage:
+    """The built-in profiles and those of users, in pages."""
+    return service.listed(context, cursor, limit)
+
+
+@router.get(
+    "/{profile}",
+    operation_id="getProfile",
+    responses={304: {"description": "Not modified"}, 404: {"model": Problem}},
+    response_model=dict[str, Any],
+)
+def get_profile(
+    request: Request,
+    context: ContextDependency,
+    profile: Annotated[str, Path(description="Name or digest", max_length=200)],
+) -> Response:
+    """A profile in its canonical form, by name or digest."""
+    found = service.get(context, profile)
+    return immutable(request, profile_digest(found), profile_json(found))

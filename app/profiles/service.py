@@ -1,0 +1,103 @@
+"""What can be done with hardware profiles: each is immutable and known by the digest of its canonical form."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import cast
+
+from app.context import Context
+from app.errors import ConflictError, NotFoundError
+from app.listing import page
+from app.profiles.schemas import ProfilePage, ProfileSummary
+from app.store import is_digest
+from compiler.errors import RequestError, printable
+from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile, profile_digest, profile_json
+
+_NAMES = "tessera:profile-names"
+
+
+def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
+    """Keep a user's profile from YAML or JSON; True if it is new.
+
+    Raises ProfileError naming the field, ConflictError for the name of a built-in profile.
+    """
+    profile = parse_profile(data)
+    if profile.name in builtin_names() and profile != builtin_profile(profile.name):
+        raise ConflictError(
+            f"{printable(profile.name, 80)!r} is the name of a built-in profile",
+            code="profile_name_taken",
+            stage="profile",
+            actual=printable(profile.name, 80),
+            hint="Give the profile another name",
+        )
+    digest = keep(context, profile)
+    key = f"tessera:profile:{digest}"
+    now_ms = round(datetime.now(UTC).timestamp() * 1000)
+    new = bool(context.broker.hsetnx(key, "created_ms", str(now_ms)))
+    pipeline = context.broker.pipeline()
+    pipeline.hset(key, "name", profile.name)
+    pipeline.hset(_NAMES, profile.name, digest)
+    pipeline.zadd("tessera:profiles", {digest: now_ms}, nx=True)
+    pipeline.execute()
+    created_ms = int(str(context.broker.hget(key, "created_ms")))
+    return _user_summary(digest, {"name": profile.name, "created_ms": str(created_ms)}), new
+
+
+def keep(context: Context, profile: Profile) -> str:
+    """Put the canonical form where the worker reads it; its digest."""
+    digest = profile_digest(profile)
+    if not context.store.exists(digest):
+        context.store.put(profile_json(profile))
+    return digest
+
+
+def resolve(context: Context, name: str) -> Profile:
+    """A profile by name (built-in or a user's latest of that name) or digest; raises RequestError."""
+    if name in builtin_names():
+        return builtin_profile(name)
+    digest = name if is_digest(name) else context.broker.hget(_NAMES, name)
+    if isinstance(digest, str):
+        known = context.broker.exists(f"tessera:profile:{digest}")
+        if known and context.store.exists(digest):
+            return parse_profile(context.store.read(digest))
+        for builtin in map(builtin_profile, builtin_names()):
+            if profile_digest(builtin) == digest:
+                return builtin
+    names = ", ".join(builtin_names())
+    raise RequestError(
+        f"unknown profile {printable(name, 80)!r}",
+        code="unknown_profile",
+        stage="profile",
+        actual=printable(name, 80),
+        hint=f"Built-in profiles: {names}; upload others with POST /v1/profiles",
+    )
+
+
+def get(context: Context, name: str) -> Profile:
+    """As `resolve`, for a URL: raises NotFoundError."""
+    try:
+        return resolve(context, name)
+    except RequestError as error:
+        raise NotFoundError(
+            error.message, code=error.code, stage=error.stage, actual=error.actual, hint=error.hint
+        ) from None
+
+
+def listed(context: Context, cursor: str | None, limit: int) -> ProfilePage:
+    """A page of the profiles; the built-in ones stand on the first."""
+    items = []
+    if cursor is None:
+        for name in builtin_names():
+            digest = profile_digest(builtin_profile(name))
+            items.append(ProfileSummary(name=name, digest=digest, builtin=True))
+    rows, following = page(context.broker, "tessera:profiles", cursor, limit)
+    for digest, _ in rows:
+        fields = cast(dict[str, str], context.broker.hgetall(f"tessera:profile:{digest}"))
+        if fields:
+            items.append(_user_summary(digest, fields))
+    return ProfilePage(items=items, next_cursor=following)
+
+
+def _user_summary(digest: str, fields: dict[str, str]) -> ProfileSummary:
+    created_at = datetime.fromtimestamp(int(fields["created_ms"]) / 1000, UTC)
+    return ProfileSummary(name=fields["name"], digest=digest, builtin=False, created_at=created_at)

@@ -1,0 +1,93 @@
+"""The settings of the service, from environment variables that begin with TESSERA_ (API-2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+Positive = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+def default_data_dir() -> Path:
+    """Where the embedded service keeps its data unless told otherwise."""
+    return Path.home() / ".local" / "share" / "tessera"
+
+
+class Settings(BaseSettings):
+    """Everything that may be set from outside; immutable once read."""
+
+    model_config = SettingsConfigDict(env_prefix="TESSERA_", frozen=True, extra="ignore")
+
+    broker_url: str | None = None
+    """Redis of the queue and of the job records; with `cache_url` set too, nothing is embedded."""
+    cache_url: str | None = None
+    """Redis of what may be lost: references to results."""
+    data_dir: Path = Field(default_factory=default_data_dir)
+    """Blob store, and the embedded Redis' data and logs."""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+
+    max_upload_bytes: Positive = 2 * GIB
+    max_document_bytes: Positive = MIB
+    """Upper bound of profiles, options and JSON bodies."""
+    max_wait_s: Seconds = 30.0
+    """Upper bound of `Prefer: wait=N`."""
+
+    worker_concurrency: Positive = 1
+    worker_max_tasks_per_child: Positive = 100
+    worker_max_memory_per_child_bytes: Positive = 2 * GIB
+    """A child above this after a task is replaced."""
+
+    lease_s: Seconds = 4.0
+    """A worker that is silent for so long is taken for lost."""
+    max_attempts: Positive = 3
+    time_limit_s: Seconds = 600.0
+    """Default and upper bound of the option of the same name."""
+    memory_limit_bytes: Positive = 4 * GIB
+    """Default and upper bound of the option of the same name."""
+    stop_grace_s: Seconds = 2.0
+    """A worker child that was told to stop and has not after so long ends itself."""
+    first_resend_s: Seconds = 2.0
+    """A message no worker has taken up is sent again after so long, then after twice as long, and so on."""
+    last_resend_s: Seconds = 60.0
+    relay_interval_s: Seconds = 0.2
+    long_model_bytes: Positive = 256 * MIB
+    """Models from this size go to the queue `long`."""
+
+    keep_finished_s: Seconds = 7 * 24 * 3600.0
+    keep_idempotency_s: Seconds = 24 * 3600.0
+    keep_result_s: Seconds = 30 * 24 * 3600.0
+    log_level: str = "INFO"
+
+    @model_validator(mode="after")
+    def _both_urls_or_none(self) -> Self:
+        if (self.broker_url is None) != (self.cache_url is None):
+            raise ValueError("set both TESSERA_BROKER_URL and TESSERA_CACHE_URL, or neither")
+        return self
+
+    @property
+    def store_dir(self) -> Path:
+        """The directory of the blob store."""
+        return self.data_dir / "blobs"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether Redis and the worker are ours to start (API-2)."""
+        return self.broker_url is None
+
+    @property
+    def hard_time_limit_s(self) -> float:
+        """Celery's own limit: the last resort, above every limit that we enforce ourselves."""
+        return self.time_limit_s + 10 * self.stop_grace_s
+
+    @property
+    def visibility_timeout_s(self) -> int:
+        """Longer than the longest task, or Celery would deliver a running one again (API-6)."""
+        return int(2 * self.hard_time_limit_s) + 60

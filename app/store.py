@@ -1,0 +1,196 @@
+"""Content-addressed blobs: models, plans, reports and profiles by the SHA-256 of their bytes (API-1)."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from compiler.errors import InternalError
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a SHA-256 in lower-case hex, hence safe as a name of a blob."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+class BlobWriter(Protocol):
+    """A blob that is being written: unseen until committed, gone if not."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    def write(self, chunk: bytes) -> None: ...
+
+    def commit(self) -> str: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class BlobStore(Protocol):
+    """What the service needs of a store; a directory now, an object store later."""
+
+    def writer(self) -> BlobWriter:
+        """Begin a blob whose digest is not known yet."""
+
+    def put(self, data: bytes) -> str:
+        """Store bytes durably and return their SHA-256."""
+
+    def exists(self, digest: str) -> bool:
+        """Whether a blob is there, whole."""
+
+    def read(self, digest: str) -> bytes:
+        """A small blob's bytes; raises FileNotFoundError."""
+
+    def mapped(self, digest: str) -> AbstractMapping:
+        """A blob as memory-mapped bytes for the time of a `with`; raises FileNotFoundError."""
+
+    def delete(self, digest: str) -> None:
+        """Remove a blob if it is there."""
+
+    def check(self) -> None:
+        """Raise OSError unless blobs can be written."""
+
+
+class AbstractMapping(Protocol):
+    """A context manager that gives the mapped bytes."""
+
+    def __enter__(self) -> mmap.mmap | bytes: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None: ...
+
+
+class DirectoryStore:
+    """Blobs as files under two levels of folders.
+
+    A blob is written to a temporary file, synced and moved into place, so a reader sees it whole or not at all,
+    and a crash leaves an unused temporary file at worst.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._temporary = root / "tmp"
+        self._temporary.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: str) -> Path:
+        """Where a blob lies; the digest is checked, so no other text can become a path (API-7)."""
+        if not is_digest(digest):
+            raise InternalError("a blob was asked for by something that is no digest", stage="store")
+        return self._root / digest[:2] / digest[2:4] / digest
+
+    def writer(self) -> DirectoryWriter:
+        """Begin a blob whose digest is not known yet."""
+        return DirectoryWriter(self, self._temporary / secrets.token_hex(16))
+
+    def put(self, data: bytes) -> str:
+        """Store bytes durably and return their SHA-256."""
+        with self.writer() as writer:
+            writer.write(data)
+            return writer.commit()
+
+    def exists(self, digest: str) -> bool:
+        """Whether a blob is there, whole."""
+        return self.path(digest).is_file()
+
+    def read(self, digest: str) -> bytes:
+        """A small blob's bytes; raises FileNotFoundError."""
+        return self.path(digest).read_bytes()
+
+    @contextmanager
+    def mapped(self, digest: str) -> Iterator[mmap.mmap | bytes]:
+        """A blob as memory-mapped bytes for the time of a `with`; raises FileNotFoundError."""
+        with self.path(digest).open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                yield b""  # an empty file cannot be mapped
+                return
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            yield mapping
+        finally:
+            with suppress(BufferError):  # views still alive keep the mapping; it goes with them
+                mapping.close()
+
+    def delete(self, digest: str) -> None:
+        """Remove a blob if it is there."""
+        self.path(digest).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise OSError unless blobs can be written."""
+        probe = self._temporary / f"probe-{secrets.token_hex(8)}"
+        probe.write_bytes(b"")
+        probe.unlink()
+
+    def remove_temporary(self) -> None:
+        """Remove what interrupted uploads left; only while nobody writes."""
+        for leftover in self._temporary.iterdir():
+            leftover.unlink(missing_ok=True)
+
+
+class DirectoryWriter:
+    """A blob on its way into a DirectoryStore."""
+
+    def __init__(self, store: DirectoryStore, path: Path) -> None:
+        self._store = store
+        self._path = path
+        self._hash = hashlib.sha256()
+        self._file = path.open("xb", buffering=0)
+        self._size_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._size_bytes
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written so far."""
+        return self._hash.hexdigest()
+
+    def write(self, chunk: bytes) -> None:
+        """Append bytes."""
+        view = memoryview(chunk)
+        while view:
+            view = view[self._file.write(view) :]
+        self._hash.update(chunk)
+        self._size_bytes += len(chunk)
+
+    def commit(self) -> str:
+        """Make the blob durable and visible; return its digest."""
+        digest = self.sha256
+        target = self._store.path(digest)
+        os.fsync(self._file.fileno())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._path.replace(target)
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        return digest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)

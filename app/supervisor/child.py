@@ -1,0 +1,98 @@
+"""One supervised process and its log file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+_LOG_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Child:
+    """A program that runs while the supervisor does: in a session of its own, so that Ctrl-C reaches only the
+    supervisor, and killed by Linux if the supervisor dies.
+    """
+
+    name: str
+    program: Sequence[str]
+    log_path: Path
+    environment: Mapping[str, str]
+    inherited: Sequence[int] = ()
+    _process: subprocess.Popen[bytes] | None = None
+    _pump: threading.Thread | None = field(default=None)
+
+    @property
+    def pid(self) -> int:
+        """The process id; raises RuntimeError before the first start."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the program, or start it again."""
+        launcher = Path(__file__).with_name("launch.py")
+        death = [sys.executable, "-I", "-S", str(launcher), str(int(signal.SIGKILL)), str(os.getpid())]
+        self._process = subprocess.Popen(
+            [*death, *self.program],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=tuple(self.inherited),
+            env=dict(self.environment),
+        )
+        assert self._process.stdout is not None
+        self._pump = threading.Thread(
+            target=_pump, args=(self._process.stdout, self.log_path), name=f"log-{self.name}", daemon=True
+        )
+        self._pump.start()
+
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, sig: signal.Signals) -> None:
+        """Send a signal, if it is alive."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(sig)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the end, and bring it about if it takes longer."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._pump is not None:
+            self._pump.join(timeout=1)
+
+
+def _pump(pipe: IO[bytes], path: Path) -> None:
+    """Copy what a child says to its log file, which has one predecessor and a bounded size."""
+    descriptor = pipe.fileno()
+    file = path.open("ab")
+    try:
+        while chunk := os.read(descriptor, 65536):
+            if file.tell() + len(chunk) > _LOG_BYTES:
+                file.close()
+                path.replace(path.with_suffix(".1.log"))
+                file = path.open("ab")
+            file.write(chunk)
+            file.flush()
+    except OSError:
+        # A full disk must not stop the child: keep its pipe empty.
+        while os.read(descriptor, 65536):
+            pass
+    finally:
+        file.close()
+        pipe.close()

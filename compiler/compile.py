@@ -1,0 +1,40 @@
+"""The one entry: a model, a profile and options in, a compilation out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.frontend.source import ModelSource
+from compiler.options import Options
+from compiler.pipeline import Observer, PassTiming, SilentObserver, build_pipeline, run_passes
+from compiler.plan import Plan, Report
+from compiler.profile import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """The answer: plan and report (deterministic), and how long each pass took (not part of either)."""
+
+    plan: Plan
+    report: Report
+    timings: tuple[PassTiming, ...]
+
+
+def compile_model(
+    model: bytes | ModelSource,
+    profile: Profile,
+    options: Options | None = None,
+    *,
+    observer: Observer | None = None,
+) -> Compilation:
+    """Compile an ONNX model for an accelerator.
+
+    `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped. Raises a
+    TesseraError (model, profile, request, limit or internal) or CompilationCancelledError.
+    """
+    source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
+    chosen = options or Options()
+    documents, timings = run_passes(
+        build_pipeline(source, profile, chosen), source, observer or SilentObserver()
+    )
+    return Compilation(plan=documents.plan, report=documents.report, timings=timings)

@@ -1,0 +1,1 @@
+"""The closed-form cost of a tiling: bytes per level, cycles, energy."""

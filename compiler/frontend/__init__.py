@@ -1,0 +1,1 @@
+"""Model file to graph: read with limits, lower (infer, fold), normalise."""

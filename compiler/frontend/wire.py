@@ -1,0 +1,130 @@
+"""Separating weights from structure at the protobuf wire level, so that weights are never copied.
+
+The protobuf library copies every `raw_data` when it parses. A model of several hundred MB would then live twice in
+memory. This walker finds the payloads of `graph.initializer[*].raw_data` and yields the file without them, small
+enough to parse; the weights stay where they are in the (memory-mapped) file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.errors import ModelError
+
+# Field numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
+_MODEL_GRAPH = 7
+_GRAPH_INITIALIZER = 5
+_TENSOR_RAW_DATA = 9
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# Smaller payloads stay in the structure: they are shapes, axes and the like, wanted for folding.
+KEEP_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitModel:
+    """The model without its large weights, and where those lie: initialiser position -> (offset, bytes)."""
+
+    structure: bytes
+    weights: dict[int, tuple[int, int]]
+
+
+def split_weights(data: memoryview) -> SplitModel:
+    """Split a serialised ModelProto; raises ModelError where the bytes are not protobuf."""
+    weights: dict[int, tuple[int, int]] = {}
+    out = bytearray()
+    position = 0
+    for number, begin, body, end in _fields(data, 0, len(data)):
+        if number == _MODEL_GRAPH:
+            graph, position = _split_graph(data, body, end, weights, position)
+            _append_message(out, _MODEL_GRAPH, graph)
+        else:
+            out += data[begin:end]
+    return SplitModel(structure=bytes(out), weights=weights)
+
+
+def _split_graph(
+    data: memoryview, start: int, stop: int, weights: dict[int, tuple[int, int]], position: int
+) -> tuple[bytearray, int]:
+    """One occurrence of `graph`; protobuf merges repeated ones, so initialiser positions go on counting."""
+    out = bytearray()
+    for number, begin, body, end in _fields(data, start, stop):
+        if number == _GRAPH_INITIALIZER:
+            if end - body > KEEP_BYTES:
+                tensor, span = _strip_tensor(data, body, end)
+                _append_message(out, _GRAPH_INITIALIZER, tensor)
+                if span is not None:
+                    weights[position] = span
+            else:
+                out += data[begin:end]
+            position += 1
+        else:
+            out += data[begin:end]
+    return out, position
+
+
+def _strip_tensor(data: memoryview, start: int, stop: int) -> tuple[bytearray, tuple[int, int] | None]:
+    out = bytearray()
+    span = None
+    for number, begin, body, end in _fields(data, start, stop):
+        if number == _TENSOR_RAW_DATA and end - body > KEEP_BYTES:
+            span = (body, end - body)
+        else:
+            out += data[begin:end]
+    return out, span
+
+
+def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields in [start, stop): (number, begin of tag, begin of payload, end of payload)."""
+    position = start
+    while position < stop:
+        begin = position
+        tag, position = _varint(data, position, stop)
+        number, wire = tag >> 3, tag & 7
+        body = position
+        if wire == _VARINT:
+            _, position = _varint(data, position, stop)
+        elif wire == _FIXED64:
+            position += 8
+        elif wire == _FIXED32:
+            position += 4
+        elif wire == _BYTES:
+            size, body = _varint(data, position, stop)
+            position = body + size
+        else:
+            raise _broken(begin)
+        if number == 0 or position > stop:
+            raise _broken(begin)
+        yield number, begin, body, position
+
+
+def _varint(data: memoryview, position: int, stop: int) -> tuple[int, int]:
+    value = shift = 0
+    begin = position
+    while position < stop and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise _broken(begin)
+
+
+def _append_message(out: bytearray, number: int, payload: bytearray) -> None:
+    for value in (number << 3 | _BYTES, len(payload)):
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+    out += payload
+
+
+def _broken(offset: int) -> ModelError:
+    return ModelError(
+        "the file is not an ONNX model: its bytes are not a protobuf message",
+        code="not_onnx",
+        stage="import",
+        actual=f"broken at byte {offset}",
+        hint="Give a file written by onnx.save or an exporter",
+    )

@@ -1,0 +1,1 @@
+"""Segment to groups: rules (one function each) and strategies."""

@@ -1,0 +1,80 @@
+"""Why each boundary is where it is: the first rule that keeps the consumer outside, or both objectives."""
+
+from __future__ import annotations
+
+from compiler.fusion.evaluate import Evaluator
+from compiler.fusion.groups import Boundary
+from compiler.fusion.rules.gain import fuse_20
+from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.tiling.choose import Refusal
+from compiler.tiling.figures import Check
+
+
+def boundaries_of(
+    evaluator: Evaluator, graph: SegmentGraph, group: int, homes: dict[int, int]
+) -> tuple[Boundary, ...]:
+    """One entry per tensor that leaves the group and group (or graph output) that it goes to."""
+    model = graph.facts.graph
+    result = []
+    for op in graph.outputs_of(group):
+        tensor = model.ops[op].output
+        if tensor in model.outputs:
+            result.append(_plain(tensor, None, "it is an output of the graph"))
+        seen: set[int] = set()
+        for user in model.consumers.get(tensor, ()):
+            if user not in homes:
+                result.append(_plain(tensor, user, "its consumer is in a later segment"))
+                continue
+            other = homes[user]
+            if other != group and other not in seen:
+                seen.add(other)
+                result.append(_between(evaluator, graph, tensor, user, group, other))
+    return tuple(result)
+
+
+def _between(
+    evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, group: int, other: int
+) -> Boundary:
+    union = group | other
+    if not graph.is_convex(union):
+        return _plain(tensor, user, "the consumer's group also waits for ops outside both groups")
+    if evaluator.options.fusion == "none":
+        return _plain(tensor, user, "strategy none: one main op to a group")
+    for check in evaluator.structure(graph, union):
+        if not check.holds:
+            return _ruled(tensor, user, check, "with the consumer's group the rule fails")
+    found = evaluator.tiling(union)
+    if isinstance(found, Refusal):
+        return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")
+    gain = fuse_20(evaluator.value([union]), evaluator.value([group, other]))
+    if not gain.holds:
+        return _ruled(
+            tensor,
+            user,
+            gain,
+            f"fused, the two groups cost more {evaluator.options.objective} than apart",
+        )
+    profits = evaluator.profit(graph, union)
+    if not evaluator.is_profitable(profits):
+        return _ruled(tensor, user, next(c for c in profits if not c.holds), "the merged group shows no profit")
+    return _ruled(
+        tensor,
+        user,
+        Check(rule="FUSE-1", holds=False, actual=len(list(bits(group))), limit=len(list(bits(union)))),
+        "greedy growth in execution order had placed one of the two before; merging them would pay",
+    )
+
+
+def _plain(tensor: str, user: int | None, why: str) -> Boundary:
+    return Boundary(tensor=tensor, consumer=user, rule=None, actual=None, limit=None, why=why)
+
+
+def _ruled(tensor: str, user: int, check: Check, why: str) -> Boundary:
+    return Boundary(
+        tensor=tensor,
+        consumer=user,
+        rule=check.rule,
+        actual=float(check.actual),
+        limit=float(check.limit),
+        why=why,
+    )

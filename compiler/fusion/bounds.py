@@ -1,0 +1,161 @@
+"""What no plan can go below, and the yardstick beside it: floor, reference, roofline (SPEC section 5.1)."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.fusion.none import main_chains
+from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.ir.box import AxisMap
+from compiler.ops.facts import GraphFacts
+from compiler.profile.schema import Profile
+
+Ranges = tuple[tuple[int, int], ...]
+# Per axis, which positions are needed.
+Positions = tuple[NDArray[np.bool_], ...]
+# A union of more sets than this is bounded by its largest one: still a true floor.
+_UNION_SETS: Final = 48
+_UNION_CELLS: Final = 1_000_000
+
+
+def dram_floor_bytes(facts: GraphFacts) -> int:
+    """Floor: the parts of graph inputs and weights that the outputs need, once, plus the outputs, once.
+
+    Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them. Where
+    several ops need different parts of a tensor, their union counts, for separate groups may read just that.
+    """
+    graph = facts.graph
+    needed: dict[str, list[Positions]] = {name: [_all(facts, name)] for name in graph.outputs}
+    for op in reversed(facts.ops):
+        wanted = needed.get(op.output)
+        if not wanted:
+            continue
+        output = _either(wanted)
+        for operand in op.operands:
+            shape = facts.tensors[operand.tensor].shape
+            part = tuple(
+                _positions(m, output, extent) for m, extent in zip(operand.access, shape, strict=True)
+            )
+            needed.setdefault(operand.tensor, []).append(part)
+    total = 0
+    for name, parts in needed.items():
+        if name in graph.producer:
+            if name in graph.outputs:
+                total += _bytes(facts, name, _whole(facts, name))
+            continue
+        readings = parts[1:] if name in graph.outputs else parts
+        total += _union_size(readings) * facts.tensors[name].element_bytes
+    return total
+
+
+def _all(facts: GraphFacts, name: str) -> Positions:
+    return tuple(np.ones(extent, dtype=np.bool_) for extent in facts.tensors[name].shape)
+
+
+def _either(parts: list[Positions]) -> Positions:
+    """Per axis, what any of the parts needs: what a single group that serves them all has to make."""
+    if len(parts) == 1:
+        return parts[0]
+    return tuple(
+        axis[0] if all(mask is axis[0] for mask in axis[1:]) else np.logical_or.reduce(axis)
+        for axis in zip(*parts, strict=True)
+    )
+
+
+def _positions(axis_map: AxisMap, output: Positions, extent: int) -> NDArray[np.bool_]:
+    """Input positions of one axis that the output positions need."""
+    if axis_map.axis is None:
+        return np.ones(extent, dtype=np.bool_)
+    mask = output[axis_map.axis]
+    if axis_map.is_identity:
+        return mask
+    outputs = np.flatnonzero(mask)
+    starts, stops = axis_map.project(outputs, outputs + 1, extent)
+    edges = np.zeros(extent + 1, dtype=np.int64)
+    np.add.at(edges, starts, 1)
+    np.add.at(edges, stops, -1)
+    return np.asarray(np.cumsum(edges[:-1]) > 0)
+
+
+def _union_size(parts: list[Positions]) -> int:
+    """Elements in the union of product sets: positions of an axis that belong to the same sets count together."""
+    sizes = [prod(int(mask.sum()) for mask in part) for part in parts]
+    if not sizes:
+        return 0
+    if len(parts) == 1 or len(parts) > _UNION_SETS:
+        return max(sizes)
+    weights = 1 << np.arange(len(parts), dtype=np.int64)
+    patterns = [
+        np.unique(weights @ np.stack(axis).astype(np.int64), return_counts=True)
+        for axis in zip(*parts, strict=True)
+    ]
+    if not patterns:
+        return 1
+    if prod(len(values) for values, _ in patterns) > _UNION_CELLS:
+        return max(sizes)
+    members, counts = patterns[0]
+    for values, extents in patterns[1:]:
+        members = (members[:, None] & values[None, :]).ravel()
+        counts = (counts[:, None] * extents[None, :]).ravel()
+    return int(counts[members != 0].sum())
+
+
+def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...]) -> int:
+    """Reference: the groups of `none`, capacity ignored; each group's needed inputs, weights and outputs once."""
+    total = 0
+    graph = facts.graph
+    outputs = set(graph.outputs)
+    for segment in segments:
+        for group in main_chains(segment, segment.all):
+            members = list(bits(group))
+            made = {facts.ops[op].output for op in members}
+            boxes: dict[str, list[Ranges]] = {}
+            for index in reversed(members):
+                op = facts.ops[index]
+                users = graph.consumers.get(op.output, ())
+                leaves = op.output in outputs or any(not group >> user & 1 for user in users)
+                wanted = boxes.get(op.output, [])
+                output = _whole(facts, op.output) if leaves or not wanted else _hull(wanted)
+                if leaves:
+                    total += _bytes(facts, op.output, _whole(facts, op.output))
+                for operand in op.operands:
+                    shape = facts.tensors[operand.tensor].shape
+                    needed = tuple(
+                        (0, extent) if m.axis is None else m.project_one(*output[m.axis], extent)
+                        for m, extent in zip(operand.access, shape, strict=True)
+                    )
+                    boxes.setdefault(operand.tensor, []).append(needed)
+            total += sum(
+                _bytes(facts, name, _hull(wanted)) for name, wanted in boxes.items() if name not in made
+            )
+    return total
+
+
+def roofline_cycles(facts: GraphFacts, floor_bytes: int, profile: Profile) -> int:
+    """Roofline bound: the floor at full DRAM bandwidth, or all multiply-accumulates on full arrays of all cores."""
+    compute = 0.0
+    for op in facts.ops:
+        array = profile.matrix.arrays.get(op.dtype)
+        if op.matrix is not None and array is not None:
+            # the vector lanes may do them instead where that is faster (see rates.op_cycles)
+            compute += op.total_macs / max(array.k * array.c, profile.vector.lanes / 2)
+    return ceil(max(floor_bytes / profile.dram_bytes_per_cycle, compute / profile.cores))
+
+
+def _whole(facts: GraphFacts, name: str) -> Ranges:
+    return tuple((0, extent) for extent in facts.tensors[name].shape)
+
+
+def _hull(boxes: list[Ranges]) -> Ranges:
+    filled = [box for box in boxes if all(start < stop for start, stop in box)] or boxes[:1]
+    return tuple(
+        (min(start for start, _ in axis), max(stop for _, stop in axis)) for axis in zip(*filled, strict=True)
+    )
+
+
+def _bytes(facts: GraphFacts, name: str, box: Ranges) -> int:
+    return prod(stop - start for start, stop in box) * facts.tensors[name].element_bytes

@@ -1,0 +1,165 @@
+"""Evaluating a group: its structural rules, then the cheapest tiling that its capacity rules allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from compiler.cost.objective import Totals, objective_value
+from compiler.errors import LimitError
+from compiler.fusion.rules import capacity, structure
+from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.options import PROFIT_RULES, Options
+from compiler.ops.facts import GraphFacts
+from compiler.profile.schema import Profile
+from compiler.tiling.choose import Choice, Refusal, choose_tiling
+from compiler.tiling.figures import PHYSICAL, Check, Constraint
+from compiler.tiling.geometry import GroupGeometry
+
+_REDUNDANCY_PERCENT = 100.0
+_IMAGES = 16.0
+_STRIDE_OVERLAP = 4.0
+_CAPACITY = {
+    "FUSE-10": capacity.fuse_10,
+    "FUSE-12": capacity.fuse_12,
+    "FUSE-13": capacity.fuse_13,
+    "FUSE-14": capacity.fuse_14,
+    "FUSE-15": capacity.fuse_15,
+    "FUSE-16": capacity.fuse_16,
+    "FUSE-17": capacity.fuse_17,
+}
+
+
+class Evaluator:
+    """Tilings and prices of groups for one profile and one set of options; memoised by content.
+
+    Lives as long as one compilation, so nothing outlives it (HOUSE_STYLE 5).
+    """
+
+    def __init__(self, facts: GraphFacts, profile: Profile, options: Options) -> None:
+        self.facts = facts
+        self.profile = profile
+        self.options = options
+        self._totals: dict[int, Totals] = {}
+        self._capacity_rules = self._constraints()
+        self._by_group: dict[tuple[int, bool], Choice | Refusal] = {}
+        self._by_content: dict[tuple[object, ...], tuple[GroupGeometry, Choice | Refusal]] = {}
+
+    def _constraints(self) -> tuple[Constraint, ...]:
+        options = self.options
+        rules: list[Constraint] = [rule for name, rule in _CAPACITY.items() if options.rule_enabled(name)]
+        if options.rule_enabled("FUSE-11"):
+            rules.append(partial(capacity.fuse_11, limit_percent=options.rule_limit("FUSE-11", _REDUNDANCY_PERCENT)))
+        if options.rule_enabled("FUSE-18"):
+            rules.append(partial(capacity.fuse_18, limit_images=options.rule_limit("FUSE-18", _IMAGES)))
+        return tuple(rules)
+
+    def tiling(self, group: int) -> Choice | Refusal:
+        """The cheapest tiling of a group; groups of two or more obey the capacity rules."""
+        ruled = group.bit_count() > 1
+        key = (group, ruled)
+        known = self._by_group.get(key)
+        if known is None:
+            geometry = GroupGeometry(self.facts, tuple(bits(group)))
+            content = (ruled, geometry.content())
+            same = self._by_content.get(content)
+            if same is None:
+                constraints = self._capacity_rules if ruled else ()
+                known = choose_tiling(self.facts, geometry, self.profile, constraints, self.options.objective)
+                self._by_content[content] = (geometry, known)
+            else:
+                known = _renamed(same[1], same[0], geometry)
+            self._by_group[key] = known
+        return known
+
+    def totals(self, groups: Iterable[int]) -> Totals:
+        """DRAM bytes, cycles and energy of groups that have a tiling."""
+        dram = cycles = 0
+        energy = 0.0
+        for group in groups:
+            known = self._totals.get(group)
+            if known is None:
+                choice = self.tiling(group)
+                if isinstance(choice, Refusal):
+                    raise refused(self.facts, group, choice)
+                known = self._totals[group] = Totals.of((choice.cost,))
+            dram += known.dram_bytes
+            cycles += known.cycles
+            energy += known.energy_pj
+        return Totals(dram_bytes=dram, cycles=cycles, energy_pj=energy)
+
+    def value(self, groups: Iterable[int]) -> float:
+        """The objective's value for groups run one after another."""
+        return float(objective_value(self.options.objective, self.totals(groups)))
+
+    def structure(self, graph: SegmentGraph, group: int) -> list[Check]:
+        """The structural rules in force: FUSE-4, 8, 9 and 19."""
+        options = self.options
+        checks = []
+        if options.rule_enabled("FUSE-4"):
+            checks.append(structure.fuse_4(graph, group))
+        if options.rule_enabled("FUSE-8"):
+            checks.append(structure.fuse_8(graph, group))
+        if options.rule_enabled("FUSE-9"):
+            checks.append(structure.fuse_9(graph, group))
+        if options.rule_enabled("FUSE-19"):
+            checks.append(structure.fuse_19(graph, group, options.rule_limit("FUSE-19", _STRIDE_OVERLAP)))
+        return checks
+
+    def chain_rules(self, graph: SegmentGraph, group: int) -> list[Check]:
+        """The structural rules that bind strategy `none`: FUSE-4, 8 and 9 (FUSE-N)."""
+        return [check for check in self.structure(graph, group) if check.rule != "FUSE-19"]
+
+    def profit(self, graph: SegmentGraph, group: int) -> list[Check]:
+        """The profit rules in force: of FUSE-5, 6, 7 those that are on and asked for."""
+        rules = {"FUSE-5": structure.fuse_5, "FUSE-6": structure.fuse_6, "FUSE-7": structure.fuse_7}
+        wanted = PROFIT_RULES if isinstance(self.options.profit, str) else self.options.profit
+        return [rules[name](graph, group) for name in wanted if self.options.rule_enabled(name)]
+
+    def is_profitable(self, checks: list[Check]) -> bool:
+        """`any`: one suffices; `all` or a list: each must hold. No rule in force: nothing to prove."""
+        if not checks:
+            return True
+        verdicts = [bool(check.holds) for check in checks]
+        return any(verdicts) if self.options.profit == "any" else all(verdicts)
+
+    def memory(self, choice: Choice) -> list[Check]:
+        """The verdicts of memory alone, which bind single ops too (TILE-2)."""
+        return [rule(choice.figures) for rule in PHYSICAL]
+
+    def capacity(self, choice: Choice) -> list[Check]:
+        """The verdicts of memory and of the capacity rules in force on a chosen tiling."""
+        return [rule(choice.figures) for rule in (*PHYSICAL, *self._capacity_rules)]
+
+
+def refused(facts: GraphFacts, group: int, refusal: Refusal) -> LimitError:
+    """The error for a group that has to be legal and is not: names op, needed and available bytes."""
+    op = facts.graph.ops[next(bits(group))]
+    check = refusal.check
+    return LimitError(
+        "not even the smallest tile of this op fits the chip",
+        code="does_not_fit",
+        stage="fusion",
+        node=op.node,
+        op_type=op.kind,
+        actual=f"{int(np.max(check.actual))} bytes needed ({check.rule})",
+        limit=f"{int(np.max(check.limit))} bytes available",
+        hint="Give the profile a larger memory of that level",
+    )
+
+
+def _renamed(result: Choice | Refusal, known: GroupGeometry, wanted: GroupGeometry) -> Choice | Refusal:
+    """A memoised result under another group's names and op indices."""
+    if isinstance(result, Refusal):
+        return result
+    tensors = dict(zip(known.inputs, wanted.inputs, strict=True))
+    ops = dict(zip(known.indices, wanted.indices, strict=True))
+    tiling = replace(
+        result.tiling,
+        input_tiles=tuple((tensors[name], extents) for name, extents in result.tiling.input_tiles),
+        weights=tuple(replace(w, op=ops[w.op]) for w in result.tiling.weights),
+    )
+    return replace(result, tiling=tiling)

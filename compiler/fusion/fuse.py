@@ -1,0 +1,97 @@
+"""The pass that groups every segment, and the baseline beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler.errors import InternalError
+from compiler.fusion.boundary import boundaries_of
+from compiler.fusion.evaluate import Evaluator, refused
+from compiler.fusion.greedy import execution_order, greedy_groups
+from compiler.fusion.groups import FusedGraph, FusedSegment, Group
+from compiler.fusion.none import none_groups
+from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.ops.facts import graph_facts
+from compiler.options import Options
+from compiler.partition.segments import PartitionedGraph, Segment
+from compiler.profile.schema import Profile
+from compiler.tiling.choose import Refusal
+from compiler.tiling.figures import Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuseSegments:
+    """Pass: the groups of each segment, by the chosen strategy, and those of `none` (FUSE-R, FUSE-N)."""
+
+    name: str = "fuse"
+    profile: Profile
+    options: Options
+
+    def run(self, partitioned: PartitionedGraph) -> FusedGraph:
+        """Raises LimitError if a single op does not fit the chip, naming it."""
+        facts = graph_facts(partitioned.graph)
+        evaluator = Evaluator(facts, self.profile, self.options)
+        segments, baseline = [], []
+        for segment in partitioned.segments:
+            graph = SegmentGraph(facts, segment.ops)
+            plain = execution_order(graph, none_groups(evaluator, graph, graph.all))
+            groups, gains = plain, {}
+            if self.options.fusion == "rules":
+                result = greedy_groups(evaluator, graph)
+                groups, gains = result.groups, result.gains
+            segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
+            baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
+        return FusedGraph(
+            partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline)
+        )
+
+
+def _finished(
+    evaluator: Evaluator,
+    graph: SegmentGraph,
+    segment: Segment,
+    groups: tuple[int, ...],
+    gains: dict[int, Check],
+    *,
+    explain: bool,
+) -> FusedSegment:
+    homes = {op: group for group in groups for op in bits(group)}
+    made, reasons = [], []
+    for group in groups:
+        choice = evaluator.tiling(group)
+        if isinstance(choice, Refusal):
+            raise refused(graph.facts, group, choice)
+        checks: list[Check] = []
+        if explain:
+            if group.bit_count() > 1:
+                checks = [*evaluator.structure(graph, group), *evaluator.profit(graph, group)]
+                if group in gains:
+                    checks.append(gains[group])
+            checks.extend(evaluator.capacity(choice) if group.bit_count() > 1 else evaluator.memory(choice))
+        made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
+        reasons.append(boundaries_of(evaluator, graph, group, homes) if explain else ())
+    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons))
+
+
+def _plain(check: Check) -> Check:
+    return replace(check, holds=bool(check.holds), actual=float(check.actual), limit=float(check.limit))
+
+
+def verify_fused(fused: FusedGraph) -> None:
+    """Raises InternalError unless groups cover each op once, are convex, and stand in an execution order."""
+    for found in fused.segments:
+        graph = SegmentGraph(fused.facts, found.segment.ops)
+        covered = [op for group in found.groups for op in group.ops]
+        if sorted(covered) != list(found.segment.ops):
+            raise InternalError("groups do not cover each op of the segment exactly once", stage="fusion")
+        done = 0
+        for group in found.groups:
+            mask = sum(1 << op for op in group.ops)
+            if not graph.is_convex(mask):
+                raise InternalError("a group is not convex", stage="fusion", actual=str(group.ops))
+            for op in group.ops:
+                before = graph.ancestors[op]
+                if before & ~(done | mask):
+                    raise InternalError("a group runs before one that it reads from", stage="fusion")
+            done |= mask
+

@@ -1,0 +1,163 @@
+"""Strategy `rules`: groups grown greedily under the rules (FUSE-R)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from compiler.errors import InternalError
+from compiler.fusion.evaluate import Evaluator
+from compiler.fusion.none import none_groups
+from compiler.fusion.rules.gain import fuse_20
+from compiler.fusion.rules.growth import fuse_1, fuse_2, fuse_a, fuse_b
+from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.tiling.choose import Choice
+from compiler.tiling.figures import Check
+
+# Additions in a row that may fail to pay before growth ends.
+PATIENCE: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreedyResult:
+    """Groups as bit sets in execution order, and FUSE-20's verdict for those that growth made."""
+
+    groups: tuple[int, ...]
+    gains: dict[int, Check]
+
+
+def greedy_groups(evaluator: Evaluator, graph: SegmentGraph) -> GreedyResult:
+    """Groups of a segment: start rule, growth, shrinking, profit; what is left is grouped as by `none` (FUSE-R)."""
+    return _Growth(evaluator, graph).run()
+
+
+class _Growth:
+    """The state of one greedy pass over one segment."""
+
+    def __init__(self, evaluator: Evaluator, graph: SegmentGraph) -> None:
+        self.evaluator = evaluator
+        self.graph = graph
+        self.free = graph.all
+        self.grown: list[int] = []
+        self.gains: dict[int, Check] = {}
+        self.rest = none_groups(evaluator, graph, graph.all)
+
+    def run(self) -> GreedyResult:
+        """Start and grow until no op is left to start from."""
+        start_rule = fuse_a if self.evaluator.options.start_rule == "A" else fuse_b
+        untried = self.graph.all
+        while (start := start_rule(self.graph, untried)) is not None:
+            untried &= ~(1 << start)
+            found = self._grow(start)
+            if found is not None:
+                group, gain, remaining = found
+                self.grown.append(group)
+                self.gains[group] = gain
+                self.free &= ~group
+                untried &= self.free
+                self.rest = remaining
+        return GreedyResult(
+            groups=execution_order(self.graph, [*self.grown, *self.rest]), gains=self.gains
+        )
+
+    def _grow(self, start: int) -> tuple[int, Check, list[int]] | None:
+        """The largest group grown from `start` that shows a profit and pays (rules 5 to 7, and 20).
+
+        FUSE-20 asks for fewer ops where a group does not pay; growth therefore ends when PATIENCE additions in a row
+        have not paid, and the last group that did is the answer.
+        """
+        options = self.evaluator.options
+        if _left_out(self.evaluator, self.graph, start):
+            return None
+        group, best, idle = 1 << start, None, 0
+        directions = [fuse_2, fuse_1] if options.rule_enabled("FUSE-2") else [fuse_1]
+        for direction in directions:
+            idle = 0
+            while idle < PATIENCE:
+                units = direction(self.graph, group, self.free & ~group)
+                following = _next_group(self.evaluator, self.graph, group, units, self.grown)
+                if following is None:
+                    break
+                group = following
+                remaining = none_groups(self.evaluator, self.graph, self.free & ~group)
+                gain = self._gain(group, remaining)
+                profits = self.evaluator.profit(self.graph, group)
+                if gain.holds and self.evaluator.is_profitable(profits):
+                    best, idle = (group, gain, remaining), 0
+                else:
+                    idle += 1
+        return best
+
+    def _gain(self, group: int, remaining: list[int]) -> Check:
+        """FUSE-20 for a grown group; always holds where the rule is switched off."""
+        value = self.evaluator.value
+        check = fuse_20(value([*self.grown, group, *remaining]), value([*self.grown, *self.rest]))
+        if self.evaluator.options.rule_enabled("FUSE-20"):
+            return check
+        return Check(rule="FUSE-20", holds=True, actual=check.actual, limit=check.limit)
+
+
+def _left_out(evaluator: Evaluator, graph: SegmentGraph, op: int) -> bool:
+    """True if FUSE-8 or FUSE-9, where on, leaves this convolution out of any group."""
+    return any(
+        not check.holds
+        for check in evaluator.structure(graph, 1 << op)
+        if check.rule in ("FUSE-8", "FUSE-9")
+    )
+
+
+def _next_group(
+    evaluator: Evaluator, graph: SegmentGraph, group: int, units: Iterator[int], grown: list[int]
+) -> int | None:
+    """The group with the first unit whose addition keeps all rules; None ends growth."""
+    for unit in units:
+        candidate = group | unit
+        if not graph.is_convex(candidate):
+            continue
+        if not all(check.holds for check in evaluator.structure(graph, candidate)):
+            continue
+        if not evaluator.options.rule_enabled("FUSE-4") and not _orderable(graph, [*grown, candidate]):
+            continue
+        if isinstance(evaluator.tiling(candidate), Choice):
+            return candidate
+    return None
+
+
+def _orderable(graph: SegmentGraph, groups: list[int]) -> bool:
+    return _order(graph, groups) is not None
+
+
+def execution_order(graph: SegmentGraph, groups: list[int]) -> tuple[int, ...]:
+    """Groups so that each comes after those it reads from; among ready ones, the one with the earliest op."""
+    ordered = _order(graph, groups)
+    if ordered is None:
+        raise InternalError("groups depend on each other in a circle", stage="fusion")
+    return ordered
+
+
+def _order(graph: SegmentGraph, groups: list[int]) -> tuple[int, ...] | None:
+    home = {op: number for number, group in enumerate(groups) for op in bits(group)}
+    singles = [op for op in graph.ops if op not in home]
+    count = len(groups) + len(singles)
+    home.update({op: len(groups) + number for number, op in enumerate(singles)})
+    waits: list[set[int]] = [set() for _ in range(count)]
+    feeds: list[set[int]] = [set() for _ in range(count)]
+    for op in graph.ops:
+        for user in graph.successors[op]:
+            if home[op] != home[user]:
+                waits[home[user]].add(home[op])
+                feeds[home[op]].add(home[user])
+    masks = [*groups, *(1 << op for op in singles)]
+    ready = sorted((masks[n] & -masks[n], n) for n in range(count) if not waits[n])
+    result = []
+    heapq.heapify(ready)
+    while ready:
+        _, number = heapq.heappop(ready)
+        result.append(masks[number])
+        for other in feeds[number]:
+            waits[other].discard(number)
+            if not waits[other]:
+                heapq.heappush(ready, (masks[other] & -masks[other], other))
+    return tuple(result) if len(result) == count else None

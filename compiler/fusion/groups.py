@@ -1,0 +1,50 @@
+"""What fusion makes of a segment: groups with their tilings, prices and verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.ops.facts import GraphFacts
+from compiler.partition.segments import PartitionedGraph, Segment
+from compiler.tiling.choose import Choice
+from compiler.tiling.figures import Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A fusion group: ops in execution order, the chosen tiling and its price, and the rules' verdicts."""
+
+    ops: tuple[int, ...]
+    choice: Choice
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Why a consumer of a group's output is outside: the first failing rule, or both objectives."""
+
+    tensor: str
+    consumer: int | None
+    rule: str | None
+    actual: float | None
+    limit: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedSegment:
+    """A segment and its groups in execution order, each with the reasons at its boundary."""
+
+    segment: Segment
+    groups: tuple[Group, ...]
+    boundaries: tuple[tuple[Boundary, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedGraph:
+    """A partitioned graph with every segment grouped, and the groups of strategy `none` as the baseline."""
+
+    partitioned: PartitionedGraph
+    facts: GraphFacts
+    segments: tuple[FusedSegment, ...]
+    baseline: tuple[FusedSegment, ...]

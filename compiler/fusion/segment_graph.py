@@ -1,0 +1,167 @@
+"""A segment's ops as bit sets: neighbours, ancestors, blocks, convexity.
+
+Op i of the graph is bit i; a group is an int. Set operations on thousands of ops are then a few machine words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from compiler.ops.facts import GraphFacts
+
+
+class SegmentGraph:
+    """The ops of one segment and how they hang together."""
+
+    def __init__(self, facts: GraphFacts, ops: tuple[int, ...]) -> None:
+        self.facts = facts
+        self.ops = ops
+        self.all = mask_of(ops)
+        graph = facts.graph
+        self._outputs = set(graph.outputs)
+        self.successors: dict[int, tuple[int, ...]] = {}
+        self.leaves: dict[int, bool] = {}
+        predecessors: dict[int, list[int]] = {op: [] for op in ops}
+        for op in ops:
+            users = graph.consumers.get(graph.ops[op].output, ())
+            inside = tuple(user for user in users if self.all >> user & 1)
+            self.successors[op] = inside
+            # the result is wanted outside the segment, or by nobody
+            self.leaves[op] = graph.ops[op].output in self._outputs or len(inside) < len(users)
+            for user in inside:
+                predecessors[user].append(op)
+        self.predecessors = {op: tuple(found) for op, found in predecessors.items()}
+
+    @cached_property
+    def descendants(self) -> dict[int, int]:
+        """Op -> everything that depends on it, itself excluded."""
+        result: dict[int, int] = {}
+        for op in reversed(self.ops):
+            mask = 0
+            for user in self.successors[op]:
+                mask |= 1 << user | result[user]
+            result[op] = mask
+        return result
+
+    @cached_property
+    def ancestors(self) -> dict[int, int]:
+        """Op -> everything it depends on, itself excluded."""
+        result: dict[int, int] = {}
+        for op in self.ops:
+            mask = 0
+            for source in self.predecessors[op]:
+                mask |= 1 << source | result[source]
+            result[op] = mask
+        return result
+
+    @cached_property
+    def exits(self) -> dict[int, int | None]:
+        """Op -> its immediate post-dominator: the first op that every path from it passes; None if there is none."""
+        return _dominators(reversed(self.ops), self.successors, self.leaves)
+
+    @cached_property
+    def entries(self) -> dict[int, int | None]:
+        """Op -> its immediate dominator among the segment's ops; None if there is none."""
+        graph = self.facts.graph
+        roots = {
+            op: not self.predecessors[op]
+            or any(
+                name and name not in graph.inputs and graph.tensors[name].constant is None
+                and graph.producer.get(name) not in self.successors
+                for name in graph.ops[op].inputs
+            )
+            for op in self.ops
+        }
+        return _dominators(iter(self.ops), self.predecessors, roots)
+
+    def members(self, group: int) -> Iterator[int]:
+        """The ops of a group in execution order."""
+        return bits(group)
+
+    def outputs_of(self, group: int) -> tuple[int, ...]:
+        """Ops of the group whose result is wanted outside it."""
+        return tuple(
+            op
+            for op in bits(group)
+            if self.leaves[op]
+            or not self.successors[op]
+            or any(not group >> user & 1 for user in self.successors[op])
+        )
+
+    def is_convex(self, group: int) -> bool:
+        """True if no path leaves the group and comes back."""
+        after = before = 0
+        for op in bits(group):
+            after |= self.descendants[op]
+            before |= self.ancestors[op]
+        return not after & before & ~group
+
+    def block_after(self, op: int) -> int | None:
+        """The block that opens at `op`: everything between it and its exit, the exit included (FUSE-3)."""
+        leave = self.exits[op]
+        if leave is None:
+            return None
+        return self.descendants[op] & self.ancestors[leave] | 1 << leave
+
+    def block_before(self, op: int) -> int | None:
+        """The block that closes at `op`: everything between its entry and it, the entry included."""
+        enter = self.entries[op]
+        if enter is None:
+            return None
+        return self.ancestors[op] & self.descendants[enter] | 1 << enter
+
+    def holds_whole_block(self, group: int) -> bool:
+        """True if the group contains a multi-branch block from its opening op to its exit."""
+        for op in bits(group):
+            if len(self.successors[op]) > 1:
+                block = self.block_after(op)
+                if block is not None and not block & ~group:
+                    return True
+        return False
+
+
+def mask_of(ops: Iterable[int]) -> int:
+    """A group from op indices."""
+    mask = 0
+    for op in ops:
+        mask |= 1 << op
+    return mask
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The op indices of a group, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _dominators(
+    order: Iterator[int], neighbours: dict[int, tuple[int, ...]], ends: dict[int, bool]
+) -> dict[int, int | None]:
+    """Immediate dominators toward the end given by `neighbours`; `ends` marks ops that also lead to the outside."""
+    parent: dict[int, int | None] = {}
+    depth: dict[int | None, int] = {None: 0}
+    for op in order:
+        found: int | None = None
+        first = True
+        for other in neighbours[op]:
+            found = other if first else _common(found, other, parent, depth)
+            first = False
+        if ends[op]:
+            found = None
+        parent[op] = found
+        depth[op] = depth[found] + 1
+    return parent
+
+
+def _common(
+    a: int | None, b: int | None, parent: dict[int, int | None], depth: dict[int | None, int]
+) -> int | None:
+    while a != b:
+        if depth[a] >= depth[b]:
+            a = parent[a] if a is not None else None
+        else:
+            b = parent[b] if b is not None else None
+    return a

@@ -1,0 +1,1 @@
+"""The compiler's own representation: geometry, graph, and one verifier per stage."""

@@ -1,0 +1,101 @@
+"""Boxes and axis maps: which box of an input an op needs for a box of its output.
+
+A box is a half-open range per axis. Maps between boxes go axis by axis, so a tile grid never has to be enumerated:
+per axis there is one array of ranges, and sums over all tiles are products of sums over axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisMap:
+    """How a range of one output axis becomes the range of one input axis that it needs.
+
+    `axis` is the output axis (None: the whole input axis is needed, whatever the output range). The range
+    [start, stop) becomes [floor((start·scale + low) / divisor)·block,
+    floor(((stop−1)·scale + high) / divisor)·block + block), clipped to the input. One formula covers equal axes,
+    windows (scale = stride, low = −pad, high = low + dilation·(kernel−1)), slices and concatenations (low = high =
+    offset), resizing (divisor), grouped channels (divisor and block), depth-to-space and its inverse.
+    """
+
+    axis: int | None = None
+    scale: int = 1
+    low: int = 0
+    high: int = 0
+    divisor: int = 1
+    block: int = 1
+
+    @property
+    def is_identity(self) -> bool:
+        """True if the input range is the output range, unclipped."""
+        return self.scale == self.divisor == self.block == 1 and self.low == self.high == 0
+
+    def longest(self, length: int) -> int:
+        """The longest input range that any output range of `length` positions can need, unclipped."""
+        span = (length - 1) * self.scale + self.high - self.low
+        return (span // self.divisor + 1 + (self.divisor > 1)) * self.block
+
+    def project(self, starts: Ints, stops: Ints, extent: int) -> tuple[Ints, Ints]:
+        """Input ranges for output ranges; empty ranges stay empty; clipped at [0, extent) (TILE-1)."""
+        if self.axis is None:
+            empty = stops <= starts
+            return np.zeros_like(starts), np.where(empty, 0, extent)
+        if self.is_identity:
+            return starts, stops
+        begin = np.maximum(self._first(starts), 0)
+        end = np.minimum(self._last(stops), extent)
+        empty = (stops <= starts) | (end <= begin)
+        if empty.any():
+            begin = np.where(empty, 0, begin)
+            end = np.where(empty, 0, end)
+        return begin, end
+
+    def project_one(self, start: int, stop: int, extent: int) -> tuple[int, int]:
+        """As `project`, for a single range."""
+        if stop <= start:
+            return 0, 0
+        if self.axis is None:
+            return 0, extent
+        begin, end = max(0, self._first(start)), min(extent, self._last(stop))
+        return (begin, end) if begin < end else (0, 0)
+
+    def _first(self, start: Any) -> Any:
+        return (start * self.scale + self.low) // self.divisor * self.block
+
+    def _last(self, stop: Any) -> Any:
+        return ((stop - 1) * self.scale + self.high) // self.divisor * self.block + self.block
+
+
+WHOLE = AxisMap()
+
+
+def same(axis: int) -> AxisMap:
+    """The input axis equals output axis `axis`."""
+    return AxisMap(axis=axis)
+
+
+def window(axis: int, *, kernel: int, stride: int, dilation: int, pad: int) -> AxisMap:
+    """A sliding window of `kernel` taps along output axis `axis`, `pad` elements of padding before it."""
+    return AxisMap(axis=axis, scale=stride, low=-pad, high=dilation * (kernel - 1) - pad)
+
+
+def shifted(axis: int, offset: int) -> AxisMap:
+    """Input position = output position + `offset` (slice: its begin; concatenation: minus the part's begin)."""
+    return AxisMap(axis=axis, low=offset, high=offset)
+
+
+def hull(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The smallest ranges that contain both, element by element; an empty range adds nothing."""
+    a_empty = a[1] <= a[0]
+    b_empty = b[1] <= b[0]
+    starts = np.where(a_empty, b[0], np.where(b_empty, a[0], np.minimum(a[0], b[0])))
+    stops = np.where(a_empty, b[1], np.where(b_empty, a[1], np.maximum(a[1], b[1])))
+    return starts, stops

@@ -1,0 +1,121 @@
+"""Matrix products: MatMul (batched, broadcast) and Gemm."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+
+from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ops.base import (
+    Access,
+    Call,
+    Inferred,
+    MatrixShape,
+    OpClass,
+    OpKind,
+    Work,
+    broadcast_access,
+    broadcast_shapes,
+    default_axes,
+)
+
+
+class MatMul(OpKind):
+    """Matrix product as numpy.matmul: [..., M, K] × [..., K, N] -> [..., M, N]."""
+
+    op_class = OpClass.MAIN
+
+    def infer(self, call: Call) -> Inferred:
+        left, right = call.tensor(0), call.tensor(1)
+        a, b = left.shape, right.shape
+        if not a or not b:
+            call.fail("matrix product of a scalar")
+        rows = a if len(a) > 1 else (1, *a)
+        columns = b if len(b) > 1 else (*b, 1)
+        if rows[-1] != columns[-2]:
+            call.fail("inner extents differ", actual=f"{a} and {b}", limit="last of the first = second-last of the second")
+        batch = broadcast_shapes(call, (rows[:-2], columns[:-2]))
+        shape = (*batch, *((rows[-2],) if len(a) > 1 else ()), *((columns[-1],) if len(b) > 1 else ()))
+        return Inferred(
+            shape=shape, dtype=left.dtype, axes=_matmul_axes(len(shape)), kind=self.kind, inputs=(0, 1)
+        )
+
+    def access(self, call: Call) -> Access:
+        a, b = call.tensor(0).shape, call.tensor(1).shape
+        rank = len(call.output.shape) if call.output else 0
+        batch = (call.output.shape if call.output else ())[: rank - (len(a) > 1) - (len(b) > 1)]
+        left: tuple[AxisMap, ...] = (WHOLE,)
+        if len(a) > 1:
+            row = same(rank - 1 - (len(b) > 1))
+            left = (*broadcast_access(a[:-2], batch), row, WHOLE)
+        right: tuple[AxisMap, ...] = (WHOLE,)
+        if len(b) > 1:
+            right = (*broadcast_access(b[:-2], batch), WHOLE, same(rank - 1))
+        return (left, right)
+
+    def work(self, call: Call) -> Work:
+        return Work(macs=Fraction(call.tensor(0).shape[-1]))
+
+    def matrix(self, call: Call) -> MatrixShape:
+        b = call.tensor(1).shape
+        return MatrixShape(
+            groups=1, out_channels=b[-1] if len(b) > 1 else 1, in_channels=call.tensor(0).shape[-1], taps=1
+        )
+
+
+class Gemm(OpKind):
+    """alpha·A'·B' + beta·C with A' [M, K], B' [K, N]; C broadcasts to [M, N]."""
+
+    op_class = OpClass.MAIN
+
+    def infer(self, call: Call) -> Inferred:
+        a, b = call.tensor(0).shape, call.tensor(1).shape
+        if len(a) != 2 or len(b) != 2:
+            call.fail("both factors must be matrices", actual=f"{a} and {b}")
+        transposed = (call.int("transA", 0) != 0, call.int("transB", 0) != 0)
+        rows, inner = (a[1], a[0]) if transposed[0] else a
+        inner_b, columns = (b[1], b[0]) if transposed[1] else b
+        if inner != inner_b:
+            call.fail("inner extents differ", actual=f"{a} and {b}", limit="equal inner extents")
+        if call.has(2) and broadcast_shapes(call, (call.tensor(2).shape, (rows, columns))) != (rows, columns):
+            call.fail("C does not broadcast to the product", actual=call.tensor(2).shape, limit=(rows, columns))
+        return Inferred(
+            shape=(rows, columns),
+            dtype=call.tensor(0).dtype,
+            axes=default_axes(2),
+            kind=self.kind,
+            inputs=(0, 1, 2) if call.has(2) else (0, 1),
+            attributes={
+                "transA": int(transposed[0]),
+                "transB": int(transposed[1]),
+                "alpha": call.float("alpha", 1.0),
+                "beta": call.float("beta", 1.0),
+            },
+        )
+
+    def access(self, call: Call) -> Access:
+        left = (WHOLE, same(0)) if call.int("transA", 0) else (same(0), WHOLE)
+        right = (same(1), WHOLE) if call.int("transB", 0) else (WHOLE, same(1))
+        if not call.has(2):
+            return (left, right)
+        return (left, right, broadcast_access(call.tensor(2).shape, call.output.shape if call.output else (1, 1)))
+
+    def work(self, call: Call) -> Work:
+        return Work(macs=Fraction(_inner(call)))
+
+    def matrix(self, call: Call) -> MatrixShape:
+        b = call.tensor(1)
+        return MatrixShape(
+            groups=1, out_channels=prod(b.shape) // _inner(call), in_channels=_inner(call), taps=1
+        )
+
+
+def _inner(call: Call) -> int:
+    return call.tensor(0).shape[0 if call.int("transA", 0) else 1]
+
+
+def _matmul_axes(rank: int) -> tuple[str, ...]:
+    """Rows are H (they tile freely), the last axis is C, leading axes are batches."""
+    if rank <= 2:
+        return default_axes(rank)
+    return ("N", *(f"G{index}" if index else "G" for index in range(rank - 3)), "H", "C")

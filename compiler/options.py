@@ -1,0 +1,126 @@
+"""The options of a compilation (SPEC section 13): every one that exists in this version, typed and bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from compiler.errors import RequestError, printable
+
+Objective = Literal["latency", "dram_bytes", "energy", "edp"]
+RULE_IDS = tuple(f"FUSE-{n}" for n in range(1, 21))
+PROFIT_RULES = ("FUSE-5", "FUSE-6", "FUSE-7")
+
+
+class RuleSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule's setting: switched off, or with another limit.
+
+    `limit` is in the rule's own unit: per cent for FUSE-11, images for FUSE-18, elements for FUSE-19.
+    """
+
+    enabled: bool = True
+    limit: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may choose for one compilation; the defaults are those of SPEC section 13.
+
+    `time_limit_s` and `memory_limit_bytes` bound the job and never change a result, so they are no part of the
+    cache key (SPEC section 13).
+    """
+
+    objective: Objective = "latency"
+    fusion: Literal["rules", "none"] = "rules"
+    start_rule: Literal["A", "B"] = "A"
+    profit: Literal["any", "all"] | tuple[Literal["FUSE-5", "FUSE-6", "FUSE-7"], ...] = "any"
+    rules: dict[str, RuleSetting] = {}
+    split: Literal["exact"] = "exact"
+    halo: Literal["auto", "recompute"] = "auto"
+    partition: Literal["auto"] = "auto"
+    dims: dict[str, Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]] = {}
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+    def rule_enabled(self, rule_id: str) -> bool:
+        """Whether a rule binds: growth direction and profit rules follow `start_rule` and `profit` unless set."""
+        setting = self.rules.get(rule_id)
+        if setting is not None:
+            return setting.enabled
+        if rule_id == "FUSE-1":
+            return not self.rule_enabled("FUSE-2")
+        if rule_id == "FUSE-2":
+            return self.start_rule == "B" and "FUSE-1" not in self.rules
+        return True
+
+    def rule_limit(self, rule_id: str, default: float) -> float:
+        """The rule's limit in its own unit, as set or as the SPEC's default."""
+        setting = self.rules.get(rule_id)
+        return default if setting is None or setting.limit is None else setting.limit
+
+
+def parse_options(values: Mapping[str, object]) -> Options:
+    """Options from plain values; raises RequestError naming the option, its value and what was expected."""
+    known = Options.__struct_fields__
+    for name in values:
+        if name not in known:
+            raise RequestError(
+                f"unknown option {printable(str(name), 60)!r}",
+                code="unknown_option",
+                actual=printable(str(name), 60),
+                hint=f"Known options: {', '.join(sorted(known))}",
+            )
+    try:
+        options = msgspec.convert(dict(values), Options)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `")
+        path = path.rstrip("`").removeprefix("$.")
+        name = path.partition(".")[0].partition("[")[0]
+        raise RequestError(
+            f"option {printable(name) or 'object'} is not valid at {printable(path) or 'its root'}: {message}",
+            code="invalid_option",
+            actual=printable(json.dumps(values.get(name), default=str)),
+            limit=message,
+        ) from None
+    for rule_id in options.rules:
+        if rule_id not in RULE_IDS:
+            raise RequestError(
+                f"unknown rule {printable(rule_id, 60)!r} in option rules",
+                code="unknown_option",
+                actual=printable(rule_id, 60),
+                hint="Rules are FUSE-1 to FUSE-20",
+            )
+    if options.rule_enabled("FUSE-1") == options.rule_enabled("FUSE-2"):
+        raise RequestError(
+            "exactly one of the rules FUSE-1 and FUSE-2 gives the direction of growth",
+            code="invalid_option",
+            actual="both on" if options.rule_enabled("FUSE-1") else "both off",
+            hint="Switch one of them off and the other on",
+        )
+    return options
+
+
+def parse_assignments(assignments: Iterable[str]) -> Options:
+    """Options from `key=value` words; a value is JSON where it parses as such, else text; dots go into objects."""
+    values: dict[str, object] = {}
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key:
+            raise RequestError(
+                f"{printable(assignment, 80)!r} is not of the form key=value", code="invalid_option"
+            )
+        try:
+            value: object = json.loads(text)
+        except ValueError:
+            value = text
+        *parents, leaf = key.split(".")
+        target = values
+        for parent in parents:
+            inner = target.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise RequestError(f"option {printable(parent, 60)} is set twice", code="invalid_option")
+            target = inner
+        target[leaf] = value
+    return parse_options(values)

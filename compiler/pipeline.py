@@ -1,0 +1,116 @@
+"""The ordered passes, and the runner that alone verifies, times, reports progress and honours cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+from compiler.describe import Describe
+from compiler.errors import CompilationCancelledError, InternalError, TesseraError
+from compiler.frontend.lower import LowerModel
+from compiler.frontend.normalise import FoldBatchNorm
+from compiler.frontend.read import ReadModel
+from compiler.frontend.source import ModelSource
+from compiler.fusion.fuse import FuseSegments, verify_fused
+from compiler.fusion.groups import FusedGraph
+from compiler.ir.graph import Graph
+from compiler.ir.verify import verify_graph
+from compiler.options import Options
+from compiler.partition.segments import PartitionByOutputTaps, PartitionedGraph, verify_partition
+from compiler.profile.schema import Profile
+
+
+class Pass(Protocol):
+    """One step of the compilation: a frozen dataclass with a name, its options as fields, and `run`."""
+
+    @property
+    def name(self) -> str:
+        """The pass's name, as progress and errors show it."""
+
+    def run(self, value: Any, /) -> Any:
+        """The next stage's value; the runner verifies it."""
+
+
+def build_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+    """The way of the data, top to bottom; each pass takes what the one before it returned."""
+    return (
+        ReadModel(),  # ModelSource -> OnnxModel
+        LowerModel(dims=options.dims),  # OnnxModel -> Graph
+        FoldBatchNorm(),  # Graph -> Graph
+        PartitionByOutputTaps(),  # Graph -> PartitionedGraph
+        FuseSegments(profile=profile, options=options),  # PartitionedGraph -> FusedGraph
+        Describe(source=source, profile=profile, options=options),  # FusedGraph -> Documents
+    )
+
+
+class Observer(Protocol):
+    """What the caller of a compilation may watch and ask for."""
+
+    def phase(self, name: str, step: int, total: int) -> None:
+        """Pass `name` begins; it is number `step` (from 1) of `total`."""
+
+    def cancelled(self) -> bool:
+        """True if the compilation should stop before the next pass."""
+
+
+class SilentObserver:
+    """An observer that watches nothing and never cancels."""
+
+    def phase(self, name: str, step: int, total: int) -> None:
+        """Ignore the phase."""
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTiming:
+    """How long one pass took, its verification included, in seconds of wall time."""
+
+    name: str
+    duration_s: float
+
+
+def run_passes(
+    passes: Sequence[Pass], value: Any, observer: Observer
+) -> tuple[Any, tuple[PassTiming, ...]]:
+    """Run passes in order, verifying what each returns.
+
+    Raises what a pass raises if it is a TesseraError, CompilationCancelledError if the observer asks to stop, and
+    InternalError naming the passes that ran for anything else.
+    """
+    timings: list[PassTiming] = []
+    for step, current in enumerate(passes, start=1):
+        if observer.cancelled():
+            raise CompilationCancelledError(current.name)
+        observer.phase(current.name, step, len(passes))
+        begin = perf_counter()
+        try:
+            value = current.run(value)
+            verify(value)
+        except (TesseraError, MemoryError):
+            raise
+        except Exception as error:
+            ran = ", ".join(timing.name for timing in timings) or "none"
+            raise InternalError(
+                f"pass {current.name} failed: {type(error).__name__}",
+                stage=current.name,
+                actual=str(error),
+                hint=f"This is a defect of Tessera. Passes that ran before: {ran}",
+            ) from error
+        timings.append(PassTiming(name=current.name, duration_s=perf_counter() - begin))
+    return value, tuple(timings)
+
+
+def verify(value: object) -> None:
+    """Check the invariants of a stage's value; raises InternalError where one does not hold."""
+    match value:
+        case Graph():
+            verify_graph(value)
+        case PartitionedGraph():
+            verify_partition(value)
+        case FusedGraph():
+            verify_fused(value)

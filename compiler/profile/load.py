@@ -1,0 +1,165 @@
+"""Loading profiles: built-ins and users' own, validated (PROF-1, PROF-4)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from compiler.errors import ProfileError, RequestError, printable
+from compiler.profile.schema import Profile
+from compiler.units import DTYPE_NAMES
+
+MAX_PROFILE_BYTES: Final = 65_536
+_MAX_DEPTH: Final = 16
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)`")
+# YAML 1.1 reads 1e9 as text; profiles mean the number, as JSON does.
+_NUMBER: Final = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases (which can expand without bound) and without duplicate keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed in a profile")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        names = [key if isinstance(key, str) else repr(key) for key in keys]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.YAMLError(f"field {printable(name, 60)!r} is given twice")
+        return super().construct_mapping(node, deep=deep)
+
+
+_PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
+
+
+def builtin_names() -> tuple[str, ...]:
+    """The names of the built-in profiles, sorted."""
+    folder = resources.files("compiler.profile") / "builtin"
+    return tuple(
+        sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    )
+
+
+def builtin_profile(name: str) -> Profile:
+    """A built-in profile; raises RequestError for an unknown name, listing those that exist."""
+    names = builtin_names()
+    if name not in names:
+        raise RequestError(
+            f"unknown profile {printable(name, 80)!r}",
+            code="unknown_profile",
+            actual=printable(name, 80),
+            hint=f"Built-in profiles: {', '.join(names)}; or give a profile file",
+        )
+    data = (resources.files("compiler.profile") / "builtin" / f"{name}.yaml").read_bytes()
+    return parse_profile(data, origin=name)
+
+
+def parse_profile(data: bytes, *, origin: str = "profile") -> Profile:
+    """A profile from YAML or JSON; raises ProfileError with the field's path, value and what was expected."""
+    if len(data) > MAX_PROFILE_BYTES:
+        raise ProfileError(
+            f"{origin}: the profile is too large", stage="profile", actual=len(data), limit=MAX_PROFILE_BYTES
+        )
+    try:
+        values = yaml.load(data, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ProfileError(
+            f"{origin}: neither YAML nor JSON: {printable(' '.join(str(error).split()), 200)}", stage="profile"
+        ) from None
+    if not isinstance(values, dict):
+        raise ProfileError(
+            f"{origin}: a profile is an object", stage="profile", actual=type(values).__name__, limit="object"
+        )
+    return profile_from_values(values, origin=origin)
+
+
+def profile_from_values(values: dict[str, Any], *, origin: str = "profile") -> Profile:
+    """A profile from plain values; raises ProfileError as parse_profile does."""
+    try:
+        profile = msgspec.convert(values, Profile, strict=True)
+    except msgspec.ValidationError as error:
+        expected, _, path = str(error).partition(" - at `")
+        path = path.rstrip("`").removeprefix("$").removeprefix(".")
+        unknown = _UNKNOWN_FIELD.search(expected)
+        if unknown:
+            path = f"{path}.{unknown.group(1)}".removeprefix(".")
+            expected = "a known field (this one is unknown)"
+        raise _field_error(origin, path, _value_at(values, path), expected) from None
+    except RecursionError:
+        raise ProfileError(f"{origin}: nested too deeply", stage="profile", limit=_MAX_DEPTH) from None
+    _check(profile, origin)
+    return profile
+
+
+def profile_json(profile: Profile) -> bytes:
+    """The profile's canonical form: JSON with sorted keys and every default written out."""
+    return json.dumps(msgspec.to_builtins(profile), sort_keys=True, separators=(",", ":")).encode()
+
+
+def profile_digest(profile: Profile) -> str:
+    """SHA-256 of the canonical form: the profile's identity (PROF-1)."""
+    return hashlib.sha256(profile_json(profile)).hexdigest()
+
+
+def _check(profile: Profile, origin: str) -> None:
+    """What one field alone cannot say."""
+    widest = 8
+    memories = {"sram": profile.sram, "nram": profile.nram, "wram": profile.wram}
+    for level, memory in memories.items():
+        if memory is not None and memory.capacity_bytes < widest:
+            raise _field_error(
+                origin, f"{level}.capacity_bytes", memory.capacity_bytes, f"at least one element ({widest} bytes)"
+            )
+    for table in ("arrays", "pj_per_mac"):
+        for dtype in getattr(profile.matrix, table):
+            if dtype not in DTYPE_NAMES:
+                raise _field_error(
+                    origin, f"matrix.{table}", printable(dtype, 60), f"element types: {', '.join(DTYPE_NAMES)}"
+                )
+    if not profile.matrix.arrays:
+        raise _field_error(origin, "matrix.arrays", "{}", "an array for at least one element type")
+    for dtype in profile.matrix.arrays:
+        if dtype not in profile.matrix.pj_per_mac:
+            raise _field_error(origin, f"matrix.pj_per_mac.{dtype}", None, "an energy for every array's element type")
+    needed = ("gdma", "mvdma") if profile.sram is not None else ("iodma",)
+    for engine in needed:
+        if getattr(profile.engines, engine) is None:
+            raise _field_error(
+                origin,
+                f"engines.{engine}",
+                None,
+                "an engine, for without it data does not reach the cores"
+                + (" (the profile has an SRAM)" if profile.sram is not None else " (the profile has no SRAM)"),
+            )
+
+
+def _field_error(origin: str, path: str, value: object, expected: str) -> ProfileError:
+    field = printable(path or "(root)", 120)
+    return ProfileError(
+        f"{origin}: field {field} is not valid: {printable(expected)}",
+        stage="profile",
+        actual="absent" if value is None else printable(str(value), 120),
+        limit=printable(expected),
+        hint=f"Correct the field {field} of the profile",
+    )
+
+
+def _value_at(values: object, path: str) -> object:
+    for part in filter(None, path.replace("[", ".[").split(".")):
+        if isinstance(values, dict):
+            values = values.get(part)
+        elif isinstance(values, list) and part.startswith("[") and part[1:-1].isdigit():
+            values = values[int(part[1:-1])]
+        else:
+            return None
+    return values

@@ -1,0 +1,161 @@
+"""The hardware profile: what an accelerator is, as data (PROF-2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+SCHEMA = "tessera.profile/1"
+
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
+Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+Count = Annotated[int, Meta(ge=1, le=4096)]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a profile: unknown fields are refused."""
+
+
+class Dram(_Part, frozen=True, kw_only=True):
+    """Off-chip memory of one chip; its bandwidth is shared by all engines that reach it."""
+
+    capacity_bytes: Bytes
+    bandwidth_bytes_per_s: Positive
+    read_pj_per_byte: NonNegative
+    write_pj_per_byte: NonNegative
+    startup_ns: NonNegative = 0.0
+    multicast: bool = False
+
+
+class Memory(_Part, frozen=True, kw_only=True):
+    """An on-chip memory. With `weight_bytes` it is split: `capacity_bytes` then holds activations only.
+
+    `bytes_per_cycle` bounds reads and writes together; None: the engines that reach it are the bound.
+    """
+
+    capacity_bytes: Bytes
+    read_pj_per_byte: NonNegative
+    write_pj_per_byte: NonNegative
+    weight_bytes: Bytes | None = None
+    bytes_per_cycle: Positive | None = None
+
+
+class Engine(_Part, frozen=True, kw_only=True):
+    """A transfer engine; start-up counts once per transfer."""
+
+    bytes_per_cycle: Positive
+    startup_ns: NonNegative = 0.0
+
+
+class Link(_Part, frozen=True, kw_only=True):
+    """Core-to-core links."""
+
+    topology: Literal["ring", "mesh"]
+    bytes_per_cycle: Positive
+    hop_cycles: NonNegative = 1.0
+    pj_per_byte_hop: NonNegative = 0.0
+
+
+class Engines(_Part, frozen=True, kw_only=True):
+    """The transfer engines that exist; `shared` lists those that are one component and share a queue.
+
+    iodma: DRAM to and from NRAM/WRAM, per core. gdma: DRAM to and from SRAM, per cluster. mvdma: SRAM to and from
+    NRAM/WRAM, per core. cdma: SRAM to SRAM between clusters, per cluster. bus: SRAM to one, several or all cores of
+    a cluster. link: core to core.
+    """
+
+    iodma: Engine | None = None
+    gdma: Engine | None = None
+    mvdma: Engine | None = None
+    cdma: Engine | None = None
+    bus: Engine | None = None
+    link: Link | None = None
+    shared: tuple[tuple[Literal["iodma", "gdma", "mvdma", "cdma", "bus"], ...], ...] = ()
+
+
+class Array(_Part, frozen=True, kw_only=True):
+    """The matrix unit's array for one element type: lanes over output channels (k) and input channels (c)."""
+
+    k: Count
+    c: Count
+
+
+class Matrix(_Part, frozen=True, kw_only=True):
+    """The matrix unit of a core: an array and the energy of a multiply-accumulate, by element type."""
+
+    arrays: dict[str, Array]
+    pj_per_mac: dict[str, NonNegative]
+
+
+class Vector(_Part, frozen=True, kw_only=True):
+    """The vector unit of a core: one operation per lane and cycle."""
+
+    lanes: Annotated[int, Meta(ge=1, le=1 << 20)]
+    pj_per_operation: NonNegative
+
+
+class Limits(_Part, frozen=True, kw_only=True):
+    """Limits of one executable; None: no limit."""
+
+    program_bytes: Bytes | None = None
+    program_bytes_per_core: Bytes | None = None
+    weight_bytes: Bytes | None = None
+    macs: Annotated[int, Meta(ge=1)] | None = None
+    commands: Annotated[int, Meta(ge=1)] | None = None
+
+
+class Weights(_Part, frozen=True, kw_only=True):
+    """Whether weights are streamed from DRAM, and the share of its size a weight takes in on-chip memory."""
+
+    mode: Literal["streamed"] = "streamed"
+    compression: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An accelerator (PROF-2). Sizes in bytes, rates per cycle of `clock_hz`, energies in picojoule."""
+
+    schema: Literal["tessera.profile/1"]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    description: Annotated[str, Meta(max_length=500)] = ""
+    clock_hz: Positive
+    chips: Annotated[int, Meta(ge=1, le=1)]
+    clusters_per_chip: Count
+    cores_per_cluster: Count
+    line_bytes: Annotated[int, Meta(ge=1, le=65536)]
+    dram: Dram
+    sram: Memory | None = None
+    nram: Memory
+    wram: Memory | None = None
+    engines: Engines
+    matrix: Matrix
+    vector: Vector
+    host_link_bytes_per_s: Positive | None = None
+    chip_link_bytes_per_s: Positive | None = None
+    static_w: NonNegative = 0.0
+    limits: Limits = Limits()
+    weights: Weights = Weights()
+
+    @property
+    def cores(self) -> int:
+        """Cores of one chip."""
+        return self.clusters_per_chip * self.cores_per_cluster
+
+    @property
+    def weight_memory_bytes(self) -> int:
+        """Bytes per core that hold weights while they are used (WRAM, else NRAM's weight part, else NRAM)."""
+        if self.wram is not None:
+            return self.wram.capacity_bytes
+        return self.nram.weight_bytes or self.nram.capacity_bytes
+
+    @property
+    def weights_share_activations(self) -> bool:
+        """True if weights and activations of a core lie in the same memory."""
+        return self.wram is None and self.nram.weight_bytes is None
+
+    @property
+    def dram_bytes_per_cycle(self) -> float:
+        """The DRAM's total bandwidth in bytes per clock cycle."""
+        return self.dram.bandwidth_bytes_per_s / self.clock_hz

@@ -1,0 +1,1 @@
+"""Group to frustums: projection, sizes, and the choice of a tiling."""

@@ -1,0 +1,215 @@
+"""All candidate tiles of all configurations of a group, with their figures, as arrays (FUSE-S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.box import Ints
+from compiler.profile.schema import Profile
+from compiler.tiling.configurations import core_share, unit_share
+from compiler.tiling.figures import Figures
+from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
+from compiler.tiling.tile import Configuration, Order, Spread
+from compiler.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFigures:
+    """What a stage's tiles hold in the unit's memory, whatever the depth order; arrays over its candidates."""
+
+    stage: Stage
+    inputs: Reals
+    outputs: Reals
+    peak: Reals
+    step_inputs: Reals
+    step_outputs: Reals
+    whole_map: np.ndarray
+    images: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One configuration's rows in the table of candidates: per stage the begin and end row."""
+
+    configuration: Configuration
+    stages: tuple[StageFigures, ...]
+    begin: int
+    ends: tuple[int, ...]
+    weights: ConfiguredWeights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredWeights:
+    """Per step: weight bytes that one unit stages and one core holds, with channels cut as configured."""
+
+    staged: Ints
+    held: Ints
+
+
+class CandidateTable:
+    """Every candidate tile of every configuration as one table: rules are then evaluated once for all of them."""
+
+    def __init__(self, table: SizeTable, profile: Profile, choices: tuple[Configuration, ...]) -> None:
+        self.table = table
+        self.profile = profile
+        self._stages: dict[tuple[object, ...], tuple[StageFigures, ...]] = {}
+        self._weights: dict[tuple[int, int, int], ConfiguredWeights] = {}
+        geometry = table.geometry
+        column = {name: index for index, name in enumerate(table.names)}
+        self._reads = np.zeros((len(geometry.ops), len(table.names)))
+        for step, op in enumerate(geometry.ops):
+            for operand in op.operands:
+                if not operand.constant:
+                    self._reads[step, column[operand.tensor]] += 1
+        self._makes = [column[op.output] for op in geometry.ops]
+        self._outputs = [column[name] for name in geometry.outputs or (geometry.primary,)]
+        self._live = geometry.live[1].astype(np.float64)
+        blocks = []
+        begin = 0
+        for choice in choices:
+            found = self._stage_figures(choice)
+            ends = tuple(int(n) for n in begin + np.cumsum([len(part.inputs) for part in found]))
+            blocks.append(
+                Block(
+                    configuration=choice, stages=found, begin=begin, ends=ends, weights=self.weights(choice)
+                )
+            )
+            begin = ends[-1]
+        self.blocks = tuple(blocks)
+
+    def channel_size(self, choice: Configuration) -> int | None:
+        """Output channels in a unit's tile; None if the output has no channel axis."""
+        if "C" not in self.table.grids:
+            return None
+        extent = self.table.grids["C"].extent
+        if not self.table.channels_are_free:
+            return extent
+        return ceil_div(extent, unit_share(choice) * choice.channel_slices)
+
+    def caps(self, choice: Configuration) -> dict[str, int]:
+        """The largest tile one unit may get, per axis."""
+        caps = {axis: self.table.grids[axis].extent for axis in self.table.axes}
+        band = self.table.band_axis
+        if choice.spread is Spread.BANDS and band is not None:
+            caps[band] = ceil_div(caps[band], choice.units)
+        if choice.spread is Spread.IMAGES:
+            caps["N"] = ceil_div(caps["N"], choice.units)
+        return caps
+
+    def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
+        caps, channels = self.caps(choice), self.channel_size(choice)
+        key = (tuple(sorted(caps.items())), channels)
+        found = self._stages.get(key)
+        if found is None:
+            found = tuple(self._of_stage(stage, caps) for stage in stages(self.table, caps, channels))
+            self._stages[key] = found
+        return found
+
+    def _of_stage(self, stage: Stage, caps: Mapping[str, int]) -> StageFigures:
+        volumes = self.table.volumes(stage.at, stage.axis, stage.count)
+        count = volumes.shape[1]
+        whole = np.ones(count, dtype=np.bool_)
+        for axis in self.table.axes:
+            if axis != "N":
+                cap = self.table.index(axis, caps[axis])
+                whole &= (np.arange(count) if axis == stage.axis else stage.at[axis]) >= cap
+        images = (
+            self.table.grids["N"].sizes[:count]
+            if stage.axis == "N"
+            else np.ones(count, dtype=np.int64)
+        )
+        return StageFigures(
+            stage=stage,
+            inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
+            outputs=volumes[self._outputs].sum(axis=0),
+            peak=(self._live @ volumes).max(axis=0),
+            step_inputs=self._reads @ volumes,
+            step_outputs=volumes[self._makes],
+            whole_map=whole,
+            images=images,
+        )
+
+    def weights(self, choice: Configuration) -> ConfiguredWeights:
+        """The weights of each step under a configuration, compressed as the profile says."""
+        key = (unit_share(choice), core_share(choice), choice.channel_slices)
+        found = self._weights.get(key)
+        if found is None:
+            staged, held = [], []
+            for op in self.table.geometry.ops:
+                parts = [self._weight(o.tensor, *key) for o in op.operands if o.constant]
+                staged.append(sum(unit for unit, _ in parts))
+                held.append(sum(core for _, core in parts))
+            factor = self.profile.weights.compression
+            found = self._weights[key] = ConfiguredWeights(
+                staged=np.ceil(np.array(staged) * factor).astype(np.int64),
+                held=np.ceil(np.array(held) * factor).astype(np.int64),
+            )
+        return found
+
+    def _weight(self, name: str, units: int, cores: int, slices: int) -> tuple[int, int]:
+        table = self.table
+        whole = {axis: len(grid.sizes) - 1 for axis, grid in table.grids.items()}
+        if table.channels_are_free and table.follows(name, "C"):
+            extent = table.grids["C"].extent
+            per_unit = whole | {"C": table.index("C", ceil_div(extent, units * slices))}
+            per_core = whole | {"C": table.index("C", ceil_div(extent, units * slices * cores))}
+            return table.largest_bytes(name, per_unit), table.largest_bytes(name, per_core)
+        full = table.largest_bytes(name, whole)
+        return ceil_div(full, units), ceil_div(full, units * cores)
+
+    def figures(self) -> Figures:
+        """The figures of all candidates; core tiles are not known yet and pass."""
+        profile = self.profile
+        on_core = profile.sram is None
+        parts = [part for block in self.blocks for part in block.stages]
+        spans = [block.ends[-1] - block.begin for block in self.blocks]
+
+        def per_block(values: list[bool]) -> np.ndarray:
+            return np.repeat(np.array(values), spans)
+
+        def steps(values: list[Ints]) -> np.ndarray:
+            return np.repeat(np.stack(values, axis=1), spans, axis=1)
+
+        inputs = np.concatenate([part.inputs for part in parts])
+        outputs = np.concatenate([part.outputs for part in parts])
+        live = np.concatenate([part.peak for part in parts])
+        resident = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
+        buffered = per_block([b.configuration.double_buffered for b in self.blocks])
+        held = steps([block.weights.held for block in self.blocks])
+        staged = held if on_core else steps([block.weights.staged for block in self.blocks])
+        step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)
+        step_outputs = np.concatenate([part.step_outputs for part in parts], axis=1)
+        if not on_core:
+            # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
+            staged = np.where(resident, 0, staged)
+            step_inputs = np.where(resident, 0, step_inputs)
+            step_outputs = np.where(resident, 0, step_outputs)
+        peak = live if on_core else np.where(resident, inputs + outputs, live)
+        memory = np.full(len(inputs), float(profile.weight_memory_bytes))
+        if profile.weights_share_activations and on_core:
+            memory -= peak
+        return Figures(
+            whole_map=np.concatenate([part.whole_map for part in parts]),
+            capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
+            inputs=inputs,
+            outputs=outputs,
+            staging=np.where(buffered, inputs, 0),
+            shared=False,
+            step_inputs=step_inputs,
+            step_outputs=step_outputs,
+            step_weights=staged,
+            core_weights=held,
+            weight_memory=memory,
+            needed_weights=np.where(resident, held.sum(axis=0), held.max(axis=0, initial=0)),
+            core_tile=peak if on_core else np.zeros(len(inputs)),
+            core_capacity=profile.nram.capacity_bytes,
+            sram_is_all_nram=profile.sram is not None
+            and profile.sram.capacity_bytes == profile.cores_per_cluster * profile.nram.capacity_bytes,
+            images=np.concatenate([part.images for part in parts]),
+            loaded=np.zeros(len(inputs)),
+            needed=1,
+            peak=peak,
+        )

@@ -1,0 +1,214 @@
+"""The choice of a group's tiling.
+
+Reads top to bottom: all configurations -> the largest SRAM tile of each that memory and rules allow (FUSE-S4), found
+for all at once -> an estimate that orders them -> core tiles and exact prices for the most promising -> the cheapest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from compiler.cost.model import Cost, price
+from compiler.cost.objective import Totals, ranking
+from compiler.ops.facts import GraphFacts
+from compiler.profile.schema import Profile
+from compiler.tiling.candidates import Block, CandidateTable
+from compiler.tiling.configurations import configurations
+from compiler.tiling.core import CoreTile, core_tile_for
+from compiler.tiling.estimate import estimates
+from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.sizes import SizeTable, stage_sizes
+from compiler.tiling.tile import Configuration, Tiling
+from compiler.tiling.traffic import TilePlan, finish_tiling, traffic_of
+
+# So many configurations, in the order of their estimates, get a core tile and an exact price.
+PRICED: Final = 4
+_HALVINGS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The chosen tiling of a group, its price, and the figures that rules are checked against."""
+
+    tiling: Tiling
+    cost: Cost
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """No tiling fits: the first constraint that fails even for the smallest tile."""
+
+    check: Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A configuration's largest tile: its row among the candidates."""
+
+    plan: TilePlan
+    row: int
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """A configuration with tile, core tile, exact figures and price."""
+
+    plan: TilePlan
+    core: CoreTile
+    figures: Figures
+    cost: Cost
+
+
+def choose_tiling(
+    facts: GraphFacts,
+    geometry: GroupGeometry,
+    profile: Profile,
+    constraints: tuple[Constraint, ...],
+    objective: str,
+) -> Choice | Refusal:
+    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1, S4)."""
+    table = SizeTable.of_group(geometry)
+    candidates = CandidateTable(table, profile, tuple(configurations(geometry, table, profile)))
+    figures = candidates.figures()
+    bound = (*PHYSICAL, *constraints)
+    holds = np.ones(len(figures.inputs) if isinstance(figures.inputs, np.ndarray) else 1, dtype=np.bool_)
+    failing: Check | None = None
+    for constraint in bound:
+        check = constraint(figures)
+        remaining = holds & check.holds
+        if failing is None and not remaining.any():
+            failing = _nearest(check, holds)
+        holds = remaining
+    if failing is not None:
+        return Refusal(check=failing)
+    found = _without_twins(
+        [entry for block in candidates.blocks for entry in _largest(candidates, block, holds)]
+    )
+    best: tuple[tuple[float, ...], _Priced] | None = None
+    priced = 0
+    for entry in _promising(found, table, profile, objective):
+        outcome = _complete(facts, entry, candidates, figures, holds, profile, bound)
+        if isinstance(outcome, Check):
+            failing = failing or outcome
+            continue
+        key = ranking(objective, Totals.of((outcome.cost,)))
+        if best is None or key < best[0]:
+            best = (key, outcome)
+        priced += 1
+        if priced == PRICED:
+            break
+    if best is not None:
+        chosen = best[1]
+        tiling = finish_tiling(chosen.plan, chosen.core, chosen.figures, profile)
+        return Choice(tiling=tiling, cost=chosen.cost, figures=chosen.figures)
+    return Refusal(check=failing or Check(rule="TILE-2", holds=False, actual=1, limit=0))
+
+
+def _without_twins(found: list[_Found]) -> list[_Found]:
+    """Without those that give up double buffering and get no larger tile for it."""
+    buffered = {
+        replace(entry.plan.configuration, double_buffered=False): entry.plan.tile
+        for entry in found
+        if entry.plan.configuration.double_buffered
+    }
+    return [
+        entry
+        for entry in found
+        if entry.plan.configuration.double_buffered
+        or buffered.get(entry.plan.configuration) != entry.plan.tile
+    ]
+
+
+def _promising(found: list[_Found], table: SizeTable, profile: Profile, objective: str) -> list[_Found]:
+    """The configurations in the order of their estimates; equal ones keep their order."""
+    if len(found) <= PRICED:
+        return found
+    keys = ranking(objective, estimates([entry.plan for entry in found], table, profile))
+    return [found[i] for i in np.lexsort(tuple(reversed(keys)))]
+
+
+def _nearest(check: Check, among: np.ndarray) -> Check:
+    """A check over candidates as it stands for the one nearest to its limit."""
+    rows = np.flatnonzero(among)
+    actual = np.broadcast_to(np.asarray(check.actual), among.shape)[rows]
+    limit = np.broadcast_to(np.asarray(check.limit), among.shape)[rows]
+    nearest = int(np.argmin(actual - limit))
+    return Check(rule=check.rule, holds=False, actual=actual[nearest].item(), limit=limit[nearest].item())
+
+
+def _largest(candidates: CandidateTable, block: Block, holds: np.ndarray) -> list[_Found]:
+    """The largest candidate of a configuration that holds, in both loop orders where channels are sliced."""
+    row = _last_holding(block, holds)
+    if row is None:
+        return []
+    choices = [block.configuration]
+    if block.configuration.channel_slices > 1:
+        choices.append(replace(block.configuration, slices_outer=True))
+    plan = TilePlan(
+        geometry=candidates.table.geometry,
+        table=candidates.table,
+        configuration=block.configuration,
+        tile=_tile_of(candidates, block, row),
+        weights=block.weights,
+    )
+    return [_Found(plan=replace(plan, configuration=choice), row=row, block=block) for choice in choices]
+
+
+def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> int | None:
+    """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half."""
+    begin = block.begin
+    for part, end in zip(block.stages, block.ends, strict=True):
+        stop = end
+        if below is not None and begin <= below < end:
+            stop = begin + (below - begin) // 2
+        if below is None or stop > begin and end > below:
+            rows = np.flatnonzero(holds[begin:stop])
+            if len(rows):
+                return begin + int(rows[-1])
+        begin = end
+        del part
+    return None
+
+
+def _tile_of(candidates: CandidateTable, block: Block, row: int) -> dict[str, int]:
+    begin = block.begin
+    for part, end in zip(block.stages, block.ends, strict=True):
+        if row < end:
+            return stage_sizes(candidates.table, part.stage, row - begin)
+        begin = end
+    raise AssertionError(row)
+
+
+def _complete(
+    facts: GraphFacts,
+    entry: _Found,
+    candidates: CandidateTable,
+    figures: Figures,
+    holds: np.ndarray,
+    profile: Profile,
+    constraints: tuple[Constraint, ...],
+) -> _Priced | Check:
+    """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
+    row: int | None = entry.row
+    plan = entry.plan
+    broken: Check | None = None
+    for _ in range(_HALVINGS):
+        core = core_tile_for(candidates.table, profile, plan.configuration, plan.tile)
+        exact = plan.exact(figures.at(row), core, profile)
+        verdicts = (constraint(exact) for constraint in constraints)
+        failed = next((check for check in verdicts if not check.holds), None)
+        if failed is None and core is not None:
+            cost = price(traffic_of(facts, plan, core, exact, profile), profile)
+            return _Priced(plan=plan, core=core, figures=exact, cost=cost)
+        broken = broken or failed
+        row = _last_holding(entry.block, holds, below=row)
+        if row is None:
+            break
+        plan = replace(plan, tile=_tile_of(candidates, entry.block, row))
+    return broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)

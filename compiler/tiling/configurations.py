@@ -1,0 +1,92 @@
+"""The discrete choices of a tiling: what units and cores share out, depth order, channel slices, double buffering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Final
+
+from compiler.profile.schema import Profile
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.sizes import SizeTable
+from compiler.tiling.tile import Configuration, Order, Spread
+from compiler.units import ceil_div
+
+# Each further slice count is at least this much finer: in between, little changes.
+_FINER: Final = 2
+_SLICES_MAX: Final = 4096
+
+
+def configurations(geometry: GroupGeometry, table: SizeTable, profile: Profile) -> Iterator[Configuration]:
+    """Every configuration worth pricing, simplest first."""
+    has_sram = profile.sram is not None
+    units = profile.clusters_per_chip if has_sram else profile.cores
+    cores = profile.cores_per_cluster if has_sram else 1
+    orders = [Order.DEPTH_FIRST]
+    if len(geometry.ops) > 1:
+        orders.append(Order.BREADTH_FIRST)
+    for (spread_units, spread), core_spread, order in product(
+        _unit_spreads(geometry, table, units), _core_spreads(table, cores), orders
+    ):
+        base = Configuration(
+            units=spread_units,
+            spread=spread,
+            cores=cores,
+            core_spread=core_spread,
+            order=order,
+            channel_slices=1,
+            slices_outer=False,
+            double_buffered=True,
+        )
+        for sliced in _slices(table, base):
+            yield sliced
+            yield replace(sliced, double_buffered=False)
+
+
+def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int) -> list[tuple[int, Spread]]:
+    spreads = [(1, Spread.SINGLE)]
+    if units > 1:
+        if "N" in table.grids and table.grids["N"].extent > 1:
+            spreads.append((units, Spread.IMAGES))
+        if table.band_axis is not None:
+            spreads.append((units, Spread.BANDS))
+        has_weights = any(op.weight_bytes for op in geometry.ops)
+        if "C" in table.grids and table.grids["C"].extent > 1 and (has_weights or table.channels_are_free):
+            spreads.append((units, Spread.CHANNELS))
+    return spreads
+
+
+def _core_spreads(table: SizeTable, cores: int) -> list[Spread]:
+    if cores == 1:
+        return [Spread.SINGLE]
+    if table.band_axis is None:
+        return [Spread.CHANNELS]
+    return [Spread.BANDS, Spread.CHANNELS]
+
+
+def _slices(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
+    """The configuration with growing numbers of channel slices, where every op can make a slice for itself."""
+    yield base
+    if not table.channels_are_free:
+        return
+    part = ceil_div(table.grids["C"].extent, channel_share(base))
+    count = 1
+    while count < min(part, _SLICES_MAX):
+        count = min(part, max(count + 1, int(count * _FINER)))
+        yield replace(base, channel_slices=count)
+
+
+def channel_share(configuration: Configuration) -> int:
+    """Into how many parts the output channels of one slice are spread over units and cores."""
+    return unit_share(configuration) * core_share(configuration)
+
+
+def unit_share(configuration: Configuration) -> int:
+    """Parts of the output channels over units."""
+    return configuration.units if configuration.spread is Spread.CHANNELS else 1
+
+
+def core_share(configuration: Configuration) -> int:
+    """Parts of a unit's output channels over its cores."""
+    return configuration.cores if configuration.core_spread is Spread.CHANNELS else 1

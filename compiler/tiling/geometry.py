@@ -1,0 +1,296 @@
+"""The geometry of a group: its boxes, projected from output tiles back to its inputs (TILE-1).
+
+A tile grid is one list of ranges per axis of the group's output. Projection goes axis by axis, so a tensor's box for
+tile (n, c, h, w) is the product of its ranges for n, c, h and w, and bytes summed over all tiles are products of
+sums. Candidate tile sizes of an axis are projected in one pass, side by side in one flat array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from compiler.ir.box import AxisMap, Ints, hull
+from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
+
+# One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
+AxisRange = tuple[str | None, Ints, Ints]
+Box = tuple[AxisRange, ...]
+# Longest range per axis of each tensor's box.
+Lengths = Mapping[str, tuple[int, ...]]
+
+
+_Known = dict[tuple[int, ...], tuple[AxisRange, AxisRange]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Candidate tilings of one axis: for each size, the ranges that cover the axis, clipped at its end.
+
+    `starts` and `stops` hold the ranges of all candidates one after another; `offsets` is where each begins.
+    """
+
+    extent: int
+    sizes: Ints
+    starts: Ints
+    stops: Ints
+    offsets: Ints
+
+    @classmethod
+    def of_sizes(cls, extent: int, sizes: Ints) -> Grid:
+        """Every axis of `extent` cut into ranges of each size; each position is covered once."""
+        counts = -(-extent // sizes)
+        offsets = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        step = np.repeat(sizes, counts)
+        starts = (np.arange(int(counts.sum())) - np.repeat(offsets, counts)) * step
+        return cls(
+            extent=extent, sizes=sizes, starts=starts, stops=np.minimum(starts + step, extent), offsets=offsets
+        )
+
+    @classmethod
+    def nested(cls, extent: int, tile: int, sizes: Ints) -> Grid:
+        """Tiles of size `tile`, each cut again into ranges of each size that stop at the tile's end."""
+        per_tile = -(-min(tile, extent) // sizes)
+        tiles = -(-extent // tile)
+        counts = per_tile * tiles
+        offsets = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        position = np.arange(int(counts.sum())) - np.repeat(offsets, counts)
+        size, pieces = np.repeat(sizes, counts), np.repeat(per_tile, counts)
+        begin = position // pieces * tile
+        starts = begin + position % pieces * size
+        stops = np.minimum(starts + size, np.minimum(begin + tile, extent))
+        # the last tile may be shorter than the others: pieces beyond its end are empty
+        starts = np.minimum(starts, stops)
+        return cls(extent=extent, sizes=sizes, starts=starts, stops=stops, offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxSizes:
+    """Bytes of one tensor's boxes: a constant times one factor per grid it follows.
+
+    `largest[g][k]` is the factor of the largest box of candidate k of grid g, `total[g][k]` the sum over its ranges.
+    """
+
+    constant: int
+    largest: Mapping[str, Ints]
+    total: Mapping[str, Ints]
+    box: Box
+
+
+class GroupGeometry:
+    """The ops of a group, in execution order, and the tensors that enter, stay and leave."""
+
+    def __init__(self, facts: GraphFacts, ops: Sequence[int]) -> None:
+        self.facts = facts
+        self.indices = tuple(sorted(ops))
+        self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
+        members = set(self.indices)
+        graph = facts.graph
+        outputs = set(graph.outputs)
+        self.made = tuple(op.output for op in self.ops)
+        self.outputs = tuple(
+            name
+            for name in self.made
+            if name in outputs or any(user not in members for user in graph.consumers.get(name, ()))
+        )
+        made = set(self.made)
+        self.inputs = tuple(
+            dict.fromkeys(
+                operand.tensor
+                for op in self.ops
+                for operand in op.operands
+                if not operand.constant and operand.tensor not in made
+            )
+        )
+        self.weights = tuple(
+            dict.fromkeys(operand.tensor for op in self.ops for operand in op.operands if operand.constant)
+        )
+        # The last output gives the tile grid; a result that nobody reads still has to be made.
+        self.primary = (self.outputs or self.made)[-1]
+
+    @property
+    def output(self) -> TensorFacts:
+        """The tensor whose axes are tiled."""
+        return self.facts.tensors[self.primary]
+
+    @cached_property
+    def live(self) -> tuple[tuple[str, ...], np.ndarray]:
+        """Activation tensors and, per step, 1 where the tensor is held while that op runs.
+
+        Inputs are held from the start, results until their last reader has run, outputs until the end. An op that
+        may work in place takes over the space of an input of equal size that dies with it.
+        """
+        names = (*self.inputs, *self.made)
+        column = {name: index for index, name in enumerate(names)}
+        last = {name: -1 for name in names}
+        for step, op in enumerate(self.ops):
+            for operand in op.operands:
+                if not operand.constant:
+                    last[operand.tensor] = step
+        for name in self.outputs:
+            last[name] = len(self.ops)
+        table = np.zeros((len(self.ops), len(names)), dtype=np.int64)
+        for name in self.inputs:
+            table[: last[name] + 1, column[name]] = 1
+        for step, op in enumerate(self.ops):
+            inherits = op.in_place and any(
+                not operand.constant
+                and last[operand.tensor] == step
+                and self._same_size(operand.tensor, op.output)
+                for operand in op.operands
+            )
+            begin = step + 1 if inherits else step
+            table[begin : max(last[op.output], step) + 1, column[op.output]] = 1
+        return names, table
+
+    def _same_size(self, a: str, b: str) -> bool:
+        left, right = self.facts.tensors[a], self.facts.tensors[b]
+        return left.element_bytes == right.element_bytes and prod(left.shape) == prod(right.shape)
+
+    def project(self, grids: Mapping[str, tuple[Ints, Ints]]) -> dict[str, Box]:
+        """Boxes of every tensor of the group for ranges of the output's axes, by axis name (TILE-1).
+
+        Axes without ranges are whole. Boxes are the smallest that contain what all readers inside the group need.
+        """
+        boxes: dict[str, Box] = {}
+        known_ranges: _Known = {}
+        for name in self.outputs or (self.primary,):
+            boxes[name] = self._output_box(name, grids)
+        for op in reversed(self.ops):
+            box = boxes.get(op.output)
+            if box is None:
+                box = boxes[op.output] = self._output_box(op.output, {})
+            for operand in op.operands:
+                shape = self.facts.tensors[operand.tensor].shape
+                needed = tuple(
+                    _needed(axis_map, box, extent, known_ranges)
+                    for axis_map, extent in zip(operand.access, shape, strict=True)
+                )
+                known = boxes.get(operand.tensor)
+                boxes[operand.tensor] = needed if known is None else _hull_boxes(known, needed)
+        return boxes
+
+    def _output_box(self, name: str, grids: Mapping[str, tuple[Ints, Ints]]) -> Box:
+        tensor, primary = self.facts.tensors[name], self.output
+        box: list[AxisRange] = []
+        for axis, extent in zip(tensor.axes, tensor.shape, strict=True):
+            ranges = grids.get(axis)
+            if ranges is None or axis not in primary.axes:
+                box.append(_whole(extent))
+                continue
+            basis = primary.shape[primary.axes.index(axis)]
+            # A second output is cut at the same fractions of its own axis.
+            if extent == basis:
+                box.append((axis, *ranges))
+            else:
+                box.append((axis, ranges[0] * extent // basis, ranges[1] * extent // basis))
+        return tuple(box)
+
+    def sizes(self, grids: Mapping[str, Grid]) -> dict[str, BoxSizes]:
+        """Bytes of every tensor's boxes for candidate tilings of the output's axes.
+
+        Tensors that an element-wise op connects have the very same ranges; what was computed for one is reused.
+        """
+        boxes = self.project({axis: (grid.starts, grid.stops) for axis, grid in grids.items()})
+        known: dict[tuple[str, tuple[int, ...]], tuple[Ints, Ints]] = {}
+        return {name: self._box_sizes(name, box, grids, known) for name, box in boxes.items()}
+
+    def _box_sizes(
+        self,
+        name: str,
+        box: Box,
+        grids: Mapping[str, Grid],
+        known: dict[tuple[str, tuple[int, ...]], tuple[Ints, Ints]],
+    ) -> BoxSizes:
+        constant = self.facts.tensors[name].element_bytes
+        by_grid: dict[str, list[AxisRange]] = {}
+        for entry in box:
+            if entry[0] is None:
+                constant *= max(0, int(entry[2][0]) - int(entry[1][0]))
+            else:
+                by_grid.setdefault(entry[0], []).append(entry)
+        largest, total = {}, {}
+        for axis, entries in by_grid.items():
+            key = (axis, tuple(id(array) for entry in entries for array in entry[1:]))
+            found = known.get(key)
+            if found is None:
+                length = np.maximum(entries[0][2] - entries[0][1], 0)
+                for entry in entries[1:]:
+                    length = length * np.maximum(entry[2] - entry[1], 0)
+                offsets = grids[axis].offsets
+                found = known[key] = (np.maximum.reduceat(length, offsets), np.add.reduceat(length, offsets))
+            largest[axis], total[axis] = found
+        return BoxSizes(constant=constant, largest=largest, total=total, box=box)
+
+    def longest(self, sizes: Mapping[str, BoxSizes], grids: Mapping[str, Grid], at: Mapping[str, int]) -> Lengths:
+        """Longest range per axis of every tensor's box, for one candidate of each grid."""
+        known: dict[tuple[int, int], int] = {}
+        result = {}
+        for name, entry in sizes.items():
+            extents = []
+            for axis, starts, stops in entry.box:
+                key = (id(starts), id(stops))
+                length = known.get(key)
+                if length is None:
+                    begin, end = 0, len(starts)
+                    if axis is not None:
+                        offsets, position = grids[axis].offsets, at[axis]
+                        begin = int(offsets[position])
+                        end = int(offsets[position + 1]) if position + 1 < len(offsets) else len(starts)
+                    length = known[key] = max(0, int((stops[begin:end] - starts[begin:end]).max()))
+                extents.append(length)
+            result[name] = tuple(extents)
+        return result
+
+    def content(self) -> tuple[object, ...]:
+        """What decides the group's tiling and cost, without names: equal content, equal cost."""
+        number: dict[str, int] = {}
+        parts: list[object] = []
+        for op in self.ops:
+            ids = []
+            for operand in op.operands:
+                ids.append(number.setdefault(operand.tensor, len(number)))
+            number[op.output] = len(number)
+            parts.append((op.signature, tuple(ids), number[op.output], op.output in self.outputs))
+        return tuple(parts)
+
+
+def _whole(extent: int) -> AxisRange:
+    return None, np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64)
+
+
+def _needed(axis_map: AxisMap, box: Box, extent: int, known: _Known) -> AxisRange:
+    """The range of an input axis; equal maps of equal ranges give the same arrays, not equal copies."""
+    if axis_map.axis is None:
+        return _whole(extent)
+    grid, starts, stops = entry = box[axis_map.axis]
+    if axis_map.is_identity:
+        return entry
+    key = (id(starts), id(stops), axis_map.scale, axis_map.low, axis_map.high, axis_map.divisor, axis_map.block, extent)
+    found = known.get(key)
+    if found is None:
+        low, high = axis_map.project(starts, stops, extent)
+        # the sources are kept beside the result: an id names an array only while it lives
+        found = known[key] = ((grid, low, high), entry)
+    return found[0]
+
+
+def _hull_boxes(a: Box, b: Box) -> Box:
+    return tuple(_hull_axis(left, right) for left, right in zip(a, b, strict=True))
+
+
+def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
+    if a[1] is b[1] and a[2] is b[2]:
+        return a
+    if a[0] is None or b[0] is None or a[0] == b[0]:
+        starts, stops = hull((a[1], a[2]), (b[1], b[2]))
+        return a[0] or b[0], starts, stops
+    # Two readers cut this axis along different axes of the output: every tile needs their union over all tiles.
+    low = min(int(a[1].min()), int(b[1].min()))
+    high = max(int(a[2].max()), int(b[2].max()))
+    return None, np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
+

@@ -1,0 +1,55 @@
+"""Element types and their sizes."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+KIB: Final = 1024
+
+# Name -> (bytes per element, numpy type that carries its values). bfloat16 has no numpy type of its own; its bit
+# patterns travel as uint16 (IMPORT-5).
+_DTYPES: Final = MappingProxyType(
+    {
+        "float32": (4, np.dtype(np.float32)),
+        "float16": (2, np.dtype(np.float16)),
+        "bfloat16": (2, np.dtype(np.uint16)),
+        "float64": (8, np.dtype(np.float64)),
+        "int8": (1, np.dtype(np.int8)),
+        "uint8": (1, np.dtype(np.uint8)),
+        "int16": (2, np.dtype(np.int16)),
+        "uint16": (2, np.dtype(np.uint16)),
+        "int32": (4, np.dtype(np.int32)),
+        "uint32": (4, np.dtype(np.uint32)),
+        "int64": (8, np.dtype(np.int64)),
+        "uint64": (8, np.dtype(np.uint64)),
+        "bool": (1, np.dtype(np.bool_)),
+    }
+)
+
+DTYPE_NAMES: Final = tuple(_DTYPES)
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of `dtype`."""
+    return _DTYPES[dtype][0]
+
+
+def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
+    """The numpy type that carries values of `dtype`."""
+    return _DTYPES[dtype][1]
+
+
+def dtype_name(array: np.ndarray) -> str:
+    """The element type name of a numpy array."""
+    name = array.dtype.name
+    if name not in _DTYPES:
+        raise KeyError(name)
+    return name
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The quotient rounded up; b > 0."""
+    return -(-a // b)

@@ -1,0 +1,513 @@
+"""API-5: the records of jobs and computations, on a real Redis."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+import redis
+
+from app.jobs.records import FINAL_STATES, JobRequest, Lease, Records, events_key
+from app.settings import Settings
+
+MODEL = "a" * 64
+DONE = {"state": "succeeded", "plan": "p" * 64, "report": "r" * 64}
+
+
+@dataclass
+class Bench:
+    """Records with short times, and the few verbs that the tests are written in."""
+
+    client: redis.Redis
+    settings: Settings
+    ids: Any = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.records = Records(self.client, self.settings)
+        self.records.pin_model(MODEL)
+        self.records.register_model(MODEL, "net.onnx", 10)
+
+    def submit(self, content: str = "c1", model: str = MODEL, **changes: Any) -> str:
+        job = f"job{next(self.ids)}"
+        accepted = self.records.accept(self.request(job, content, model, **changes))
+        assert accepted.answer == "accepted"
+        return accepted.job
+
+    def request(
+        self,
+        job: str,
+        content: str = "c1",
+        model: str = MODEL,
+        time_limit_s: float = 60,
+        memory_limit_bytes: int = 1000,
+    ) -> JobRequest:
+        return JobRequest(
+            job=job,
+            content=content,
+            model=model,
+            model_name="net.onnx",
+            profile="b" * 64,
+            profile_name="p",
+            options="{}",
+            queue="short",
+            time_limit_s=time_limit_s,
+            memory_limit_bytes=memory_limit_bytes,
+            compiler_version="0",
+            request_id="",
+        )
+
+    def fence(self, content: str = "c1") -> int:
+        return int(str(self.client.hget(f"tessera:computation:{content}", "fence")))
+
+    def lease(self, content: str = "c1", worker: str = "w") -> Lease:
+        lease = self.records.lease(content, self.fence(content), worker)
+        assert lease is not None
+        return lease
+
+    def state(self, job: str) -> str:
+        return self.job(job)["state"]
+
+    def job(self, job: str) -> dict[str, str]:
+        fields = self.records.job(job)
+        assert fields is not None
+        return fields
+
+    def computation(self, content: str = "c1") -> dict[str, str]:
+        return cast(dict[str, str], self.client.hgetall(f"tessera:computation:{content}"))
+
+    def reap_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            self.records.reap()
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def bench(client: redis.Redis) -> Bench:
+    return Bench(client, Settings(lease_s=30.0))
+
+
+@pytest.fixture
+def hasty(client: redis.Redis) -> Bench:
+    """Leases and resends of a few milliseconds."""
+    return Bench(client, Settings(lease_s=0.02, first_resend_s=0.02, last_resend_s=0.05))
+
+
+def test_accepting_makes_record_computation_and_outbox_entry_at_once(bench: Bench) -> None:
+    job = bench.submit()
+    assert bench.state(job) == "queued"
+    assert bench.computation()["state"] == "queued"
+    (delivery,) = bench.records.claim()
+    assert (delivery.content, delivery.fence, delivery.queue) == ("c1", bench.fence(), "short")
+
+
+def test_accepting_for_an_unknown_model_leaves_nothing_behind(bench: Bench) -> None:
+    accepted = bench.records.accept(bench.request("j", model="d" * 64))
+    assert accepted.answer == "unknown_model"
+    assert bench.records.job("j") is None
+    assert bench.records.claim() == []
+
+
+def test_accepting_the_same_job_twice_after_a_lost_answer_makes_one(bench: Bench) -> None:
+    for _ in range(2):
+        assert bench.records.accept(bench.request("j")).answer == "accepted"
+    assert bench.client.zcard("tessera:computation:c1:waiting") == 1
+
+
+def test_identical_work_is_done_once_for_all_jobs(bench: Bench) -> None:
+    first, second = bench.submit(), bench.submit()
+    assert len(bench.records.claim()) == 1
+    assert bench.records.publish(bench.lease(), DONE) == "published"
+    for job in (first, second):
+        assert (bench.state(job), bench.job(job)["plan"]) == ("succeeded", DONE["plan"])
+    assert bench.client.hget("tessera:counts", "publishes") == "1"
+
+
+def test_an_idempotency_key_gives_the_same_job_and_refuses_another_request(bench: Bench) -> None:
+    def accept(job: str, fingerprint: str) -> tuple[str, str]:
+        request = bench.request(job)
+        accepted = bench.records.accept(request, idempotency_key="k", fingerprint=fingerprint)
+        return accepted.answer, accepted.job
+
+    assert accept("j1", "f") == ("accepted", "j1")
+    assert accept("j2", "f") == ("replayed", "j1")
+    assert accept("j3", "other") == ("conflict", "j1")
+    assert bench.records.job("j2") is None
+    assert bench.records.job("j3") is None
+
+
+def test_a_job_whose_outcome_is_known_is_final_at_once(bench: Bench) -> None:
+    accepted = bench.records.accept(bench.request("j"), outcome=DONE)
+    assert accepted.answer == "finished"
+    assert (bench.state("j"), bench.job("j")["plan"]) == ("succeeded", DONE["plan"])
+    assert bench.records.claim() == []
+
+
+def test_a_second_delivery_of_the_same_fence_gets_no_lease(bench: Bench) -> None:
+    bench.submit()
+    fence = bench.fence()
+    assert bench.records.lease("c1", fence, "w1") is not None
+    assert bench.records.lease("c1", fence, "w2") is None
+
+
+def test_a_worker_that_lost_the_answer_to_its_lease_gets_it_again(bench: Bench) -> None:
+    bench.submit()
+    fence = bench.fence()
+    first = bench.records.lease("c1", fence, "w1")
+    assert bench.records.lease("c1", fence, "w1") == first
+    assert bench.computation()["attempts"] == "1"
+
+
+def test_a_late_delivery_of_an_older_fence_gets_no_lease(hasty: Bench) -> None:
+    hasty.submit()
+    old = hasty.fence()
+    hasty.lease()
+    hasty.reap_until(lambda: hasty.computation()["state"] == "queued")
+    assert hasty.fence() != old
+    assert hasty.records.lease("c1", old, "w2") is None
+    assert hasty.records.lease("c1", hasty.fence(), "w2") is not None
+
+
+def test_a_publish_under_an_older_fence_is_refused(hasty: Bench) -> None:
+    job = hasty.submit()
+    old = hasty.lease()
+    hasty.reap_until(lambda: hasty.computation()["state"] == "queued")
+    assert hasty.records.publish(old, DONE) == "refused"
+    new = hasty.lease()
+    assert hasty.records.publish(old, DONE) == "refused"
+    assert hasty.state(job) == "running"
+    assert hasty.records.publish(new, DONE) == "published"
+    assert hasty.client.hget("tessera:counts", "publishes_refused") == "2"
+
+
+def test_a_second_publish_is_refused(bench: Bench) -> None:
+    bench.submit()
+    lease = bench.lease()
+    assert bench.records.publish(lease, DONE) == "published"
+    assert bench.records.publish(lease, {"state": "failed", "problem": "{}"}) == "refused"
+
+
+def test_a_fence_is_never_used_twice_even_after_the_computation_was_forgotten(bench: Bench) -> None:
+    bench.submit()
+    old = bench.lease()
+    bench.records.publish(old, DONE)
+    job = bench.submit()
+    assert bench.records.publish(old, DONE) == "refused"
+    assert bench.records.renew(old).answer == "lost"
+    assert bench.records.progress(old, "x", 1, 2) == "lost"
+    assert bench.state(job) == "queued"
+
+
+def test_a_lease_that_is_renewed_does_not_run_out(hasty: Bench) -> None:
+    hasty.submit()
+    lease = hasty.lease()
+    until = time.monotonic() + 0.2
+    while time.monotonic() < until:
+        assert hasty.records.renew(lease).answer == "keep"
+        hasty.records.reap()
+    assert hasty.computation()["attempts"] == "1"
+
+
+def test_a_computation_that_loses_its_worker_at_each_attempt_fails_with_worker_lost(hasty: Bench) -> None:
+    job = hasty.submit()
+    for attempt in (1, 2, 3):
+        assert hasty.lease().attempt == attempt
+        hasty.reap_until(lambda: hasty.state(job) != "running")
+    fields = hasty.job(job)
+    assert (fields["state"], fields["attempts"]) == ("failed", "3")
+    assert '"code":"worker_lost"' in fields["problem"]
+    assert hasty.computation() == {}
+
+
+def test_a_worker_known_to_be_dead_gives_its_computation_back_at_once(bench: Bench) -> None:
+    job = bench.submit()
+    lease = bench.lease()
+    assert bench.records.lost("c1", lease.fence - 1) == "none"
+    assert bench.records.lost("c1", lease.fence) == "queued"
+    assert bench.state(job) == "queued"
+
+
+def test_a_new_job_after_worker_lost_is_tried_afresh(hasty: Bench) -> None:
+    hasty.submit()
+    for _ in range(3):
+        hasty.lease()
+        hasty.reap_until(lambda: hasty.computation().get("state") != "running")
+    hasty.submit()
+    assert hasty.lease().attempt == 1
+
+
+def test_cancelling_the_only_queued_job_forgets_its_computation(bench: Bench) -> None:
+    job = bench.submit()
+    fence = bench.fence()
+    assert bench.records.cancel(job) == "cancelled"
+    assert bench.records.claim() == []
+    assert bench.records.lease("c1", fence, "w") is None
+    assert bench.client.keys("tessera:computation:*") == []
+    assert bench.client.zcard("tessera:queue:short") == 0
+
+
+def test_cancelling_one_of_two_jobs_leaves_the_other_its_computation(bench: Bench) -> None:
+    first, second = bench.submit(), bench.submit()
+    lease = bench.lease()
+    assert bench.records.cancel(first) == "cancelled"
+    assert bench.records.renew(lease).answer == "keep"
+    bench.records.publish(lease, DONE)
+    assert (bench.state(first), bench.state(second)) == ("cancelled", "succeeded")
+
+
+def test_cancelling_the_last_running_job_stops_the_computation_at_the_next_phase(bench: Bench) -> None:
+    job = bench.submit()
+    lease = bench.lease()
+    assert bench.records.progress(lease, "tile", 3, 8) == "keep"
+    assert bench.records.cancel(job) == "cancelling"
+    assert bench.records.progress(lease, "place", 4, 8) == "stop"
+    assert bench.records.renew(lease).answer == "stop"
+    assert bench.records.stopped(lease) == "stopped"
+    assert bench.state(job) == "cancelled"
+    assert bench.computation() == {}
+
+
+def test_a_result_that_comes_after_the_cancel_is_not_published(bench: Bench) -> None:
+    job = bench.submit()
+    lease = bench.lease()
+    bench.records.cancel(job)
+    assert bench.records.publish(lease, DONE) == "stopped"
+    assert bench.state(job) == "cancelled"
+    assert "plan" not in bench.job(job)
+
+
+def test_a_cancelled_job_ends_even_if_its_worker_was_killed_meanwhile(hasty: Bench) -> None:
+    job = hasty.submit()
+    hasty.lease()
+    hasty.records.cancel(job)
+    hasty.reap_until(lambda: hasty.state(job) == "cancelled")
+    assert hasty.computation() == {}
+
+
+def test_a_stopping_computation_keeps_its_lease_no_longer_than_it_has_it(hasty: Bench) -> None:
+    job = hasty.submit()
+    lease = hasty.lease()
+    hasty.records.cancel(job)
+
+    def renewed_and_cancelled() -> bool:
+        hasty.records.renew(lease)
+        return hasty.state(job) == "cancelled"
+
+    hasty.reap_until(renewed_and_cancelled)
+
+
+def test_the_same_content_submitted_while_the_old_work_is_stopping_starts_afresh(bench: Bench) -> None:
+    old_job = bench.submit()
+    old = bench.lease()
+    bench.records.cancel(old_job)
+    new_job = bench.submit()
+    assert bench.state(old_job) == "cancelled"
+    new = bench.lease()
+    assert (new.fence > old.fence, new.attempt) == (True, 1)
+    assert bench.records.stopped(old) == "refused"
+    assert bench.records.publish(old, DONE) == "refused"
+    assert bench.records.publish(new, DONE) == "published"
+    assert bench.state(new_job) == "succeeded"
+
+
+@pytest.mark.parametrize("outcome", [DONE, {"state": "failed", "problem": "{}"}])
+def test_a_final_job_cannot_be_cancelled(bench: Bench, outcome: dict[str, str]) -> None:
+    job = bench.submit()
+    bench.records.publish(bench.lease(), outcome)
+    assert bench.records.cancel(job) == outcome["state"]
+    assert bench.state(job) == outcome["state"]
+
+
+def test_cancelling_an_unknown_job_says_so(bench: Bench) -> None:
+    assert bench.records.cancel("nobody") is None
+
+
+def test_a_time_limit_fails_the_job_that_set_it_and_no_other(bench: Bench) -> None:
+    hurried = bench.submit(time_limit_s=0.02)
+    patient = bench.submit()
+    lease = bench.lease()
+    bench.reap_until(lambda: bench.state(hurried) == "failed")
+    assert '"code":"time_limit"' in bench.job(hurried)["problem"]
+    assert bench.records.renew(lease).answer == "keep"
+    assert bench.records.publish(lease, DONE) == "published"
+    assert bench.state(patient) == "succeeded"
+
+
+def test_waiting_in_the_queue_does_not_count_against_the_time_limit(bench: Bench) -> None:
+    job = bench.submit(time_limit_s=0.01)
+    time.sleep(0.03)  # longer than the limit is the point here
+    bench.records.reap()
+    assert bench.state(job) == "queued"
+
+
+def test_a_computation_whose_jobs_all_ran_out_of_time_is_stopped_though_its_worker_renews(bench: Bench) -> None:
+    job = bench.submit(time_limit_s=0.02)
+    lease = bench.lease()
+    bench.reap_until(lambda: bench.state(job) == "failed")
+    assert bench.records.renew(lease).answer == "stop"
+    assert bench.records.publish(lease, DONE) == "stopped"
+    assert bench.state(job) == "failed"
+
+
+def test_a_memory_limit_fails_the_job_that_set_it_and_no_other(bench: Bench) -> None:
+    small = bench.submit(memory_limit_bytes=100)
+    large = bench.submit(memory_limit_bytes=5000)
+    lease = bench.lease()
+    assert bench.records.renew(lease, 50).memory_limit_bytes == 100
+    renewal = bench.records.renew(lease, 101)
+    assert (renewal.answer, renewal.memory_limit_bytes) == ("keep", 5000)
+    assert '"code":"memory_limit"' in bench.job(small)["problem"]
+    assert bench.state(large) == "running"
+    assert bench.records.renew(lease, 5001).answer == "stop"
+    assert bench.state(large) == "failed"
+
+
+def test_a_delivery_is_sent_again_until_a_worker_takes_it_up(hasty: Bench) -> None:
+    hasty.submit()
+    sent = 0
+    deadline = time.monotonic() + 10
+    while sent < 4:
+        assert time.monotonic() < deadline
+        sent += len(hasty.records.claim())
+    hasty.lease()
+    assert hasty.records.claim() == []
+    assert hasty.client.zcard("tessera:outbox") == 0
+
+
+def test_a_delivery_is_not_sent_again_before_its_time(bench: Bench) -> None:
+    bench.submit()
+    assert len(bench.records.claim()) == 1
+    assert bench.records.claim() == []
+
+
+def test_a_restart_ends_every_lease_and_sends_everything_again(bench: Bench) -> None:
+    running, queued = bench.submit("c1"), bench.submit("c2")
+    bench.lease("c1")
+    bench.records.claim()
+    assert bench.records.restart() == 2
+    assert (bench.state(running), bench.state(queued)) == ("queued", "queued")
+    assert {delivery.content for delivery in bench.records.claim()} == {"c1", "c2"}
+
+
+def test_a_job_that_joins_a_running_computation_shows_its_phase(bench: Bench) -> None:
+    bench.submit()
+    bench.records.progress(bench.lease(), "tile", 3, 8)
+    fields = bench.job(bench.submit())
+    assert (fields["state"], fields["phase"], fields["step"], fields["total"]) == ("running", "tile", "3", "8")
+
+
+def test_the_queue_position_counts_from_one(bench: Bench) -> None:
+    for content in ("c1", "c2", "c3"):
+        bench.submit(content)
+    assert bench.records.queue_position("c3") == 3
+    bench.lease("c1")
+    assert bench.records.queue_position("c3") == 2
+    assert bench.records.queue_position("c1") is None
+
+
+def test_only_final_records_expire(bench: Bench) -> None:
+    done, open_job = bench.submit("c1"), bench.submit("c2")
+    bench.records.publish(bench.lease("c1"), DONE)
+    for key in (f"tessera:job:{done}", events_key(done)):
+        assert cast(int, bench.client.pttl(key)) > 0
+    for key in (f"tessera:job:{open_job}", events_key(open_job), "tessera:computation:c2"):
+        assert bench.client.pttl(key) == -1
+
+
+def test_events_tell_the_whole_life_of_a_job_once(hasty: Bench) -> None:
+    job = hasty.submit()
+    hasty.lease()
+    hasty.reap_until(lambda: hasty.state(job) == "queued")
+    lease = hasty.lease()
+    hasty.records.progress(lease, "tile", 1, 1)
+    hasty.records.publish(lease, DONE)
+    entries = cast(list[tuple[str, dict[str, str]]], hasty.client.xrange(events_key(job)))
+    states = [fields["state"] for _, fields in entries]
+    assert states == ["queued", "running", "queued", "running", "running", "succeeded"]
+
+
+def test_a_model_in_use_is_not_deleted_until_its_jobs_are_final(bench: Bench) -> None:
+    bench.submit()
+    assert bench.records.delete_model(MODEL) == "in_use"
+    bench.records.publish(bench.lease(), DONE)
+    assert bench.records.delete_model(MODEL) == "deleted"
+    assert bench.records.delete_model(MODEL) == "unknown"
+
+
+def test_upload_and_deletion_of_one_model_exclude_each_other(bench: Bench) -> None:
+    assert bench.records.pin_model(MODEL)
+    assert bench.records.delete_model(MODEL) == "in_use"
+    bench.records.register_model(MODEL, "net.onnx", 10)
+    assert bench.records.delete_model(MODEL) == "deleted"
+    assert not bench.records.pin_model(MODEL)
+    bench.records.deleted_model(MODEL)
+    assert bench.records.pin_model(MODEL)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_in_whatever_order_the_records_agree(client: redis.Redis, seed: int) -> None:
+    bench = Bench(client, Settings(lease_s=0.004, first_resend_s=0.001, last_resend_s=0.002, max_attempts=2))
+    dice = random.Random(seed)
+    jobs: list[str] = []
+    leases: list[Lease] = []
+    for _ in range(150):
+        act = dice.choice(("submit", "claim", "claim", "renew", "publish", "stopped", "cancel", "reap", "restart"))
+        if act == "submit":
+            limit_s = dice.choice((0.004, 60.0))
+            memory = dice.choice((100, 5000))
+            content = f"c{dice.randrange(4)}"
+            jobs.append(bench.submit(content, time_limit_s=limit_s, memory_limit_bytes=memory))
+        elif act == "claim":
+            for sent in bench.records.claim():
+                lease = bench.records.lease(sent.content, sent.fence, str(dice.random()))
+                leases += [lease] if lease is not None else []
+        elif act == "cancel" and jobs:
+            bench.records.cancel(dice.choice(jobs))
+        elif act == "reap":
+            bench.records.reap()
+        elif act == "restart" and dice.random() < 0.1:
+            bench.records.restart()
+        elif leases and act in ("renew", "publish", "stopped"):
+            lease = dice.choice(leases)
+            if act == "renew":
+                bench.records.renew(lease, dice.choice((0, 0, 101)))
+            elif act == "publish":
+                bench.records.publish(lease, DONE)
+            else:
+                bench.records.stopped(lease)
+        check_agreement(bench, jobs)
+    assert any(bench.state(job) in FINAL_STATES for job in jobs)
+
+
+def check_agreement(bench: Bench, jobs: list[str]) -> None:
+    """The invariants of API-5, read from the bare keys."""
+    client = bench.client
+    waiting: dict[str, str] = {}
+    names = cast(list[str], client.keys("tessera:computation:*"))
+    for content in {name.split(":")[2] for name in names}:
+        state = bench.computation(content)["state"]
+        members = cast(list[str], client.zrange(f"tessera:computation:{content}:waiting", 0, -1))
+        waiting.update(dict.fromkeys(members, content))
+        assert bool(members) == (state != "stopping")
+        assert (client.zscore("tessera:outbox", content) is not None) == (state == "queued")
+        assert (client.zscore("tessera:queue:short", content) is not None) == (state == "queued")
+        assert (client.zscore("tessera:leases", content) is not None) == (state != "queued")
+        assert client.sismember(f"tessera:model:{MODEL}:computations", content)
+        for job in members:
+            assert bench.state(job) == state
+    for job in jobs:
+        state = bench.state(job)
+        assert (job in waiting) == (state in ("queued", "running"))
+        assert (client.zscore("tessera:deadlines", job) is not None) == (state == "running")
+        if state == "cancelling":
+            content = bench.job(job)["content"]
+            assert client.sismember(f"tessera:computation:{content}:stopping", job)
+        if state in FINAL_STATES:
+            entries = cast(list[tuple[str, dict[str, str]]], client.xrange(events_key(job)))
+            assert [fields["state"] in FINAL_STATES for _, fields in entries].count(True) == 1

@@ -1,0 +1,138 @@
+"""What the service tests share: models of any length, and waiting for conditions."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import onnx
+import psutil
+from onnx import TensorProto, helper
+
+from app.settings import Settings
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+FINAL = ("succeeded", "failed", "cancelled")
+
+
+def light_model(name: str) -> Path:
+    """A network of the onnx package."""
+    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
+
+
+def conv_chain(length: int, channels: int = 8, extent: int = 32) -> bytes:
+    """A chain of convolutions with activations: all structure, its weights made by ConstantOfShape."""
+    nodes, previous = [], "x"
+    shape = helper.make_tensor("shape", TensorProto.INT64, [4], [channels, channels, 3, 3])
+    value = helper.make_tensor("value", TensorProto.FLOAT, [1], [0.02])
+    nodes.append(helper.make_node("ConstantOfShape", ["shape"], ["w"], name="weights", value=value))
+    for index in range(length):
+        nodes.append(
+            helper.make_node("Conv", [previous, "w"], [f"c{index}"], name=f"conv{index}", pads=[1, 1, 1, 1])
+        )
+        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"], name=f"relu{index}"))
+        previous = f"r{index}"
+    dims = [1, channels, extent, extent]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, dims)],
+        [shape],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def until(get: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
+    """The first true value of `get`, polled; fails the test after the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = get()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.01)
+
+
+def settings(data_dir: Path, **changes: Any) -> Settings:
+    """Settings for a service of a test: any port, short times."""
+    values: dict[str, Any] = {
+        "data_dir": data_dir,
+        "host": "127.0.0.1",
+        "port": 0,
+        "broker_url": None,
+        "cache_url": None,
+        "lease_s": 1.5,
+        "first_resend_s": 0.5,
+        "stop_grace_s": 1.0,
+        **changes,
+    }
+    return Settings(**values)
+
+
+class Api:
+    """The HTTP interface of a service under test."""
+
+    def __init__(self, url: str) -> None:
+        self.http = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
+
+    def upload(self, data: bytes, name: str = "net.onnx") -> str:
+        """Upload a model and return its id."""
+        answer = self.http.post(
+            "/v1/models",
+            params={"name": name},
+            content=data,
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        assert answer.status_code in (200, 201), answer.text
+        return str(answer.json()["id"])
+
+    def submit(self, model: str, profile: str = "cluster4x4", **options: Any) -> str:
+        """Ask for a compilation and return the job's id."""
+        answer = self.http.post(
+            "/v1/compilations", json={"model": model, "profile": profile, "options": options}
+        )
+        assert answer.status_code in (200, 202), answer.text
+        return str(answer.json()["id"])
+
+    def job(self, job: str) -> dict[str, Any]:
+        """A job as it is now."""
+        answer = self.http.get(f"/v1/jobs/{job}")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def finished(self, job: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
+        """A job once it is final."""
+        return until(
+            lambda: found if (found := self.job(job))["state"] in FINAL else None, f"job {job}", timeout_s
+        )
+
+    def in_state(self, job: str, state: str) -> dict[str, Any]:
+        """A job once it has a state."""
+        return until(lambda: found if (found := self.job(job))["state"] == state else None, f"{job} {state}")
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all of its descendants."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether none of the processes runs any more (a zombie does not run)."""
+    return not any(
+        process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        for process in processes
+        if psutil.pid_exists(process.pid)
+    )
+
+
+def kill(pid: int) -> None:
+    """kill -9."""
+    os.kill(pid, 9)

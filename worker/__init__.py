@@ -1,0 +1,1 @@
+"""Celery worker: loads a model, calls the compiler, stores what it answers (API-6)."""

@@ -1,0 +1,40 @@
+"""`python -m worker`: one Celery worker with the settings of the environment."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+
+def main() -> None:
+    """Start the worker and stay until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m worker", description="Tessera's worker.")
+    parser.add_argument("--queues", default="short,long", help="which queues to serve [short,long]")
+    arguments = parser.parse_args()
+    # Before numpy is imported: a BLAS thread pool in the parent would not survive the fork into the children.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+    import worker.compute  # noqa: F401 - loaded once here, shared by every child
+    from app.logs import configure_logging
+    from app.settings import Settings
+    from worker.app import Worker
+
+    settings = Settings()
+    configure_logging(settings.log_level, "worker")
+    celery = Worker(settings).celery()
+    celery.worker_main(
+        [
+            "worker",
+            "--pool=prefork",
+            "--without-gossip",
+            "--without-mingle",
+            "--without-heartbeat",
+            f"--queues={arguments.queues}",
+            f"--loglevel={settings.log_level}",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

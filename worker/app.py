@@ -1,0 +1,102 @@
+"""The Celery worker (API-6): one thin task, and the signals that tie children to their parent."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+import structlog
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery import Celery, signals
+
+from app.jobs.queue import COMPUTE_TASK, create_celery
+from app.jobs.records import Records
+from app.jobs.results import ResultCache
+from app.processes import DeathWithParent
+from app.redis_urls import connect
+from app.settings import Settings
+from app.store import DirectoryStore
+
+log = structlog.get_logger(__name__)
+
+_HEARTBEAT_S = 1.0
+_HEARTBEAT_TTL_S = 5.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """The state of one worker process tree; each pool child makes its own connections after the fork."""
+
+    settings: Settings
+    name: str = field(default_factory=lambda: f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}")
+    _death: DeathWithParent = field(default_factory=DeathWithParent)
+    _computer: Any = None
+    _records: Records | None = None
+
+    def celery(self) -> Celery:
+        """The Celery application with the task and the signals connected."""
+        celery = create_celery(self.settings)
+
+        @celery.task(name=COMPUTE_TASK)  # type: ignore[untyped-decorator]
+        def compute(content: str, fence: int) -> None:
+            token = f"{self.name}/{os.getpid()}/{secrets.token_hex(4)}"
+            self._computer.run(content, fence, token)
+
+        signals.worker_process_init.connect(self._child_starts, weak=False)
+        signals.worker_ready.connect(self._ready, weak=False)
+        signals.worker_shutdown.connect(self._ends, weak=False)
+        signals.task_failure.connect(self._task_failed, weak=False)
+        signals.setup_logging.connect(_keep_our_logging, weak=False)
+        return celery
+
+    def _child_starts(self, **_: Any) -> None:
+        # A kill -9 of the Celery main process leaves no orphan.
+        self._death()
+        # The compiler was imported before the fork (worker/__main__.py), so this costs next to nothing.
+        from worker.compute import Computer
+
+        assert self.settings.broker_url is not None
+        assert self.settings.cache_url is not None
+        store = DirectoryStore(self.settings.store_dir)
+        self._computer = Computer(
+            records=Records(connect(self.settings.broker_url), self.settings),
+            results=ResultCache(connect(self.settings.cache_url), self.settings, store),
+            store=store,
+            settings=self.settings,
+        )
+
+    def _main_records(self) -> Records:
+        if self._records is None:
+            assert self.settings.broker_url is not None
+            self._records = Records(connect(self.settings.broker_url), self.settings)
+        return self._records
+
+    def _ready(self, sender: Any, **_: Any) -> None:
+        # On the main loop's own timer: it shows that the loop turns, and no thread is alive when children fork.
+        self._beat()
+        sender.timer.call_repeatedly(_HEARTBEAT_S, self._beat)
+
+    def _beat(self) -> None:
+        with suppress(redis.RedisError, OSError):
+            self._main_records().heartbeat(self.name, _HEARTBEAT_TTL_S)
+
+    def _ends(self, **_: Any) -> None:
+        with suppress(redis.RedisError, OSError):
+            self._main_records().goodbye(self.name)
+
+    def _task_failed(self, exception: BaseException, args: Any = None, **_: Any) -> None:
+        """In the main process: a child died, so its lease need not run out before the work starts again."""
+        if not isinstance(exception, WorkerLostError | TimeLimitExceeded) or not args:
+            return
+        content, fence = args[0], int(args[1])
+        with suppress(redis.RedisError, OSError):
+            outcome = self._main_records().lost(content, fence)
+            log.warning("child_lost", content=content, fence=fence, outcome=outcome)
+
+
+def _keep_our_logging(**_: Any) -> None:
+    """Celery leaves logging alone when something is connected to this signal."""

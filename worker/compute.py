@@ -1,0 +1,113 @@
+"""The body of the one task: take the lease, compile, write the blobs, publish under the fence."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+import msgspec
+import redis
+import structlog
+
+from app.jobs.records import Lease, Records
+from app.jobs.results import Outcome, ResultCache
+from app.settings import Settings
+from app.store import BlobStore
+from compiler.compile import compile_model
+from compiler.errors import CompilationCancelledError, InternalError, TesseraError
+from compiler.frontend.source import ModelSource
+from compiler.options import Options
+from compiler.plan import plan_json, report_json
+from compiler.profile import parse_profile
+from worker.keeper import Keeper
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Computer:
+    """Works on computations in one process."""
+
+    records: Records
+    results: ResultCache
+    store: BlobStore
+    settings: Settings
+
+    def run(self, content: str, fence: int, worker: str) -> str:
+        """Work on a computation, if this delivery is the first of its fence; what came of it, for the log."""
+        lease = self.records.lease(content, fence, worker)
+        if lease is None:
+            return "duplicate"
+        structlog.contextvars.bind_contextvars(content=content, fence=fence, attempt=lease.attempt)
+        try:
+            return self._work(lease)
+        finally:
+            structlog.contextvars.unbind_contextvars("content", "fence", "attempt")
+
+    def _work(self, lease: Lease) -> str:
+        begun = time.monotonic()
+        with Keeper(self.records, lease, self.settings) as keeper:
+            try:
+                outcome, cacheable = self._compile(lease, keeper)
+            except CompilationCancelledError:
+                return self.records.stopped(lease)
+            answer = self.records.publish(lease, outcome)
+        log.info(
+            "computed",
+            answer=answer,
+            state=outcome["state"],
+            duration_s=round(time.monotonic() - begun, 4),
+            peak_bytes=keeper.peak_bytes,
+        )
+        if answer == "published" and cacheable:
+            try:
+                self.results.put(lease.content, outcome)
+            except (redis.RedisError, OSError) as error:  # a cache: the next request computes it again
+                log.warning("result_not_cached", error=type(error).__name__)
+        return answer
+
+    def _compile(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
+        """The outcome, and whether the same request would come out the same again."""
+        try:
+            profile = parse_profile(self.store.read(lease.profile))
+            options = msgspec.json.decode(lease.options, type=Options)
+            with self.store.mapped(lease.model) as data:
+                source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
+                compilation = compile_model(source, profile, options, observer=keeper)
+                plan = self.store.put(plan_json(compilation.plan))
+                report = self.store.put(report_json(compilation.report))
+            return {"state": "succeeded", "plan": plan, "report": report}, True
+        except InternalError as error:
+            log.error("compiler_at_fault", error=str(error), exc_info=True)
+            return _failed(error.to_dict()), False
+        except TesseraError as error:
+            log.info("compilation_refused", code=error.code, error=str(error))
+            return _failed(error.to_dict()), True
+        except MemoryError:
+            limit = self.settings.memory_limit_bytes
+            return _failed(
+                {
+                    "code": "memory_limit",
+                    "stage": "service",
+                    "message": "the compilation needs more memory than the service gives to one",
+                    "limit": limit,
+                    "hint": "Compile a smaller model or raise TESSERA_MEMORY_LIMIT_BYTES",
+                }
+            ), False
+        except CompilationCancelledError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the user gets a problem and we get the traceback
+            log.exception("computation_failed")
+            return _failed(
+                {
+                    "code": "internal_error",
+                    "stage": "service",
+                    "message": "Tessera failed in an unexpected way; this is our fault",
+                    "hint": "Report it with the id of the job",
+                }
+            ), False
+
+
+def _failed(problem: dict[str, object]) -> Outcome:
+    return {"state": "failed", "problem": json.dumps(problem)}

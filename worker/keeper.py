@@ -1,0 +1,145 @@
+"""What holds a lease while the compiler works: renews it, watches memory, and ends a child that will not stop."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+import structlog
+
+from app.jobs.records import Lease, Records
+from app.settings import Settings
+from compiler.errors import CompilationCancelledError
+
+log = structlog.get_logger(__name__)
+
+_SAMPLE_S = 0.05
+_CANCEL_POLL_S = 0.1
+_ADDRESS_SPACE_SLACK = 256 * 1024 * 1024
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is its own: what is resident or swapped, without mapped files."""
+    total = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(("RssAnon:", "VmSwap:")):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+class Keeper:
+    """Holds one lease for the time of a `with`; is the compiler's observer meanwhile.
+
+    Memory is counted from the start of the computation. Who exceeds its limit is decided by the records (a limit
+    belongs to a job); a computation that no job waits for is stopped, and if it does not end at the next phase
+    within the grace, the child ends itself: nothing it holds matters any more.
+    """
+
+    def __init__(self, records: Records, lease: Lease, settings: Settings) -> None:
+        self._records = records
+        self._lease = lease
+        self._settings = settings
+        self._ended = threading.Event()
+        self._told_to_stop_at: float | None = None
+        self._polled_at = 0.0
+        self._baseline_bytes = anonymous_bytes()
+        self._tightest_limit_bytes = 0
+        self._peak_bytes = 0
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that was seen in use."""
+        return self._peak_bytes
+
+    def used_bytes(self) -> int:
+        """Memory used now beyond what was used at the start."""
+        return max(0, anonymous_bytes() - self._baseline_bytes)
+
+    def __enter__(self) -> Self:
+        self._limit_address_space(self._settings.memory_limit_bytes)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=5)
+        self._limit_address_space(None)
+
+    def phase(self, name: str, step: int, total: int) -> None:
+        """The compiler begins a pass."""
+        if self._tell(lambda: self._records.progress(self._lease, name, step, total)) != "keep":
+            self._stop()
+            raise CompilationCancelledError
+
+    def cancelled(self) -> bool:
+        """Whether no job waits any more; asks the records, though not more often than makes sense."""
+        if self._told_to_stop_at is None and time.monotonic() - self._polled_at > _CANCEL_POLL_S:
+            self._polled_at = time.monotonic()
+            self._renew()
+        return self._told_to_stop_at is not None
+
+    def _run(self) -> None:
+        renewed_at = time.monotonic()
+        interval_s = self._settings.lease_s / 4
+        while not self._ended.wait(_SAMPLE_S):
+            used = self.used_bytes()
+            self._peak_bytes = max(self._peak_bytes, used)
+            over = 0 < self._tightest_limit_bytes < used
+            if over or self._tightest_limit_bytes == 0 or time.monotonic() - renewed_at >= interval_s:
+                self._renew()
+                renewed_at = time.monotonic()
+            stopping = self._told_to_stop_at
+            if stopping is not None and (
+                over or time.monotonic() - stopping > self._settings.stop_grace_s
+            ):
+                self._end_child()
+
+    def _renew(self) -> None:
+        try:
+            renewal = self._records.renew(self._lease, self._peak_bytes)
+        except (redis.RedisError, OSError) as error:
+            # The lease may outlive the trouble; if not, the fence tells us at the next try.
+            log.warning("renewal_failed", error=type(error).__name__)
+            return
+        self._tightest_limit_bytes = renewal.memory_limit_bytes
+        if renewal.answer != "keep":
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._told_to_stop_at is None:
+            self._told_to_stop_at = time.monotonic()
+
+    def _tell(self, call: object) -> str:
+        assert callable(call)
+        with suppress(redis.RedisError, OSError):
+            return str(call())
+        return "keep"  # progress is a courtesy; the fence is what counts
+
+    def _end_child(self) -> None:
+        """End this process: its computation is void and it does not come to its end by itself."""
+        with suppress(redis.RedisError, OSError):
+            self._records.stopped(self._lease)
+        log.warning("child_ends_itself", content=self._lease.content, fence=self._lease.fence)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _limit_address_space(self, limit_bytes: int | None) -> None:
+        """The backstop for one huge allocation between two samples: it becomes a MemoryError."""
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft = hard
+        if limit_bytes is not None:
+            mapped_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            soft = mapped_bytes + limit_bytes + _ADDRESS_SPACE_SLACK
+            if hard != resource.RLIM_INFINITY:
+                soft = min(soft, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
