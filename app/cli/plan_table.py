@@ -26,8 +26,9 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         row_styles=("", "dim"),
     )
     table.add_column("group", no_wrap=True)
-    table.add_column("ONNX nodes", ratio=3, no_wrap=True, overflow="ellipsis")
+    table.add_column("ONNX nodes", ratio=1, no_wrap=True, overflow="ellipsis")
     table.add_column("tile", no_wrap=True)
+    table.add_column("tiles", justify="right", no_wrap=True)
     table.add_column("DRAM", justify="right", no_wrap=True)
     table.add_column("cycles", justify="right", no_wrap=True)
     table.add_column("energy", justify="right", no_wrap=True)
@@ -39,7 +40,8 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
             table.add_row(
                 group["id"],
                 _nodes(group["nodes"]),
-                tile(group["sram_tile"]),
+                "×".join(map(str, group["tiling"]["tile"])),
+                str(group["tiling"]["tiles"]),
                 quantity_bytes(group["dram_bytes"]),
                 f"{group['cycles']:,.0f}",
                 quantity_si(group["energy_j"], "J"),
@@ -76,15 +78,6 @@ def _totals(plan: Mapping[str, Any]) -> Table:
     return table
 
 
-def tile(box: object) -> str:
-    """A tile in short: extents joined by ×, with their axes where they are named."""
-    if isinstance(box, Mapping):
-        return " ".join(f"{name}{_extent(value)}" for name, value in box.items())
-    if isinstance(box, Sequence) and not isinstance(box, str):
-        return "×".join(_extent(value) for value in box)
-    return "" if box is None else str(box)
-
-
 def quantity_bytes(value: float) -> str:
     """Bytes with a binary unit."""
     unit = 0
@@ -102,18 +95,12 @@ def quantity_si(value: float, unit: str) -> str:
     return f"{value / 1e-12:.3g} p{unit}"
 
 
-def _extent(value: object) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-        return str(value[1] - value[0])
-    return str(value)
-
-
 def _nodes(nodes: Sequence[str]) -> str:
-    """The nodes of a group: the first, and how many more."""
+    """The nodes of a group in short: the first and the last, and how many there are."""
     names = [printable(name, 60) for name in nodes]
-    if not names:
-        return ""
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
+    if len(names) < 3:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]} ({len(names)})"
 
 
 def _ratio(value: float, other: float) -> str:

@@ -32,11 +32,8 @@ class AxisMap:
     high: int = 0
     divisor: int = 1
     block: int = 1
-
-    @property
-    def is_identity(self) -> bool:
-        """True if the input range is the output range, unclipped."""
-        return self.scale == self.divisor == self.block == 1 and self.low == self.high == 0
+    # The two axes have equal extents and equal ranges, so nothing is to compute or clip.
+    is_identity: bool = False
 
     def longest(self, length: int) -> int:
         """The longest input range that any output range of `length` positions can need, unclipped."""
@@ -78,8 +75,8 @@ WHOLE = AxisMap()
 
 
 def same(axis: int) -> AxisMap:
-    """The input axis equals output axis `axis`."""
-    return AxisMap(axis=axis)
+    """The input axis equals output axis `axis`, extent included."""
+    return AxisMap(axis=axis, is_identity=True)
 
 
 def window(axis: int, *, kernel: int, stride: int, dilation: int, pad: int) -> AxisMap:

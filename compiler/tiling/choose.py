@@ -92,7 +92,9 @@ def choose_tiling(
     )
     best: tuple[tuple[float, ...], _Priced] | None = None
     priced = 0
-    for entry in _promising(found, table, profile, objective):
+    for estimate, entry in _promising(found, table, profile, objective):
+        if priced == PRICED or (best is not None and estimate >= best[0][0]):
+            break
         outcome = _complete(facts, entry, candidates, figures, holds, profile, bound)
         if isinstance(outcome, Check):
             failing = failing or outcome
@@ -101,8 +103,6 @@ def choose_tiling(
         if best is None or key < best[0]:
             best = (key, outcome)
         priced += 1
-        if priced == PRICED:
-            break
     if best is not None:
         chosen = best[1]
         tiling = finish_tiling(chosen.plan, chosen.core, chosen.figures, profile)
@@ -125,12 +125,14 @@ def _without_twins(found: list[_Found]) -> list[_Found]:
     ]
 
 
-def _promising(found: list[_Found], table: SizeTable, profile: Profile, objective: str) -> list[_Found]:
-    """The configurations in the order of their estimates; equal ones keep their order."""
-    if len(found) <= PRICED:
-        return found
+def _promising(
+    found: list[_Found], table: SizeTable, profile: Profile, objective: str
+) -> list[tuple[float, _Found]]:
+    """The configurations with their estimates, the best first; equal ones keep their order."""
+    if not found:
+        return []
     keys = ranking(objective, estimates([entry.plan for entry in found], table, profile))
-    return [found[i] for i in np.lexsort(tuple(reversed(keys)))]
+    return [(float(keys[0][i]), found[i]) for i in np.lexsort(tuple(reversed(keys)))]
 
 
 def _nearest(check: Check, among: np.ndarray) -> Check:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Final
 
@@ -49,6 +50,8 @@ class SizeTable:
     names: tuple[str, ...]
     constant: Reals
     largest: Mapping[str, Reals]
+    _inside: dict[tuple[int, ...], SizeTable] = field(default_factory=dict)
+    _lengths: dict[tuple[tuple[str, int], ...], Lengths] = field(default_factory=dict)
 
     @classmethod
     def build(cls, geometry: GroupGeometry, grids: Mapping[str, Grid]) -> SizeTable:
@@ -82,11 +85,15 @@ class SizeTable:
 
     def inside(self, tile: Mapping[str, int]) -> SizeTable:
         """Candidates for core tiles: each axis of a chosen SRAM tile cut into equal parts."""
-        grids = {
-            axis: grid if axis == "C" else Grid.nested(grid.extent, tile[axis], part_sizes(tile[axis]))
-            for axis, grid in self.grids.items()
-        }
-        return SizeTable.build(self.geometry, grids)
+        key = tuple(tile[axis] for axis in self.axes)
+        known = self._inside.get(key)
+        if known is None:
+            grids = {
+                axis: grid if axis == "C" else Grid.nested(grid.extent, tile[axis], part_sizes(tile[axis]))
+                for axis, grid in self.grids.items()
+            }
+            known = self._inside[key] = SizeTable.build(self.geometry, grids)
+        return known
 
     def index(self, axis: str, size: int) -> int:
         """Position of the smallest candidate of at least `size`."""
@@ -120,20 +127,25 @@ class SizeTable:
 
     def lengths(self, sizes: Mapping[str, int]) -> Lengths:
         """Longest range per axis of every tensor's box."""
-        return self.geometry.longest(self.boxes, self.grids, self.positions(sizes))
+        positions = self.positions(sizes)
+        key = tuple(sorted(positions.items()))
+        known = self._lengths.get(key)
+        if known is None:
+            known = self._lengths[key] = self.geometry.longest(self.boxes, self.grids, positions)
+        return known
 
     def follows(self, name: str, axis: str) -> bool:
         """True if the tensor's box changes with the tile's range on `axis`."""
         return axis in self.boxes[name].largest
 
-    @property
+    @cached_property
     def channels_are_free(self) -> bool:
         """True if every op of the group can make a slice of its output channels for itself (FUSE-S1)."""
         if "C" not in self.grids or self.grids["C"].extent == 1:
             return False
         return all(self.follows(name, "C") for name in self.geometry.made)
 
-    @property
+    @cached_property
     def band_axis(self) -> str | None:
         """The axis that bands cut: the first after N with more than one position."""
         return next((a for a in self.axes if a != "N" and self.grids[a].extent > 1), None)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
 
 KILLS = 20
-LONG = 250  # convolutions: long enough a compilation to be hit
+LONG = 2500  # convolutions: a second or more, long enough to be hit
 
 
 def records(service: EmbeddedService) -> redis.Redis:
@@ -47,21 +47,27 @@ def test_each_of_twenty_jobs_whose_worker_is_killed_finishes_in_seconds_on_anoth
     client = records(service)
     model = api.upload(conv_chain(LONG))
     dice = random.Random(20)
-    recoveries = []
-    for index in range(KILLS):
+    recoveries: list[float] = []
+    tries = 0
+    while len(recoveries) < KILLS:
+        tries += 1
         # Distinct work each time: a rule's limit is part of the content key.
-        job = api.submit(model, rules={"FUSE-19": {"limit": 1_000_000 + index}})
+        job = api.submit(model, rules={"FUSE-19": {"limit": 1_000_000 + tries}})
         child = until(lambda: working_child(client, 1), "the worker to begin")
-        until(lambda at=time.monotonic() + dice.uniform(0, 0.4): time.monotonic() > at, "the moment")  # type: ignore[misc]
+        moment = time.monotonic() + dice.uniform(0, 0.4)
+        until(lambda moment=moment: time.monotonic() > moment, "the moment")  # type: ignore[misc]
         killed_at = time.monotonic()
         # Every fifth time the whole worker: then nobody can tell, and the lease has to run out.
-        kill(service.pids["worker"] if index % 5 == 4 else child)
+        kill(service.pids["worker"] if tries % 5 == 0 else child)
         found = api.finished(job)
-        recoveries.append(time.monotonic() - killed_at)
-        assert (found["state"], found["attempts"]) == ("succeeded", 2), (index, found)
+        assert found["state"] == "succeeded", (tries, found)
+        if found["attempts"] == 2:
+            recoveries.append(time.monotonic() - killed_at)
+        else:  # it was faster than the kill: that one does not count
+            assert (found["attempts"], tries < 2 * KILLS) == (1, True), (tries, found)
     totals = counts(client)
-    assert (totals["publishes"], totals["jobs_succeeded"]) == (KILLS, KILLS)
-    assert (totals["attempts_started"], totals["attempts_lost"]) == (2 * KILLS, KILLS)
+    assert (totals["publishes"], totals["jobs_succeeded"]) == (tries, tries)
+    assert (totals["attempts_started"], totals["attempts_lost"]) == (tries + KILLS, KILLS)
     print(f"from kill to result: median {statistics.median(recoveries):.2f} s, most {max(recoveries):.2f} s")
     assert max(recoveries) < 20
     client.close()
