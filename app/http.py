@@ -40,7 +40,7 @@ def immutable(request: Request, digest: str, body: bytes) -> Response:
 
 
 def preferred_wait_s(request: Request, limit_s: float) -> float | None:
-    """The `wait` preference in seconds, at most the limit; None if absent or unreadable (RFC 7240: ignored)."""
+    """The `wait` preference in seconds, at most the limit; None if absent or unreadable (RFC 7240)."""
     for header in request.headers.getlist("prefer"):
         match = re.search(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?", header)
         if match:
@@ -57,7 +57,9 @@ def decode_cursor(cursor: str) -> tuple[float, str]:
     """The place that `encode_cursor` made opaque; raises RequestError for anything else."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        return msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=tuple[float, str])
+        return msgspec.json.decode(
+            base64.b64decode(padded, altchars=b"-_", validate=True), type=tuple[float, str]
+        )
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise RequestError(
             "the cursor is not one that this service gave out",

@@ -20,7 +20,7 @@ def page(
     """
     position = None if cursor is None else decode_cursor(cursor)
     newest: float | str = "+inf" if position is None else position[0]
-    ties = 0 if position is None else cast(int, client.zcount(key, position[0], position[0]))
+    ties = 0 if position is None else client.zcount(key, position[0], position[0])
     rows = cast(
         list[tuple[str, float]],
         client.zrevrangebyscore(key, newest, "-inf", start=0, num=limit + 1 + ties, withscores=True),

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems (API-4): the one table from classes of errors to HTTP statuses, and one shape."""
+"""Errors as RFC 9457 problems (API-4): one table from classes of errors to HTTP statuses, one shape."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ class AbstractMapping(Protocol):
 class DirectoryStore:
     """Blobs as files under two levels of folders.
 
-    A blob is written to a temporary file, synced and moved into place, so a reader sees it whole or not at all,
-    and a crash leaves an unused temporary file at worst.
+    A blob is written to a temporary file, synced and moved into place, so a reader sees it whole or not at
+    all, and a crash leaves an unused temporary file at worst.
     """
 
     def __init__(self, root: Path) -> None:

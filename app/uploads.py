@@ -1,4 +1,4 @@
-"""Receiving files: streamed to the store while hashing, never whole in memory, refused when too large (API-4)."""
+"""Receiving files: streamed to the store and hashed, never whole in memory, bounded (API-4)."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...])
             channel_slices=configuration.channel_slices,
             outer_loop="slices" if configuration.slices_outer else "tiles",
             order=configuration.order.value,
-            double_buffered=configuration.double_buffered,
+            double_buffered=configuration.double_buffered and tiling.rounds > 1,
         ),
         halo="recompute",
         placement=doc.Placement(

@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 _HEARTBEAT_S = 1.0
 _HEARTBEAT_TTL_S = 5.0
+_LOOK_AFTER_CHILDREN_S = 0.25
 
 
 @dataclass(slots=True)
@@ -76,9 +77,12 @@ class Worker:
         return self._records
 
     def _ready(self, sender: Any, **_: Any) -> None:
-        # On the main loop's own timer: it shows that the loop turns, and no thread is alive when children fork.
+        # On the main loop's own timer: it shows that the loop turns, and children fork from no thread.
         self._beat()
         sender.timer.call_repeatedly(_HEARTBEAT_S, self._beat)
+        # Celery looks after its children every 5 s; the closed pipe that should make it look at once is often
+        # seen before waitpid knows of the death.
+        sender.timer.call_repeatedly(_LOOK_AFTER_CHILDREN_S, sender.pool.maintain_pool)
 
     def _beat(self) -> None:
         with suppress(redis.RedisError, OSError):

@@ -97,7 +97,7 @@ class Computer:
             ), False
         except CompilationCancelledError:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, the user gets a problem and we get the traceback
+        except Exception:
             log.exception("computation_failed")
             return _failed(
                 {

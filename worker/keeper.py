@@ -1,4 +1,4 @@
-"""What holds a lease while the compiler works: renews it, watches memory, and ends a child that will not stop."""
+"""Holds a lease while the compiler works: renews it, watches memory, ends a child that will not stop."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def anonymous_bytes() -> int:
 class Keeper:
     """Holds one lease for the time of a `with`; is the compiler's observer meanwhile.
 
-    Memory is counted from the start of the computation. Who exceeds its limit is decided by the records (a limit
-    belongs to a job); a computation that no job waits for is stopped, and if it does not end at the next phase
-    within the grace, the child ends itself: nothing it holds matters any more.
+    Memory is counted from the start of the computation. Who exceeds its limit is decided by the records (a
+    limit belongs to a job); a computation that no job waits for is stopped, and if it does not end at the next
+    phase within the grace, the child ends itself: nothing it holds matters any more.
     """
 
     def __init__(self, records: Records, lease: Lease, settings: Settings) -> None:
@@ -100,9 +100,7 @@ class Keeper:
                 self._renew()
                 renewed_at = time.monotonic()
             stopping = self._told_to_stop_at
-            if stopping is not None and (
-                over or time.monotonic() - stopping > self._settings.stop_grace_s
-            ):
+            if stopping is not None and (over or time.monotonic() - stopping > self._settings.stop_grace_s):
                 self._end_child()
 
     def _renew(self) -> None:

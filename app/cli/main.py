@@ -46,7 +46,9 @@ def run() -> None:
 @cli.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port, 0 for any that is free [8080]", min=0, max=65535)] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port, 0 for any that is free [8080]", min=0, max=65535)
+    ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Start the service: Redis, a worker and the API, until Ctrl-C."""
@@ -70,7 +72,9 @@ def compile_command(
     model: Annotated[Path, typer.Argument(help="An ONNX file", show_default=False)],
     profile: ProfileOption,
     settings: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")
+    ] = None,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -12,7 +12,7 @@ from compiler.errors import printable
 
 
 class ProgressBar:
-    """A bar over the phases of one compilation; silent if stderr is no terminal. Serves as compiler's observer."""
+    """A bar over the phases of a compilation, and its observer; silent if stderr is no terminal."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._progress = Progress(

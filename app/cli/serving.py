@@ -24,7 +24,11 @@ from compiler.errors import RequestError
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
     """Start the service and stay until Ctrl-C or SIGTERM."""
     settings = read_settings(
-        {name: value for name, value in (("host", host), ("port", port), ("data_dir", data_dir)) if value is not None}
+        {
+            name: value
+            for name, value in (("host", host), ("port", port), ("data_dir", data_dir))
+            if value is not None
+        }
     )
     if not settings.embedded:
         raise SetupError(
@@ -71,7 +75,7 @@ def demo(model: Path, profile: str) -> None:
 
 
 def read_settings(given: dict[str, object]) -> Settings:
-    """The settings of the environment with some replaced; raises RequestError for a value that does not fit."""
+    """The environment's settings with some replaced; raises RequestError for a value that does not fit."""
     try:
         return Settings.model_validate({**Settings().model_dump(), **given})
     except ValidationError as error:

@@ -139,19 +139,19 @@ class TesseraClient:
         failures = 0
         while True:
             headers = {} if last_id is None else {"Last-Event-ID": last_id}
-            with suppress(httpx.TransportError):
-                with self._http.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as answer:
-                    if answer.status_code == 204:
+            path = f"/v1/jobs/{job_id}/events"
+            with suppress(httpx.TransportError), self._http.stream("GET", path, headers=headers) as answer:
+                if answer.status_code == 204:
+                    return
+                if answer.status_code != 200:
+                    answer.read()
+                    raise _problem(answer)
+                for event_id, data in _server_sent(answer.iter_lines()):
+                    last_id, failures = event_id, 0
+                    event = msgspec.json.decode(data, type=JobEvent)
+                    yield event
+                    if event.state in ("succeeded", "failed", "cancelled"):
                         return
-                    if answer.status_code != 200:
-                        answer.read()
-                        raise _problem(answer)
-                    for event_id, data in _server_sent(answer.iter_lines()):
-                        last_id, failures = event_id, 0
-                        event = msgspec.json.decode(data, type=JobEvent)
-                        yield event
-                        if event.state in ("succeeded", "failed", "cancelled"):
-                            return
             failures += 1
             if failures > _RECONNECTS:
                 raise UnreachableError(f"the events of job {job_id} broke off", actual=self._url)

@@ -65,7 +65,7 @@ async def create_compilation(
     context: ContextDependency,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
-    """Compile a model for a profile; both by reference (JSON) or carried along (form). Honours `Prefer: wait=N`."""
+    """Compile a model for a profile, both by reference (JSON) or carried along (form)."""
     if is_multipart(request):
         wanted = await _from_form(request, context)
     else:

@@ -29,7 +29,7 @@ _DOCUMENT: dict[int | str, dict[str, Any]] = {
 
 @router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
 async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
-    """A job as it is now, or with `Prefer: wait=N` when it has finished; a failed job is 200 with its problem."""
+    """A job now, or with `Prefer: wait=N` when it has finished; a failed one is 200 with its problem."""
     job = await run_in_threadpool(service.get, context, job_id)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None and job.state not in FINAL_STATES:
@@ -50,17 +50,13 @@ def cancel_job(context: ContextDependency, job_id: JobId) -> Job:
     return service.cancel(context, job_id)
 
 
-@router.get(
-    "/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT
-)
+@router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
 def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan of a job that succeeded (docs/schemas/plan.json)."""
     return _document(request, context, job_id, "plan")
 
 
-@router.get(
-    "/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT
-)
+@router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
 def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json)."""
     return _document(request, context, job_id, "report")

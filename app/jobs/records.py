@@ -1,8 +1,8 @@
 """The records of jobs and computations in Redis (API-5).
 
-Every change is one Lua script (app/jobs/scripts): it reads, decides and writes at once, so no two processes can
-disagree. The rules themselves, the state machine included, are in common.lua. No FastAPI here: the worker uses
-this module too.
+Every change is one Lua script (app/jobs/scripts): it reads, decides and writes at once, so no two processes
+can disagree. The rules themselves, the state machine included, are in common.lua. No FastAPI here: the worker
+uses this module too.
 """
 
 from __future__ import annotations
@@ -207,18 +207,14 @@ class Records:
         answer = self._run("progress", lease.content, lease.fence, phase, step, total)
         return cast(Literal["keep", "stop", "lost"], answer)
 
-    def publish(
-        self, lease: Lease, outcome: Mapping[str, str]
-    ) -> Literal["published", "stopped", "refused"]:
+    def publish(self, lease: Lease, outcome: Mapping[str, str]) -> Literal["published", "stopped", "refused"]:
         """Give every waiting job its outcome, if the fence is still open."""
         answer = self._run("finish", lease.content, lease.fence, _json(outcome))
         return cast(Literal["published", "stopped", "refused"], answer)
 
     def stopped(self, lease: Lease) -> Literal["stopped", "refused"]:
         """Report that the work ended because no job waits for it any more."""
-        return cast(
-            Literal["stopped", "refused"], self._run("finish", lease.content, lease.fence, "")
-        )
+        return cast(Literal["stopped", "refused"], self._run("finish", lease.content, lease.fence, ""))
 
     def lost(self, content: str, fence: int) -> str:
         """Report that the worker under this fence is dead, which ends its lease at once."""
@@ -226,7 +222,7 @@ class Records:
 
     def heartbeat(self, worker: str, ttl_s: float) -> None:
         """Note that a worker is alive."""
-        now = float(cast(tuple[int, int], self._redis.time())[0])
+        now = float(self._redis.time()[0])
         pipeline = self._redis.pipeline()
         pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
         pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
@@ -238,8 +234,8 @@ class Records:
 
     def workers(self) -> int:
         """How many workers gave a recent sign of life."""
-        now = cast(tuple[int, int], self._redis.time())[0]
-        return cast(int, self._redis.zcount(WORKERS_KEY, now, "+inf"))
+        now = self._redis.time()[0]
+        return self._redis.zcount(WORKERS_KEY, now, "+inf")
 
     def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
         """Keep a model from being deleted while its file moves into place; False while a deletion runs."""

@@ -61,7 +61,7 @@ class Relay:
             except (redis.RedisError, OperationalError, OSError) as error:
                 log.warning("relay_cannot_reach_redis", error=type(error).__name__)
                 pause_s = min(2 * pause_s, 2.0)
-            except Exception:  # noqa: BLE001 - a loop that others rely on goes on; the line says what happened
+            except Exception:
                 log.exception("relay_round_failed")
             self._wake.wait(pause_s)
         celery.close()

@@ -1,4 +1,4 @@
-"""Which outcome a content key led to: a cache that may be lost, in a Redis of its own in production (API-1)."""
+"""Which outcome a content key led to: a cache that may be lost (API-1)."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def listed(context: Context, cursor: str | None, limit: int) -> ModelPage:
 
 
 def delete(context: Context, digest: str) -> None:
-    """Forget a model and remove its file; raises NotFoundError or, while a computation needs it, ConflictError."""
+    """Forget a model and remove its file; raises NotFoundError, or ConflictError while a job needs it."""
     get(context, digest)
     answer = context.records.delete_model(digest)
     if answer == "in_use":

@@ -1,4 +1,4 @@
-"""What can be done with hardware profiles: each is immutable and known by the digest of its canonical form."""
+"""What can be done with profiles: each is immutable and known by the digest of its canonical form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
 from app.store import is_digest
 from compiler.errors import RequestError, printable
-from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile, profile_digest, profile_json
+from compiler.profile import (
+    Profile,
+    builtin_names,
+    builtin_profile,
+    parse_profile,
+    profile_digest,
+    profile_json,
+)
 
 _NAMES = "tessera:profile-names"
 

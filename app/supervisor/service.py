@@ -131,8 +131,8 @@ class EmbeddedService:
                 if child.name == "api":
                     child.wait(4.0)
                 elif child.name == "worker":
-                    # Celery takes its time even when idle. Once no lease is held there is nothing left to wait for,
-                    # and a lease that is cut off is taken up at the next start.
+                    # Celery takes its time even when idle. Once no lease is held there is nothing left to
+                    # wait for, and a lease that is cut off is taken up at the next start.
                     deadline = time.monotonic() + _WORKER_STOP_S
                     while child.running() and time.monotonic() < deadline and self._leases_held():
                         time.sleep(0.02)
@@ -186,7 +186,7 @@ class EmbeddedService:
         self._watcher.start()
 
     def _listen(self) -> socket.socket:
-        """The API's listening socket, held here: while the API restarts, callers wait instead of being refused."""
+        """The API's listening socket, held here: while the API restarts, callers wait and are not refused."""
         host, port = self._settings.host, self._settings.port
         listener: socket.socket | None = None
         try:
@@ -250,7 +250,9 @@ class EmbeddedService:
         settings = self._settings.model_copy(
             update={"broker_url": f"unix://{redis_socket}?db=0", "cache_url": f"unix://{redis_socket}?db=1"}
         )
-        ours = {f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()}
+        ours = {
+            f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()
+        }
         return {**kept, **ours, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
     def _watch(self) -> None:

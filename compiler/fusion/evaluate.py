@@ -44,35 +44,51 @@ class Evaluator:
         self.profile = profile
         self.options = options
         self._totals: dict[int, Totals] = {}
-        self._capacity_rules = self._constraints()
-        self._by_group: dict[tuple[int, bool], Choice | Refusal] = {}
+        self._chain_rules = tuple(rule for name, rule in _CAPACITY.items() if options.rule_enabled(name))
+        self._capacity_rules = (*self._chain_rules, *self._limits())
+        self._chains: set[int] = set()
+        self._by_group: dict[int, Choice | Refusal] = {}
         self._by_content: dict[tuple[object, ...], tuple[GroupGeometry, Choice | Refusal]] = {}
 
-    def _constraints(self) -> tuple[Constraint, ...]:
+    def _limits(self) -> tuple[Constraint, ...]:
+        """The capacity rules with a limit of their own: FUSE-11 and FUSE-18."""
         options = self.options
-        rules: list[Constraint] = [rule for name, rule in _CAPACITY.items() if options.rule_enabled(name)]
+        rules: list[Constraint] = []
         if options.rule_enabled("FUSE-11"):
-            rules.append(partial(capacity.fuse_11, limit_percent=options.rule_limit("FUSE-11", _REDUNDANCY_PERCENT)))
+            limit = options.rule_limit("FUSE-11", _REDUNDANCY_PERCENT)
+            rules.append(partial(capacity.fuse_11, limit_percent=limit))
         if options.rule_enabled("FUSE-18"):
             rules.append(partial(capacity.fuse_18, limit_images=options.rule_limit("FUSE-18", _IMAGES)))
         return tuple(rules)
 
+    def constraints(self, group: int) -> tuple[Constraint, ...]:
+        """What binds a group's tiling beside memory: nothing a single op, no FUSE-11 a chain of strategy `none`."""
+        if group.bit_count() == 1:
+            return ()
+        if group in self._chains:
+            return tuple(rule for rule in self._capacity_rules if not _is_redundancy(rule))
+        return self._capacity_rules
+
+    def chain_fits(self, group: int) -> bool:
+        """True if a chain of strategy `none` has a tiling; from then on the group counts as one."""
+        if group not in self._chains and group not in self._by_group:
+            self._chains.add(group)
+        return isinstance(self.tiling(group), Choice)
+
     def tiling(self, group: int) -> Choice | Refusal:
-        """The cheapest tiling of a group; groups of two or more obey the capacity rules."""
-        ruled = group.bit_count() > 1
-        key = (group, ruled)
-        known = self._by_group.get(key)
+        """The cheapest tiling of a group under what binds it."""
+        known = self._by_group.get(group)
         if known is None:
             geometry = GroupGeometry(self.facts, tuple(bits(group)))
-            content = (ruled, geometry.content())
+            constraints = self.constraints(group)
+            content = (len(constraints), geometry.content())
             same = self._by_content.get(content)
             if same is None:
-                constraints = self._capacity_rules if ruled else ()
                 known = choose_tiling(self.facts, geometry, self.profile, constraints, self.options.objective)
                 self._by_content[content] = (geometry, known)
             else:
                 known = _renamed(same[1], same[0], geometry)
-            self._by_group[key] = known
+            self._by_group[group] = known
         return known
 
     def totals(self, groups: Iterable[int]) -> Totals:
@@ -126,13 +142,20 @@ class Evaluator:
         verdicts = [bool(check.holds) for check in checks]
         return any(verdicts) if self.options.profit == "any" else all(verdicts)
 
-    def memory(self, choice: Choice) -> list[Check]:
-        """The verdicts of memory alone, which bind single ops too (TILE-2)."""
-        return [rule(choice.figures) for rule in PHYSICAL]
+    def capacity(self, group: int) -> list[Check]:
+        """The verdicts of memory and of the capacity rules that bind the group on its chosen tiling."""
+        choice = self.tiling(group)
+        if isinstance(choice, Refusal):
+            return [choice.check]
+        return [rule(choice.figures) for rule in (*PHYSICAL, *self.constraints(group))]
 
-    def capacity(self, choice: Choice) -> list[Check]:
-        """The verdicts of memory and of the capacity rules in force on a chosen tiling."""
-        return [rule(choice.figures) for rule in (*PHYSICAL, *self._capacity_rules)]
+    def is_chain(self, group: int) -> bool:
+        """True if the group is a chain of strategy `none`."""
+        return group in self._chains
+
+
+def _is_redundancy(rule: Constraint) -> bool:
+    return isinstance(rule, partial) and rule.func is capacity.fuse_11
 
 
 def refused(facts: GraphFacts, group: int, refusal: Refusal) -> LimitError:

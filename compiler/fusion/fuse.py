@@ -61,16 +61,22 @@ def _finished(
         choice = evaluator.tiling(group)
         if isinstance(choice, Refusal):
             raise refused(graph.facts, group, choice)
-        checks: list[Check] = []
-        if explain:
-            if group.bit_count() > 1:
-                checks = [*evaluator.structure(graph, group), *evaluator.profit(graph, group)]
-                if group in gains:
-                    checks.append(gains[group])
-            checks.extend(evaluator.capacity(choice) if group.bit_count() > 1 else evaluator.memory(choice))
+        checks = _verdicts(evaluator, graph, group, gains.get(group)) if explain else []
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
         reasons.append(boundaries_of(evaluator, graph, group, homes) if explain else ())
     return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons))
+
+
+def _verdicts(
+    evaluator: Evaluator, graph: SegmentGraph, group: int, gain: Check | None
+) -> list[Check]:
+    """The rules that bind the group, in the order in which they are asked."""
+    checks: list[Check] = []
+    if gain is not None:
+        checks = [*evaluator.structure(graph, group), *evaluator.profit(graph, group), gain]
+    elif group.bit_count() > 1:
+        checks = evaluator.chain_rules(graph, group)
+    return [*checks, *evaluator.capacity(group)]
 
 
 def _plain(check: Check) -> Check:

@@ -17,7 +17,9 @@ from compiler.tiling.choose import Choice
 from compiler.tiling.figures import Check
 
 # Additions in a row that may fail to pay before growth ends.
-PATIENCE: Final = 6
+PATIENCE: Final = 4
+# Additions in a row without a profit (rules 5 to 7) before growth ends.
+UNPROVEN: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +73,25 @@ class _Growth:
         options = self.evaluator.options
         if _left_out(self.evaluator, self.graph, start):
             return None
-        group, best, idle = 1 << start, None, 0
+        group, best = 1 << start, None
         directions = [fuse_2, fuse_1] if options.rule_enabled("FUSE-2") else [fuse_1]
         for direction in directions:
-            idle = 0
-            while idle < PATIENCE:
-                units = direction(self.graph, group, self.free & ~group)
+            unpaid = unproven = 0
+            while unpaid < PATIENCE and unproven < UNPROVEN:
+                units = direction(self.graph, group, self.free & ~group, options.rule_enabled("FUSE-3"))
                 following = _next_group(self.evaluator, self.graph, group, units, self.grown)
                 if following is None:
                     break
                 group = following
+                if not _shows_profit(self.evaluator, self.graph, group):
+                    unproven += 1
+                    continue
                 remaining = none_groups(self.evaluator, self.graph, self.free & ~group)
                 gain = self._gain(group, remaining)
-                profits = self.evaluator.profit(self.graph, group)
-                if gain.holds and self.evaluator.is_profitable(profits):
-                    best, idle = (group, gain, remaining), 0
+                if gain.holds:
+                    best, unpaid = (group, gain, remaining), 0
                 else:
-                    idle += 1
+                    unpaid += 1
         return best
 
     def _gain(self, group: int, remaining: list[int]) -> Check:
@@ -97,6 +101,10 @@ class _Growth:
         if self.evaluator.options.rule_enabled("FUSE-20"):
             return check
         return Check(rule="FUSE-20", holds=True, actual=check.actual, limit=check.limit)
+
+
+def _shows_profit(evaluator: Evaluator, graph: SegmentGraph, group: int) -> bool:
+    return evaluator.is_profitable(evaluator.profit(graph, group))
 
 
 def _left_out(evaluator: Evaluator, graph: SegmentGraph, op: int) -> bool:
@@ -120,7 +128,8 @@ def _next_group(
             continue
         if not evaluator.options.rule_enabled("FUSE-4") and not _orderable(graph, [*grown, candidate]):
             continue
-        if isinstance(evaluator.tiling(candidate), Choice):
+        # a group without profit is only passed through: what it costs decides nothing
+        if not _shows_profit(evaluator, graph, candidate) or isinstance(evaluator.tiling(candidate), Choice):
             return candidate
     return None
 

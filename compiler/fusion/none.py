@@ -5,7 +5,6 @@ from __future__ import annotations
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
 from compiler.ops.base import OpClass
-from compiler.tiling.choose import Choice
 
 
 def main_chains(graph: SegmentGraph, free: int) -> list[int]:
@@ -56,6 +55,6 @@ def _fitting_parts(evaluator: Evaluator, graph: SegmentGraph, chain: int) -> lis
     ops = list(bits(chain))
     for count in range(len(ops), 1, -1):
         head = mask_of(ops[:count])
-        if all(check.holds for check in evaluator.chain_rules(graph, head)) and isinstance(evaluator.tiling(head), Choice):
+        if all(c.holds for c in evaluator.chain_rules(graph, head)) and evaluator.chain_fits(head):
             return [head, *(1 << op for op in ops[count:])]
     return [1 << op for op in ops]

@@ -28,6 +28,7 @@ class StageFigures:
     step_outputs: Reals
     whole_map: np.ndarray
     images: Ints
+    last: np.ndarray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ class CandidateTable:
             )
             begin = ends[-1]
         self.blocks = tuple(blocks)
+        self.rows = begin
 
     def channel_size(self, choice: Configuration) -> int | None:
         """Output channels in a unit's tile; None if the output has no channel axis."""
@@ -121,8 +123,14 @@ class CandidateTable:
             if stage.axis == "N"
             else np.ones(count, dtype=np.int64)
         )
+        # a unit whose only tile this is has nothing to stage behind it
+        tiles = np.ones(count, dtype=np.int64)
+        for axis in self.table.axes:
+            sizes = self.table.grids[axis].sizes
+            tiles = tiles * -(-caps[axis] // (sizes[:count] if axis == stage.axis else sizes[stage.at[axis]]))
         return StageFigures(
             stage=stage,
+            last=tiles == 1,
             inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
             outputs=volumes[self._outputs].sum(axis=0),
             peak=(self._live @ volumes).max(axis=0),
@@ -178,6 +186,7 @@ class CandidateTable:
         live = np.concatenate([part.peak for part in parts])
         resident = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
         buffered = per_block([b.configuration.double_buffered for b in self.blocks])
+        buffered &= ~np.concatenate([part.last for part in parts])
         held = steps([block.weights.held for block in self.blocks])
         staged = held if on_core else steps([block.weights.staged for block in self.blocks])
         step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)

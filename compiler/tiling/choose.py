@@ -16,7 +16,7 @@ from compiler.cost.objective import Totals, ranking
 from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable
-from compiler.tiling.configurations import configurations
+from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import CoreTile, core_tile_for
 from compiler.tiling.estimate import estimates
 from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
@@ -50,6 +50,7 @@ class Refusal:
 class _Found:
     """A configuration's largest tile: its row among the candidates."""
 
+    search: _Search
     plan: TilePlan
     row: int
     block: Block
@@ -74,28 +75,24 @@ def choose_tiling(
 ) -> Choice | Refusal:
     """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1, S4)."""
     table = SizeTable.of_group(geometry)
-    candidates = CandidateTable(table, profile, tuple(configurations(geometry, table, profile)))
-    figures = candidates.figures()
     bound = (*PHYSICAL, *constraints)
-    holds = np.ones(len(figures.inputs) if isinstance(figures.inputs, np.ndarray) else 1, dtype=np.bool_)
-    failing: Check | None = None
-    for constraint in bound:
-        check = constraint(figures)
-        remaining = holds & check.holds
-        if failing is None and not remaining.any():
-            failing = _nearest(check, holds)
-        holds = remaining
-    if failing is not None:
-        return Refusal(check=failing)
-    found = _without_twins(
-        [entry for block in candidates.blocks for entry in _largest(candidates, block, holds)]
-    )
+    simple = simple_configurations(geometry, table, profile)
+    first = _Search(table, profile, simple, bound)
+    found = first.found()
+    # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
+    done = {entry.plan.configuration for entry in found if entry.plan.rounds == 1}
+    finer = tuple(c for base in simple if base not in done for c in finer_configurations(table, base))
+    failing = first.failing
+    if finer:
+        second = _Search(table, profile, finer, bound)
+        found = [*found, *_without_twins(found, second.found())]
+        failing = second.failing
     best: tuple[tuple[float, ...], _Priced] | None = None
     priced = 0
     for estimate, entry in _promising(found, table, profile, objective):
         if priced == PRICED or (best is not None and estimate >= best[0][0]):
             break
-        outcome = _complete(facts, entry, candidates, figures, holds, profile, bound)
+        outcome = _complete(facts, entry, profile, bound)
         if isinstance(outcome, Check):
             failing = failing or outcome
             continue
@@ -110,16 +107,70 @@ def choose_tiling(
     return Refusal(check=failing or Check(rule="TILE-2", holds=False, actual=1, limit=0))
 
 
-def _without_twins(found: list[_Found]) -> list[_Found]:
-    """Without those that give up double buffering and get no larger tile for it."""
+class _Search:
+    """Configurations, all their candidate tiles, and which of these hold."""
+
+    def __init__(
+        self,
+        table: SizeTable,
+        profile: Profile,
+        choices: tuple[Configuration, ...],
+        constraints: tuple[Constraint, ...],
+    ) -> None:
+        self.candidates = CandidateTable(table, profile, choices)
+        self.figures = self.candidates.figures()
+        self.failing: Check | None = None
+        holds = np.ones(self.candidates.rows, dtype=np.bool_)
+        for constraint in constraints:
+            check = constraint(self.figures)
+            remaining = holds & check.holds
+            if self.failing is None and not remaining.any():
+                self.failing = _nearest(check, holds)
+            holds = remaining
+        self.holds = holds
+
+    def found(self) -> list[_Found]:
+        """The largest tile of each configuration that has one."""
+        result = []
+        for block in self.candidates.blocks:
+            row = _last_holding(block, self.holds)
+            if row is None:
+                continue
+            plan = TilePlan(
+                geometry=self.candidates.table.geometry,
+                table=self.candidates.table,
+                configuration=block.configuration,
+                tile=self.tile(block, row),
+                weights=block.weights,
+            )
+            result.append(_Found(search=self, plan=plan, row=row, block=block))
+            if block.configuration.channel_slices > 1:
+                outer = replace(block.configuration, slices_outer=True)
+                result.append(
+                    _Found(search=self, plan=replace(plan, configuration=outer), row=row, block=block)
+                )
+        return result
+
+    def tile(self, block: Block, row: int) -> dict[str, int]:
+        """The tile of one row: size per axis."""
+        begin = block.begin
+        for part, end in zip(block.stages, block.ends, strict=True):
+            if row < end:
+                return stage_sizes(self.candidates.table, part.stage, row - begin)
+            begin = end
+        raise AssertionError(row)
+
+
+def _without_twins(simple: list[_Found], finer: list[_Found]) -> list[_Found]:
+    """Of the finer ones, those that give up double buffering only for a larger tile."""
     buffered = {
         replace(entry.plan.configuration, double_buffered=False): entry.plan.tile
-        for entry in found
+        for entry in (*simple, *finer)
         if entry.plan.configuration.double_buffered
     }
     return [
         entry
-        for entry in found
+        for entry in finer
         if entry.plan.configuration.double_buffered
         or buffered.get(entry.plan.configuration) != entry.plan.tile
     ]
@@ -144,24 +195,6 @@ def _nearest(check: Check, among: np.ndarray) -> Check:
     return Check(rule=check.rule, holds=False, actual=actual[nearest].item(), limit=limit[nearest].item())
 
 
-def _largest(candidates: CandidateTable, block: Block, holds: np.ndarray) -> list[_Found]:
-    """The largest candidate of a configuration that holds, in both loop orders where channels are sliced."""
-    row = _last_holding(block, holds)
-    if row is None:
-        return []
-    choices = [block.configuration]
-    if block.configuration.channel_slices > 1:
-        choices.append(replace(block.configuration, slices_outer=True))
-    plan = TilePlan(
-        geometry=candidates.table.geometry,
-        table=candidates.table,
-        configuration=block.configuration,
-        tile=_tile_of(candidates, block, row),
-        weights=block.weights,
-    )
-    return [_Found(plan=replace(plan, configuration=choice), row=row, block=block) for choice in choices]
-
-
 def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> int | None:
     """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half."""
     begin = block.begin
@@ -178,39 +211,27 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
     return None
 
 
-def _tile_of(candidates: CandidateTable, block: Block, row: int) -> dict[str, int]:
-    begin = block.begin
-    for part, end in zip(block.stages, block.ends, strict=True):
-        if row < end:
-            return stage_sizes(candidates.table, part.stage, row - begin)
-        begin = end
-    raise AssertionError(row)
-
-
 def _complete(
     facts: GraphFacts,
     entry: _Found,
-    candidates: CandidateTable,
-    figures: Figures,
-    holds: np.ndarray,
     profile: Profile,
     constraints: tuple[Constraint, ...],
 ) -> _Priced | Check:
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
     row: int | None = entry.row
-    plan = entry.plan
+    search, plan = entry.search, entry.plan
     broken: Check | None = None
     for _ in range(_HALVINGS):
-        core = core_tile_for(candidates.table, profile, plan.configuration, plan.tile)
-        exact = plan.exact(figures.at(row), core, profile)
+        core = core_tile_for(plan.table, profile, plan.configuration, plan.tile)
+        exact = plan.exact(search.figures.at(row), core, profile)
         verdicts = (constraint(exact) for constraint in constraints)
         failed = next((check for check in verdicts if not check.holds), None)
         if failed is None and core is not None:
             cost = price(traffic_of(facts, plan, core, exact, profile), profile)
             return _Priced(plan=plan, core=core, figures=exact, cost=cost)
         broken = broken or failed
-        row = _last_holding(entry.block, holds, below=row)
+        row = _last_holding(entry.block, search.holds, below=row)
         if row is None:
             break
-        plan = replace(plan, tile=_tile_of(candidates, entry.block, row))
+        plan = replace(plan, tile=search.tile(entry.block, row))
     return broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)

@@ -18,18 +18,18 @@ _FINER: Final = 2
 _SLICES_MAX: Final = 4096
 
 
-def configurations(geometry: GroupGeometry, table: SizeTable, profile: Profile) -> Iterator[Configuration]:
-    """Every configuration worth pricing, simplest first."""
+def simple_configurations(
+    geometry: GroupGeometry, table: SizeTable, profile: Profile
+) -> tuple[Configuration, ...]:
+    """One configuration per way of spreading and depth order: double-buffered, channels in one slice."""
     has_sram = profile.sram is not None
     units = profile.clusters_per_chip if has_sram else profile.cores
     cores = profile.cores_per_cluster if has_sram else 1
     orders = [Order.DEPTH_FIRST]
     if len(geometry.ops) > 1:
         orders.append(Order.BREADTH_FIRST)
-    for (spread_units, spread), core_spread, order in product(
-        _unit_spreads(geometry, table, units), _core_spreads(table, cores), orders
-    ):
-        base = Configuration(
+    return tuple(
+        Configuration(
             units=spread_units,
             spread=spread,
             cores=cores,
@@ -39,9 +39,18 @@ def configurations(geometry: GroupGeometry, table: SizeTable, profile: Profile) 
             slices_outer=False,
             double_buffered=True,
         )
-        for sliced in _slices(table, base):
+        for (spread_units, spread), core_spread, order in product(
+            _unit_spreads(geometry, table, units), _core_spreads(table, cores), orders
+        )
+    )
+
+
+def finer_configurations(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
+    """What a simple configuration can give up for a larger tile: double buffering, and whole channels."""
+    for sliced in _slices(table, base):
+        if sliced is not base:
             yield sliced
-            yield replace(sliced, double_buffered=False)
+        yield replace(sliced, double_buffered=False)
 
 
 def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int) -> list[tuple[int, Spread]]:

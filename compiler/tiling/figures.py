@@ -95,13 +95,13 @@ Constraint = Callable[[Figures], Check]
 def tile_fits(figures: Figures) -> Check:
     """TILE-2: everything live in the tile's memory at once, with the next tile's staging buffer, fits it."""
     actual = figures.peak + figures.staging
-    return Check(rule="TILE-2", holds=actual <= figures.capacity, actual=actual, limit=figures.capacity)
+    return Check(rule="TILE-2:tile", holds=actual <= figures.capacity, actual=actual, limit=figures.capacity)
 
 
 def core_fits(figures: Figures) -> Check:
     """TILE-2 for one core: the core tile fits the core's activation memory."""
     return Check(
-        rule="TILE-2",
+        rule="TILE-2:core",
         holds=figures.core_tile <= figures.core_capacity,
         actual=figures.core_tile,
         limit=figures.core_capacity,
@@ -111,7 +111,7 @@ def core_fits(figures: Figures) -> Check:
 def weights_fit(figures: Figures) -> Check:
     """TILE-2 for weights: what a core has to hold at once fits its weight memory."""
     return Check(
-        rule="TILE-2",
+        rule="TILE-2:weights",
         holds=figures.needed_weights <= figures.weight_memory,
         actual=figures.needed_weights,
         limit=figures.weight_memory,

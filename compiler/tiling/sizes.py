@@ -97,7 +97,10 @@ class SizeTable:
 
     def index(self, axis: str, size: int) -> int:
         """Position of the smallest candidate of at least `size`."""
-        return int(np.searchsorted(self.grids[axis].sizes, size))
+        sizes, extent = self.grids[axis].sizes, self.grids[axis].extent
+        if len(sizes) == extent:
+            return size - 1
+        return int(np.searchsorted(sizes, size))
 
     def volumes(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
         """Bytes [tensor, candidate] of the largest boxes: the first `count` sizes of `axis`, others fixed by `at`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -21,7 +22,7 @@ from compiler.tiling.tile import Configuration, Mode, Order, OpWeights, Spread, 
 from compiler.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TilePlan:
     """A group under one configuration with its SRAM tile chosen."""
 
@@ -31,7 +32,12 @@ class TilePlan:
     tile: Mapping[str, int]
     weights: ConfiguredWeights
 
-    @property
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The tile's place among the candidates of each axis."""
+        return self.table.positions(self.tile)
+
+    @cached_property
     def tiles(self) -> int:
         """SRAM tiles, channel slices apart."""
         return self.table.tile_count(self.tile)
@@ -61,7 +67,7 @@ class TilePlan:
 
     def input_bytes(self, name: str) -> int:
         """Bytes of one input over all tiles, each box read once; slices of an outer loop read it again."""
-        total = self.table.total(name, self.table.positions(self.tile))
+        total = self.table.total(name, self.positions)
         if self.configuration.slices_outer and not self.table.follows(name, "C"):
             total *= self.configuration.channel_slices
         return total

@@ -82,7 +82,9 @@ def test_the_list_of_models_is_complete_over_pages(api: Api) -> None:
     seen: list[str] = []
     cursor = None
     while True:
-        page = api.http.get("/v1/models", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
+        page = api.http.get(
+            "/v1/models", params={"limit": 2, **({"cursor": cursor} if cursor else {})}
+        ).json()
         assert len(page["items"]) <= 2
         seen += [item["id"] for item in page["items"]]
         cursor = page.get("next_cursor")
@@ -99,7 +101,10 @@ def test_a_deleted_model_is_gone_and_may_come_back(api: Api) -> None:
     assert_problem(api.http.get(f"/v1/models/{model}"), 404, "unknown_model", model)
     assert_problem(api.http.delete(f"/v1/models/{model}"), 404, "unknown_model", model)
     assert_problem(
-        api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"}), 422, "unknown_model", model
+        api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"}),
+        422,
+        "unknown_model",
+        model,
     )
     assert api.upload(data) == model
     assert api.finished(api.submit(model))["state"] == "succeeded"
@@ -151,15 +156,17 @@ def test_a_form_without_a_model_or_cut_short_is_refused(api: Api) -> None:
     cut = b'--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nda'
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     assert_problem(api.http.post("/v1/models", content=cut, headers=headers), 400, "malformed_request")
+    assert_problem(api.http.post("/v1/models", content=b"rubbish", headers=headers), 400, "malformed_request")
     assert_problem(
-        api.http.post("/v1/models", content=b"rubbish", headers=headers), 400, "malformed_request"
+        api.http.post("/v1/models", json={"a": 1}), 415, "unsupported_media_type", "application/json"
     )
-    assert_problem(api.http.post("/v1/models", json={"a": 1}), 415, "unsupported_media_type", "application/json")
 
 
 def test_a_file_name_never_becomes_more_than_one_printable_line(api: Api) -> None:
     data = conv_chain(5)
-    answer = api.http.post("/v1/models", params={"name": "../../etc/\x1b[31mnet\n.onnx"}, content=data, headers=OCTETS)
+    answer = api.http.post(
+        "/v1/models", params={"name": "../../etc/\x1b[31mnet\n.onnx"}, content=data, headers=OCTETS
+    )
     assert answer.json()["name"] == "\\x1b[31mnet\\n.onnx"
 
 
@@ -262,7 +269,7 @@ def test_prefer_wait_answers_with_the_finished_job(api: Api) -> None:
 
 def test_model_profile_and_options_come_in_one_form(api: Api) -> None:
     values = user_profile("carried")
-    form = {
+    form: dict[str, Any] = {
         "model": ("carried.onnx", conv_chain(7)),
         "profile": ("p.yaml", yaml.safe_dump(values).encode()),
         "options": (None, json.dumps({"fusion": "none"})),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
 
 KILLS = 20
-LONG = 2500  # convolutions: a second or more, long enough to be hit
+LONG = 1500  # convolutions: the better part of a second, long enough to be hit
 
 
 def records(service: EmbeddedService) -> redis.Redis:
@@ -42,7 +42,9 @@ def counts(client: redis.Redis) -> dict[str, int]:
     return {name: int(value) for name, value in fields.items()}
 
 
-def test_each_of_twenty_jobs_whose_worker_is_killed_finishes_in_seconds_on_another_attempt(start: Start) -> None:
+def test_each_of_twenty_jobs_whose_worker_is_killed_finishes_in_seconds_on_another_attempt(
+    start: Start,
+) -> None:
     service, api = start()
     client = records(service)
     model = api.upload(conv_chain(LONG))
@@ -59,18 +61,26 @@ def test_each_of_twenty_jobs_whose_worker_is_killed_finishes_in_seconds_on_anoth
         killed_at = time.monotonic()
         # Every fifth time the whole worker: then nobody can tell, and the lease has to run out.
         kill(service.pids["worker"] if tries % 5 == 0 else child)
+        until(lambda job=job: second_attempt_or_final(api, job), "another attempt")  # type: ignore[misc]
+        taken_up_s = time.monotonic() - killed_at
         found = api.finished(job)
         assert found["state"] == "succeeded", (tries, found)
         if found["attempts"] == 2:
-            recoveries.append(time.monotonic() - killed_at)
+            recoveries.append(taken_up_s)
         else:  # it was faster than the kill: that one does not count
             assert (found["attempts"], tries < 2 * KILLS) == (1, True), (tries, found)
     totals = counts(client)
     assert (totals["publishes"], totals["jobs_succeeded"]) == (tries, tries)
     assert (totals["attempts_started"], totals["attempts_lost"]) == (tries + KILLS, KILLS)
-    print(f"from kill to result: median {statistics.median(recoveries):.2f} s, most {max(recoveries):.2f} s")
-    assert max(recoveries) < 20
+    median = statistics.median(recoveries)
+    print(f"from kill to the next attempt: median {median:.2f} s, most {max(recoveries):.2f} s")
+    assert max(recoveries) < 15
     client.close()
+
+
+def second_attempt_or_final(api: Api, job: str) -> bool:
+    found = api.job(job)
+    return (found["state"] == "running" and found["attempts"] == 2) or found["state"] in FINAL
 
 
 def test_a_job_whose_worker_is_killed_at_each_attempt_fails_with_worker_lost(start: Start) -> None:
@@ -185,7 +195,11 @@ def test_a_time_limit_ends_the_job_and_keeps_the_worker_usable(start: Start) -> 
     _, api = start()
     model = api.upload(conv_chain(LONG))
     found = api.finished(api.submit(model, time_limit_s=0.05))
-    assert (found["state"], found["problem"]["code"], found["problem"]["limit"]) == ("failed", "time_limit", 0.05)
+    assert (found["state"], found["problem"]["code"], found["problem"]["limit"]) == (
+        "failed",
+        "time_limit",
+        0.05,
+    )
     assert found["attempts"] == 1
     # The limit is no part of the content key, and what it did to one job it does not do to the next.
     again = api.finished(api.submit(model))

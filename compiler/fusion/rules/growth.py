@@ -28,19 +28,25 @@ def fuse_b(graph: SegmentGraph, free: int) -> int | None:
     )
 
 
-def fuse_1(graph: SegmentGraph, group: int, free: int) -> Iterator[int]:
-    """FUSE-1: what to add in the direction of execution; units in order of preference, largest first."""
+def fuse_1(graph: SegmentGraph, group: int, free: int, blocks: bool = True) -> Iterator[int]:
+    """FUSE-1: what to add in the direction of execution; units in order of preference, largest first.
+
+    Without `blocks` (FUSE-3 switched off) units are single ops.
+    """
     for op in graph.outputs_of(group):
         if graph.leaves[op]:
             continue
         readers = [user for user in graph.successors[op] if not group >> user & 1]
         if not readers:
             continue
-        yield from fuse_3(graph, group, graph.block_after(op), readers, free)
+        yield from fuse_3(group, graph.block_after(op) if blocks else None, readers, free)
 
 
-def fuse_2(graph: SegmentGraph, group: int, free: int) -> Iterator[int]:
-    """FUSE-2, its backward half: unfused ops before the group, the latest first."""
+def fuse_2(graph: SegmentGraph, group: int, free: int, blocks: bool = True) -> Iterator[int]:
+    """FUSE-2, its backward half: unfused ops before the group, the latest first.
+
+    Without `blocks` (FUSE-3 switched off) units are single ops.
+    """
     before = sorted(
         {source for op in bits(group) for source in graph.predecessors[op] if not group >> source & 1},
         reverse=True,
@@ -50,13 +56,11 @@ def fuse_2(graph: SegmentGraph, group: int, free: int) -> Iterator[int]:
             continue
         closing = next(op for op in bits(group) if source in graph.predecessors[op])
         branches = len(graph.predecessors[closing]) > 1 or len(graph.successors[source]) > 1
-        block = graph.block_before(closing) if branches else None
-        yield from fuse_3(graph, group, block, [source], free)
+        block = graph.block_before(closing) if branches and blocks else None
+        yield from fuse_3(group, block, [source], free)
 
 
-def fuse_3(
-    graph: SegmentGraph, group: int, block: int | None, ops: list[int], free: int
-) -> Iterator[int]:
+def fuse_3(group: int, block: int | None, ops: list[int], free: int) -> Iterator[int]:
     """FUSE-3: the whole block where there is one; if it does not fit, its ops one by one.
 
     Yields units of ops to add, the first that is accepted is taken. A block is offered only if all of it is still
@@ -67,4 +71,3 @@ def fuse_3(
     for op in ops:
         if free >> op & 1 and (block is None or block & ~group != 1 << op):
             yield 1 << op
-    del graph
