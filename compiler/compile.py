@@ -34,7 +34,5 @@ def compile_model(
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     chosen = options or Options()
-    documents, timings = run_passes(
-        build_pipeline(source, profile, chosen), source, observer or SilentObserver()
-    )
+    documents, timings = run_passes(build_pipeline(source, profile, chosen), source, observer or SilentObserver())
     return Compilation(plan=documents.plan, report=documents.report, timings=timings)

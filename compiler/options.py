@@ -108,9 +108,7 @@ def parse_assignments(assignments: Iterable[str]) -> Options:
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator or not key:
-            raise RequestError(
-                f"{printable(assignment, 80)!r} is not of the form key=value", code="invalid_option"
-            )
+            raise RequestError(f"{printable(assignment, 80)!r} is not of the form key=value", code="invalid_option")
         try:
             value: object = json.loads(text)
         except ValueError:

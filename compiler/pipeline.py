@@ -74,9 +74,7 @@ class PassTiming:
     duration_s: float
 
 
-def run_passes(
-    passes: Sequence[Pass], value: Any, observer: Observer
-) -> tuple[Any, tuple[PassTiming, ...]]:
+def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[Any, tuple[PassTiming, ...]]:
     """Run passes in order, verifying what each returns.
 
     Raises what a pass raises if it is a TesseraError, CompilationCancelledError if the observer asks to stop, and

@@ -98,7 +98,7 @@ class Placement(_Part, frozen=True, kw_only=True):
     units: int
     spread: Literal["single", "images", "bands", "channels"]
     cores: int
-    core_spread: Literal["single", "bands", "channels"]
+    core_spread: Literal["single", "images", "bands", "channels"]
 
 
 class PlanOp(_Part, frozen=True, kw_only=True):

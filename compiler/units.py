@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +12,7 @@ KIB: Final = 1024
 
 # Name -> (bytes per element, numpy type that carries its values). bfloat16 has no numpy type of its own; its bit
 # patterns travel as uint16 (IMPORT-5).
-_DTYPES: Final = MappingProxyType(
+_DTYPES: Final[Mapping[str, tuple[int, np.dtype[Any]]]] = MappingProxyType(
     {
         "float32": (4, np.dtype(np.float32)),
         "float16": (2, np.dtype(np.float16)),
@@ -39,7 +40,8 @@ def element_bytes(dtype: str) -> int:
 
 def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
     """The numpy type that carries values of `dtype`."""
-    return _DTYPES[dtype][1]
+    result: np.dtype[np.generic] = _DTYPES[dtype][1]
+    return result
 
 
 def dtype_name(array: np.ndarray) -> str:

@@ -8,11 +8,13 @@ tile; groups run one after another. docs/cost-model.md derives the formulas.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from math import ceil
+from typing import Literal
 
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
 from compiler.profile.schema import Memory, Profile
+
+BoundBy = Literal["dram", "compute", "on-chip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class Cost:
     compute_cycles: int
     cycles: int
     energy_pj: float
-    bound_by: str
+    bound_by: BoundBy
     macs: int
     vector_ops: int
     sram: LevelBytes
@@ -87,7 +89,11 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     busy = traffic.compute_cycles + (exposed if traffic.overlapped else dram_cycles)
     startup = ceil(2 * dram_startup_cycles(profile)) if moved else 0
     cycles = max(dram_cycles, onchip_cycles, busy) + startup
-    parts = {"dram": dram_cycles, "compute": traffic.compute_cycles, "on-chip": onchip_cycles}
+    parts: dict[BoundBy, int] = {
+        "dram": dram_cycles,
+        "compute": traffic.compute_cycles,
+        "on-chip": onchip_cycles,
+    }
     energy = _energy_pj(traffic, profile) + profile.static_w * cycles / profile.clock_hz * 1e12
     return Cost(
         dram_read_bytes=reads,
@@ -137,7 +143,11 @@ def _energy_pj(traffic: Traffic, profile: Profile) -> float:
     dram += traffic.output_bytes * profile.dram.write_pj_per_byte
     onchip = 0.0
     weights = profile.wram or profile.nram
-    for level, memory in ((traffic.sram, profile.sram), (traffic.nram, profile.nram), (traffic.wram, weights)):
+    for level, memory in (
+        (traffic.sram, profile.sram),
+        (traffic.nram, profile.nram),
+        (traffic.wram, weights),
+    ):
         if memory is not None:
             onchip += _level_pj(level, memory)
     link = profile.engines.link

@@ -96,9 +96,7 @@ class _Lowering:
                 raise ModelError(f"{what} has no shape", code="unknown_shape", stage="import")
             shape = tuple(self._extent(dim, axis, what) for axis, dim in enumerate(tensor_type.shape.dim))
             self._bounded(shape, None, what)
-            self.tensors[value.name] = Tensor(
-                name=value.name, shape=shape, dtype=dtype, axes=default_axes(len(shape))
-            )
+            self.tensors[value.name] = Tensor(name=value.name, shape=shape, dtype=dtype, axes=default_axes(len(shape)))
             self.graph_inputs.append(value.name)
 
     def _extent(self, dim: onnx.TensorShapeProto.Dimension, axis: int, what: str) -> int:
@@ -174,9 +172,7 @@ class _Lowering:
             )
         )
 
-    def _fold(
-        self, inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor
-    ) -> Constant | None:
+    def _fold(self, inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> Constant | None:
         """The output as a constant if all inputs are constants and folding stays small."""
         constants = [t.constant for t in kept if t is not None]
         if not constants or any(c is None for c in constants):
@@ -215,7 +211,7 @@ class _Lowering:
             case "Shape" | "Size":
                 shape = call.tensor(0).shape
                 if node.op_type == "Shape":
-                    begin, end, _ = slice(call.int("start", 0), call.int("end", len(shape))).indices(len(shape))
+                    begin, end, _ = slice(call.integer("start", 0), call.integer("end", len(shape))).indices(len(shape))
                     result = literal(np.array(shape[begin:end], dtype=np.int64), "int64")
                 else:
                     result = literal(np.array(prod(shape), dtype=np.int64), "int64")
@@ -224,7 +220,10 @@ class _Lowering:
                 count = max(0, int(np.ceil((float(limit) - float(start)) / float(step)))) if float(step) else 0
                 if not 0 < count <= FOLD_ELEMENTS:
                     call.fail("the range's length is out of bounds", actual=count, limit=f"1 to {FOLD_ELEMENTS}")
-                result = literal(np.asarray(start + np.arange(count) * step), dtype_name(start))
+                result = literal(
+                    np.asarray(start.item() + np.arange(count) * step.item(), dtype=start.dtype),
+                    dtype_name(start),
+                )
             case "Gather":
                 data, indices = call.value(0, "data"), call.value(1, "indices")
                 axis = call.axis("axis", 0, data.ndim)
@@ -267,7 +266,7 @@ class _Lowering:
         data = call.tensor(0)
         axis = call.axis("axis", 0, len(data.shape))
         extent, outputs = data.shape[axis], list(node.output)
-        sizes = call.ints("split")
+        sizes = call.integers("split")
         if sizes is None and call.has(1):
             sizes = tuple(int(v) for v in np.asarray(call.value(1, "split")).reshape(-1))
         if sizes is None:
@@ -451,9 +450,7 @@ def _attributes(node: onnx.NodeProto) -> Mapping[str, Attribute]:
 
 
 def _with_origin(op: Op, name: str) -> Op:
-    return Op(
-        kind=op.kind, inputs=op.inputs, output=op.output, origin=(*op.origin, name), attributes=op.attributes
-    )
+    return Op(kind=op.kind, inputs=op.inputs, output=op.output, origin=(*op.origin, name), attributes=op.attributes)
 
 
 def _ints(value: Attribute) -> tuple[int, ...]:

@@ -38,11 +38,19 @@ class ReadModel:
         size = source.size_bytes
         if size == 0:
             raise ModelError(
-                "the model file is empty", code="empty_model", stage="import", actual="0 bytes", limit="at least 1 byte"
+                "the model file is empty",
+                code="empty_model",
+                stage="import",
+                actual="0 bytes",
+                limit="at least 1 byte",
             )
         if size > MAX_FILE_BYTES:
             raise LimitError(
-                "the model file is too large", code="model_too_large", stage="import", actual=size, limit=MAX_FILE_BYTES
+                "the model file is too large",
+                code="model_too_large",
+                stage="import",
+                actual=size,
+                limit=MAX_FILE_BYTES,
             )
         split = split_weights(source.view(0, size))
         proto = onnx.ModelProto()

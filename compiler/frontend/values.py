@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from compiler.errors import InternalError, ModelError
@@ -56,9 +57,7 @@ def element_type(code: int, *, node: str | None, what: str) -> str:
     return name
 
 
-def constant_of(
-    proto: onnx.TensorProto, *, span: tuple[int, int] | None, node: str | None, what: str
-) -> Constant:
+def constant_of(proto: onnx.TensorProto, *, span: tuple[int, int] | None, node: str | None, what: str) -> Constant:
     """A constant from a protobuf tensor, or from the span of the file that holds its bytes.
 
     Raises ModelError if dims are negative, data is external, or the bytes do not fit the shape.
@@ -67,9 +66,7 @@ def constant_of(
     dtype = element_type(proto.data_type, node=node, what=what)
 
     def fail(message: str, code: str, actual: object, limit: object) -> ModelError:
-        return ModelError(
-            f"{what}: {message}", code=code, stage="import", node=node, actual=actual, limit=limit
-        )
+        return ModelError(f"{what}: {message}", code=code, stage="import", node=node, actual=actual, limit=limit)
 
     if any(extent < 0 for extent in shape):
         raise fail("negative extent", "invalid_shape", shape, "at least 0")
@@ -133,7 +130,7 @@ def derive(
     )
 
 
-def _channel_scale(scale: Array, variance: Array, epsilon: float) -> Array:
+def _channel_scale(scale: Array, variance: Array, epsilon: float) -> NDArray[np.float64]:
     # in double precision: the folded convolution then differs from the two ops by float32 rounding only
     return np.asarray(scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
 

@@ -10,9 +10,7 @@ from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
 
 
-def boundaries_of(
-    evaluator: Evaluator, graph: SegmentGraph, group: int, homes: dict[int, int]
-) -> tuple[Boundary, ...]:
+def boundaries_of(evaluator: Evaluator, graph: SegmentGraph, group: int, homes: dict[int, int]) -> tuple[Boundary, ...]:
     """One entry per tensor that leaves the group and group (or graph output) that it goes to."""
     model = graph.facts.graph
     result = []
@@ -32,9 +30,7 @@ def boundaries_of(
     return tuple(result)
 
 
-def _between(
-    evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, group: int, other: int
-) -> Boundary:
+def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, group: int, other: int) -> Boundary:
     union = group | other
     if not graph.is_convex(union):
         return _plain(tensor, user, "the consumer's group also waits for ops outside both groups")

@@ -37,9 +37,7 @@ def dram_floor_bytes(facts: GraphFacts) -> int:
         output = _either(wanted)
         for operand in op.operands:
             shape = facts.tensors[operand.tensor].shape
-            part = tuple(
-                _positions(m, output, extent) for m, extent in zip(operand.access, shape, strict=True)
-            )
+            part = tuple(_positions(m, output, extent) for m, extent in zip(operand.access, shape, strict=True))
             needed.setdefault(operand.tensor, []).append(part)
     total = 0
     for name, parts in needed.items():
@@ -90,8 +88,7 @@ def _union_size(parts: list[Positions]) -> int:
         return max(sizes)
     weights = 1 << np.arange(len(parts), dtype=np.int64)
     patterns = [
-        np.unique(weights @ np.stack(axis).astype(np.int64), return_counts=True)
-        for axis in zip(*parts, strict=True)
+        np.unique(weights @ np.stack(axis).astype(np.int64), return_counts=True) for axis in zip(*parts, strict=True)
     ]
     if not patterns:
         return 1
@@ -129,9 +126,7 @@ def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...]) 
                         for m, extent in zip(operand.access, shape, strict=True)
                     )
                     boxes.setdefault(operand.tensor, []).append(needed)
-            total += sum(
-                _bytes(facts, name, _hull(wanted)) for name, wanted in boxes.items() if name not in made
-            )
+            total += sum(_bytes(facts, name, _hull(wanted)) for name, wanted in boxes.items() if name not in made)
     return total
 
 
@@ -152,9 +147,7 @@ def _whole(facts: GraphFacts, name: str) -> Ranges:
 
 def _hull(boxes: list[Ranges]) -> Ranges:
     filled = [box for box in boxes if all(start < stop for start, stop in box)] or boxes[:1]
-    return tuple(
-        (min(start for start, _ in axis), max(stop for _, stop in axis)) for axis in zip(*filled, strict=True)
-    )
+    return tuple((min(start for start, _ in axis), max(stop for _, stop in axis)) for axis in zip(*filled, strict=True))
 
 
 def _bytes(facts: GraphFacts, name: str, box: Ranges) -> int:

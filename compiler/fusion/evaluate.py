@@ -12,8 +12,8 @@ from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.options import PROFIT_RULES, Options
 from compiler.ops.facts import GraphFacts
+from compiler.options import PROFIT_RULES, Options
 from compiler.profile.schema import Profile
 from compiler.tiling.choose import Choice, Refusal, choose_tiling
 from compiler.tiling.figures import PHYSICAL, Check, Constraint

@@ -41,9 +41,7 @@ class FuseSegments:
                 groups, gains = result.groups, result.gains
             segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
             baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
-        return FusedGraph(
-            partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline)
-        )
+        return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
 
 
 def _finished(
@@ -67,9 +65,7 @@ def _finished(
     return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons))
 
 
-def _verdicts(
-    evaluator: Evaluator, graph: SegmentGraph, group: int, gain: Check | None
-) -> list[Check]:
+def _verdicts(evaluator: Evaluator, graph: SegmentGraph, group: int, gain: Check | None) -> list[Check]:
     """The rules that bind the group, in the order in which they are asked."""
     checks: list[Check] = []
     if gain is not None:
@@ -100,4 +96,3 @@ def verify_fused(fused: FusedGraph) -> None:
                 if before & ~(done | mask):
                     raise InternalError("a group runs before one that it reads from", stage="fusion")
             done |= mask
-

@@ -60,9 +60,7 @@ class _Growth:
                 self.free &= ~group
                 untried &= self.free
                 self.rest = remaining
-        return GreedyResult(
-            groups=execution_order(self.graph, [*self.grown, *self.rest]), gains=self.gains
-        )
+        return GreedyResult(groups=execution_order(self.graph, [*self.grown, *self.rest]), gains=self.gains)
 
     def _grow(self, start: int) -> tuple[int, Check, list[int]] | None:
         """The largest group grown from `start` that shows a profit and pays (rules 5 to 7, and 20).
@@ -109,11 +107,7 @@ def _shows_profit(evaluator: Evaluator, graph: SegmentGraph, group: int) -> bool
 
 def _left_out(evaluator: Evaluator, graph: SegmentGraph, op: int) -> bool:
     """True if FUSE-8 or FUSE-9, where on, leaves this convolution out of any group."""
-    return any(
-        not check.holds
-        for check in evaluator.structure(graph, 1 << op)
-        if check.rule in ("FUSE-8", "FUSE-9")
-    )
+    return any(not check.holds for check in evaluator.structure(graph, 1 << op) if check.rule in ("FUSE-8", "FUSE-9"))
 
 
 def _next_group(

@@ -67,7 +67,9 @@ class SegmentGraph:
         roots = {
             op: not self.predecessors[op]
             or any(
-                name and name not in graph.inputs and graph.tensors[name].constant is None
+                name
+                and name not in graph.inputs
+                and graph.tensors[name].constant is None
                 and graph.producer.get(name) not in self.successors
                 for name in graph.ops[op].inputs
             )
@@ -84,9 +86,7 @@ class SegmentGraph:
         return tuple(
             op
             for op in bits(group)
-            if self.leaves[op]
-            or not self.successors[op]
-            or any(not group >> user & 1 for user in self.successors[op])
+            if self.leaves[op] or not self.successors[op] or any(not group >> user & 1 for user in self.successors[op])
         )
 
     def is_convex(self, group: int) -> bool:
@@ -156,9 +156,7 @@ def _dominators(
     return parent
 
 
-def _common(
-    a: int | None, b: int | None, parent: dict[int, int | None], depth: dict[int | None, int]
-) -> int | None:
+def _common(a: int | None, b: int | None, parent: dict[int, int | None], depth: dict[int | None, int]) -> int | None:
     while a != b:
         if depth[a] >= depth[b]:
             a = parent[a] if a is not None else None

@@ -83,7 +83,7 @@ class Call:
             )
         return self.values[index]
 
-    def ints(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+    def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
         """A list-of-integers attribute."""
         value = self.attributes.get(name, default)
         if value is None:
@@ -92,21 +92,21 @@ class Call:
             self.fail(f"attribute {name} must be a list of integers", actual=value)
         return tuple(int(item) for item in value)
 
-    def int(self, name: str, default: int) -> int:
+    def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int):
             self.fail(f"attribute {name} must be an integer", actual=value)
         return value
 
-    def float(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float) -> float:
         """A number attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int | float):
             self.fail(f"attribute {name} must be a number", actual=value)
         return float(value)
 
-    def str(self, name: str, default: str) -> str:
+    def text(self, name: str, default: str) -> str:
         """A text attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, str):
@@ -115,7 +115,7 @@ class Call:
 
     def axis(self, name: str, default: int, rank: int) -> int:
         """An axis attribute brought into [0, rank)."""
-        return self.within(self.int(name, default), rank, name)
+        return self.within(self.integer(name, default), rank, name)
 
     def within(self, axis: int, rank: int, name: str = "axis") -> int:
         """`axis` counted from the front; raises ModelError outside [−rank, rank)."""
@@ -205,9 +205,7 @@ class OpKind:
 def broadcast_access(shape: tuple[int, ...], output: tuple[int, ...]) -> tuple[AxisMap, ...]:
     """Access of a numpy-broadcast input: trailing axes align, an extent of 1 is needed whole."""
     lead = len(output) - len(shape)
-    return tuple(
-        WHOLE if extent == 1 else same(lead + index) for index, extent in enumerate(shape)
-    )
+    return tuple(WHOLE if extent == 1 else same(lead + index) for index, extent in enumerate(shape))
 
 
 def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:

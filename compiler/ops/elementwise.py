@@ -66,15 +66,8 @@ class Elementwise(OpKind):
             axes=lead.axes if lead else default_axes(len(shape)),
             kind=self.kind,
             inputs=tuple(range(count)),
-            attributes=self._attributes(call),
+            attributes={name: value for name, value in call.attributes.items() if isinstance(value, int | float | str)},
         )
-
-    def _attributes(self, call: Call) -> dict[str, int | float | str | tuple[int, ...]]:
-        return {
-            name: value
-            for name, value in sorted(call.attributes.items())
-            if isinstance(value, int | float | str)
-        }
 
     def access(self, call: Call) -> Access:
         output = call.output.shape if call.output else ()
@@ -85,6 +78,7 @@ class Elementwise(OpKind):
         return Work(vector_ops=Fraction(self.operations * count))
 
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
+        del call
         if self.function is None:
             return None
         result = np.asarray(self.function(*arrays))
@@ -112,8 +106,8 @@ class Clip(Vector):
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        low = float(call.value(1, "min").reshape(())) if call.has(1) else call.float("min", float("-inf"))
-        high = float(call.value(2, "max").reshape(())) if call.has(2) else call.float("max", float("inf"))
+        low = float(call.value(1, "min").reshape(())) if call.has(1) else call.number("min", float("-inf"))
+        high = float(call.value(2, "max").reshape(())) if call.has(2) else call.number("max", float("inf"))
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,
@@ -132,7 +126,7 @@ class Cast(Vector):
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        target = call.str("to", data.dtype)
+        target = call.text("to", data.dtype)
         return Inferred(
             shape=data.shape,
             dtype=target,

@@ -83,9 +83,7 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
     operands = []
     for name, access in zip(op.inputs, kind.access(call), strict=True):
         if name and access is not None:
-            operands.append(
-                Operand(tensor=name, access=access, constant=graph.tensors[name].constant is not None)
-            )
+            operands.append(Operand(tensor=name, access=access, constant=graph.tensors[name].constant is not None))
     work = kind.work(call)
     # a data movement passes every element through the core once
     vector_ops = Fraction(1) if kind.op_class is OpClass.MOVEMENT else work.vector_ops

@@ -33,12 +33,14 @@ class MatMul(OpKind):
         rows = a if len(a) > 1 else (1, *a)
         columns = b if len(b) > 1 else (*b, 1)
         if rows[-1] != columns[-2]:
-            call.fail("inner extents differ", actual=f"{a} and {b}", limit="last of the first = second-last of the second")
+            call.fail(
+                "inner extents differ",
+                actual=f"{a} and {b}",
+                limit="last of the first = second-last of the second",
+            )
         batch = broadcast_shapes(call, (rows[:-2], columns[:-2]))
         shape = (*batch, *((rows[-2],) if len(a) > 1 else ()), *((columns[-1],) if len(b) > 1 else ()))
-        return Inferred(
-            shape=shape, dtype=left.dtype, axes=_matmul_axes(len(shape)), kind=self.kind, inputs=(0, 1)
-        )
+        return Inferred(shape=shape, dtype=left.dtype, axes=_matmul_axes(len(shape)), kind=self.kind, inputs=(0, 1))
 
     def access(self, call: Call) -> Access:
         a, b = call.tensor(0).shape, call.tensor(1).shape
@@ -72,7 +74,7 @@ class Gemm(OpKind):
         a, b = call.tensor(0).shape, call.tensor(1).shape
         if len(a) != 2 or len(b) != 2:
             call.fail("both factors must be matrices", actual=f"{a} and {b}")
-        transposed = (call.int("transA", 0) != 0, call.int("transB", 0) != 0)
+        transposed = (call.integer("transA", 0) != 0, call.integer("transB", 0) != 0)
         rows, inner = (a[1], a[0]) if transposed[0] else a
         inner_b, columns = (b[1], b[0]) if transposed[1] else b
         if inner != inner_b:
@@ -88,30 +90,32 @@ class Gemm(OpKind):
             attributes={
                 "transA": int(transposed[0]),
                 "transB": int(transposed[1]),
-                "alpha": call.float("alpha", 1.0),
-                "beta": call.float("beta", 1.0),
+                "alpha": call.number("alpha", 1.0),
+                "beta": call.number("beta", 1.0),
             },
         )
 
     def access(self, call: Call) -> Access:
-        left = (WHOLE, same(0)) if call.int("transA", 0) else (same(0), WHOLE)
-        right = (same(1), WHOLE) if call.int("transB", 0) else (WHOLE, same(1))
+        left = (WHOLE, same(0)) if call.integer("transA", 0) else (same(0), WHOLE)
+        right = (same(1), WHOLE) if call.integer("transB", 0) else (WHOLE, same(1))
         if not call.has(2):
             return (left, right)
-        return (left, right, broadcast_access(call.tensor(2).shape, call.output.shape if call.output else (1, 1)))
+        return (
+            left,
+            right,
+            broadcast_access(call.tensor(2).shape, call.output.shape if call.output else (1, 1)),
+        )
 
     def work(self, call: Call) -> Work:
         return Work(macs=Fraction(_inner(call)))
 
     def matrix(self, call: Call) -> MatrixShape:
         b = call.tensor(1)
-        return MatrixShape(
-            groups=1, out_channels=prod(b.shape) // _inner(call), in_channels=_inner(call), taps=1
-        )
+        return MatrixShape(groups=1, out_channels=prod(b.shape) // _inner(call), in_channels=_inner(call), taps=1)
 
 
 def _inner(call: Call) -> int:
-    return call.tensor(0).shape[0 if call.int("transA", 0) else 1]
+    return call.tensor(0).shape[0 if call.integer("transA", 0) else 1]
 
 
 def _matmul_axes(rank: int) -> tuple[str, ...]:

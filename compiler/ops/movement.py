@@ -33,11 +33,11 @@ class Reshape(OpKind):
 
     def _target(self, call: Call) -> tuple[int, ...]:
         data = call.tensor(0)
-        given = call.ints("shape")
+        given = call.integers("shape")
         if given is None:
             given = tuple(int(v) for v in np.asarray(call.value(1, "shape")).reshape(-1))
         shape = list(given)
-        if not call.int("allowzero", 0):
+        if not call.integer("allowzero", 0):
             for index, extent in enumerate(shape):
                 if extent == 0:
                     if index >= len(data.shape):
@@ -64,7 +64,7 @@ class Flatten(Reshape):
 
     def _target(self, call: Call) -> tuple[int, ...]:
         shape = call.tensor(0).shape
-        axis = call.int("axis", 1)
+        axis = call.integer("axis", 1)
         if axis != len(shape):
             axis = call.within(axis, len(shape) or 1)
         return (prod(shape[:axis]), prod(shape[axis:]))
@@ -104,7 +104,7 @@ class Unsqueeze(Reshape):
 
 
 def _axes(call: Call) -> tuple[int, ...] | None:
-    given = call.ints("axes")
+    given = call.integers("axes")
     if given is None and call.has(1):
         given = tuple(int(v) for v in np.asarray(call.value(1, "axes")).reshape(-1))
     return given
@@ -132,7 +132,7 @@ def reshape_access(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[Ax
                 j_end += 1
         inputs = [a for a in range(i, i_end) if source[a] != 1]
         outputs = [a for a in range(j, min(j_end, len(target))) if target[a] != 1]
-        run = {a: WHOLE for a in range(i, i_end)}
+        run = dict.fromkeys(range(i, i_end), WHOLE)
         if inputs and outputs:
             outer_in, outer_out = inputs[0], outputs[0]
             inner_in = prod(source[a] for a in inputs[1:])
@@ -159,9 +159,7 @@ class Identity(OpKind):
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        return Inferred(
-            shape=data.shape, dtype=data.dtype, axes=data.axes, kind="Identity", inputs=(0,), source=0
-        )
+        return Inferred(shape=data.shape, dtype=data.dtype, axes=data.axes, kind="Identity", inputs=(0,), source=0)
 
 
 class Transpose(OpKind):
@@ -172,7 +170,7 @@ class Transpose(OpKind):
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         rank = len(data.shape)
-        permutation = call.ints("perm") or tuple(reversed(range(rank)))
+        permutation = call.integers("perm") or tuple(reversed(range(rank)))
         if sorted(permutation) != list(range(rank)):
             call.fail("perm is not a permutation of the axes", actual=permutation, limit=f"0 to {rank - 1}")
         return Inferred(
@@ -186,11 +184,11 @@ class Transpose(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        permutation = call.ints("perm") or ()
+        permutation = call.integers("perm") or ()
         return (tuple(same(permutation.index(axis)) for axis in range(len(permutation))),)
 
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        return arrays[0].transpose(call.ints("perm") or ()) if arrays[0] is not None else None
+        return arrays[0].transpose(call.integers("perm") or ()) if arrays[0] is not None else None
 
 
 class Concat(OpKind):
@@ -224,20 +222,18 @@ class Concat(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        axis = call.int("axis", 0)
+        axis = call.integer("axis", 0)
         maps = []
         offset = 0
         for tensor in call.inputs:
             if tensor is None:
                 continue
-            maps.append(
-                tuple(shifted(i, -offset) if i == axis else same(i) for i in range(len(tensor.shape)))
-            )
+            maps.append(tuple(shifted(i, -offset) if i == axis else same(i) for i in range(len(tensor.shape))))
             offset += tensor.shape[axis]
         return tuple(maps)
 
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        return np.concatenate([a for a in arrays if a is not None], axis=call.int("axis", 0))
+        return np.concatenate([a for a in arrays if a is not None], axis=call.integer("axis", 0))
 
 
 class Slice(OpKind):
@@ -273,7 +269,7 @@ class Slice(OpKind):
         def given(index: int, name: str) -> tuple[int, ...] | None:
             if call.has(index):
                 return tuple(int(v) for v in np.asarray(call.value(index, name)).reshape(-1))
-            return call.ints(name)
+            return call.integers(name)
 
         starts, ends = given(1, "starts"), given(2, "ends")
         if starts is None or ends is None or len(starts) != len(ends):
@@ -285,12 +281,9 @@ class Slice(OpKind):
         return starts, ends, axes, steps
 
     def access(self, call: Call) -> Access:
-        begin, step = call.ints("begin") or (), call.ints("step") or ()
+        begin, step = call.integers("begin") or (), call.integers("step") or ()
         return (
-            tuple(
-                AxisMap(axis=i, scale=s, low=b, high=b)
-                for i, (b, s) in enumerate(zip(begin, step, strict=True))
-            ),
+            tuple(AxisMap(axis=i, scale=s, low=b, high=b) for i, (b, s) in enumerate(zip(begin, step, strict=True))),
         )
 
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
@@ -299,7 +292,7 @@ class Slice(OpKind):
         index = tuple(
             slice(b, b + s * extent, s)
             for b, s, extent in zip(
-                call.ints("begin") or (), call.ints("step") or (), call.output.shape, strict=True
+                call.integers("begin") or (), call.integers("step") or (), call.output.shape, strict=True
             )
         )
         return arrays[0][index]
@@ -313,9 +306,9 @@ class Pad(OpKind):
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         rank = len(data.shape)
-        if call.str("mode", "constant") != "constant":
-            call.fail("only constant padding is supported", code="unsupported_op", actual=call.str("mode", ""))
-        pads = call.ints("pads")
+        if call.text("mode", "constant") != "constant":
+            call.fail("only constant padding is supported", code="unsupported_op", actual=call.text("mode", ""))
+        pads = call.integers("pads")
         if pads is None:
             pads = tuple(int(v) for v in np.asarray(call.value(1, "pads")).reshape(-1))
         if call.has(3):
@@ -327,7 +320,7 @@ class Pad(OpKind):
         shape = tuple(extent + pads[i] + pads[rank + i] for i, extent in enumerate(data.shape))
         if any(extent < 1 for extent in shape):
             call.fail("the result would be empty", actual=shape)
-        value = float(call.value(2, "value").reshape(())) if call.has(2) else call.float("value", 0.0)
+        value = float(call.value(2, "value").reshape(())) if call.has(2) else call.number("value", 0.0)
         return Inferred(
             shape=shape,
             dtype=data.dtype,
@@ -339,7 +332,7 @@ class Pad(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        pads = call.ints("pads") or ()
+        pads = call.integers("pads") or ()
         return (tuple(shifted(i, -pads[i]) for i in range(len(call.tensor(0).shape))),)
 
 
@@ -349,7 +342,7 @@ class DepthToSpace(OpKind):
     op_class = OpClass.MOVEMENT
 
     def infer(self, call: Call) -> Inferred:
-        data, block = call.tensor(0), call.int("blocksize", 0)
+        data, block = call.tensor(0), call.integer("blocksize", 0)
         if len(data.shape) != 4 or block < 1 or data.shape[1] % (block * block):
             call.fail("input must be [N, C, H, W] with blocksize² dividing C", actual=f"{data.shape}, {block}")
         n, c, h, w = data.shape
@@ -359,11 +352,11 @@ class DepthToSpace(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0,),
-            attributes={"blocksize": block, "mode": call.str("mode", "DCR")},
+            attributes={"blocksize": block, "mode": call.text("mode", "DCR")},
         )
 
     def access(self, call: Call) -> Access:
-        block = call.int("blocksize", 1)
+        block = call.integer("blocksize", 1)
         return ((same(0), WHOLE, AxisMap(axis=2, divisor=block), AxisMap(axis=3, divisor=block)),)
 
 
@@ -373,7 +366,7 @@ class SpaceToDepth(OpKind):
     op_class = OpClass.MOVEMENT
 
     def infer(self, call: Call) -> Inferred:
-        data, block = call.tensor(0), call.int("blocksize", 0)
+        data, block = call.tensor(0), call.integer("blocksize", 0)
         if len(data.shape) != 4 or block < 1 or data.shape[2] % block or data.shape[3] % block:
             call.fail("input must be [N, C, H, W] with blocksize dividing H and W", actual=f"{data.shape}, {block}")
         n, c, h, w = data.shape
@@ -387,7 +380,7 @@ class SpaceToDepth(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        block = call.int("blocksize", 1)
+        block = call.integer("blocksize", 1)
         return ((same(0), WHOLE, AxisMap(axis=2, block=block), AxisMap(axis=3, block=block)),)
 
 
@@ -398,7 +391,7 @@ class Resize(OpKind):
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        mode = call.str("mode", "nearest")
+        mode = call.text("mode", "nearest")
         if mode != "nearest":
             call.fail("only nearest resizing is supported in this version", code="unsupported_op", actual=mode)
         shape = self._target(call)
@@ -429,17 +422,15 @@ class Resize(OpKind):
         if call.has(3):
             return tuple(int(v) for v in np.asarray(call.value(3, "sizes")).reshape(-1))
         index = 1 if call.op_type == "Upsample" or not call.has(2) else 2
-        scales = (
-            tuple(float(v) for v in np.asarray(call.value(index, "scales")).reshape(-1))
-            if call.has(index)
-            else call.attributes.get("scales", ())
-        )
-        if not isinstance(scales, tuple) or len(scales) != len(data.shape):
-            call.fail("scales must cover every axis", actual=scales)
-        return tuple(int(extent * float(scale)) for extent, scale in zip(data.shape, scales, strict=True))
+        given: object = call.attributes.get("scales", ())
+        if call.has(index):
+            given = tuple(float(v) for v in np.asarray(call.value(index, "scales")).reshape(-1))
+        if not isinstance(given, tuple) or len(given) != len(data.shape):
+            call.fail("scales must cover every axis", actual=given)
+        return tuple(int(extent * scale) for extent, scale in zip(data.shape, map(float, given), strict=True))
 
     def access(self, call: Call) -> Access:
-        factors = call.ints("factors") or ()
+        factors = call.integers("factors") or ()
         return (tuple(AxisMap(axis=i, divisor=factor) for i, factor in enumerate(factors)),)
 
 

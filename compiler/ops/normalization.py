@@ -22,7 +22,7 @@ class BatchNormalization(OpKind):
         data = call.tensor(0)
         if len(data.shape) < 2:
             call.fail("input must have a channel axis", actual=data.shape)
-        if call.int("training_mode", 0):
+        if call.integer("training_mode", 0):
             call.fail("training mode is not supported", code="unsupported_op")
         for index in range(1, 5):
             if call.tensor(index).shape != (data.shape[1],):
@@ -37,7 +37,7 @@ class BatchNormalization(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0, 1, 2, 3, 4),
-            attributes={"epsilon": call.float("epsilon", 1e-5)},
+            attributes={"epsilon": call.number("epsilon", 1e-5)},
         )
 
     def access(self, call: Call) -> Access:
@@ -56,7 +56,7 @@ class LRN(OpKind):
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        size = call.int("size", 0)
+        size = call.integer("size", 0)
         if size < 1 or len(data.shape) < 2:
             call.fail("size must be at least 1 and the input must have a channel axis", actual=size)
         return Inferred(
@@ -67,9 +67,9 @@ class LRN(OpKind):
             inputs=(0,),
             attributes={
                 "size": size,
-                "alpha": call.float("alpha", 0.0001),
-                "beta": call.float("beta", 0.75),
-                "bias": call.float("bias", 1.0),
+                "alpha": call.number("alpha", 0.0001),
+                "beta": call.number("beta", 0.75),
+                "bias": call.number("bias", 1.0),
             },
         )
 
@@ -106,11 +106,11 @@ class Softmax(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        axes = call.ints("axes") or ()
+        axes = call.integers("axes") or ()
         return (tuple(WHOLE if axis in axes else same(axis) for axis in range(len(call.tensor(0).shape))),)
 
     def work(self, call: Call) -> Work:
-        # maximum, subtract, exponential (4), sum, divide
+        # a maximum, a difference, an exponential of four operations, a sum, a quotient
         del call
         return Work(vector_ops=Fraction(8))
 
@@ -131,11 +131,11 @@ class LayerNormalization(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0, 1, 2) if call.has(2) else (0, 1),
-            attributes={"axis": axis, "epsilon": call.float("epsilon", 1e-5)},
+            attributes={"axis": axis, "epsilon": call.number("epsilon", 1e-5)},
         )
 
     def access(self, call: Call) -> Access:
-        axis, rank = call.int("axis", 0), len(call.tensor(0).shape)
+        axis, rank = call.integer("axis", 0), len(call.tensor(0).shape)
         data = tuple(same(i) if i < axis else WHOLE for i in range(rank))
         return (data, *(tuple(WHOLE for _ in range(rank - axis)) for _ in call.inputs[1:]))
 
@@ -162,7 +162,7 @@ class InstanceNormalization(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0, 1, 2),
-            attributes={"epsilon": call.float("epsilon", 1e-5)},
+            attributes={"epsilon": call.number("epsilon", 1e-5)},
         )
 
     def access(self, call: Call) -> Access:
@@ -183,18 +183,16 @@ class Reduce(OpKind):
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         rank = len(data.shape)
-        given = call.ints("axes")
+        given = call.integers("axes")
         if given is None and call.has(1):
             given = tuple(int(v) for v in np.asarray(call.value(1, "axes")).reshape(-1))
         if not given:
-            if call.int("noop_with_empty_axes", 0):
+            if call.integer("noop_with_empty_axes", 0):
                 call.fail("a reduction over no axes is not supported", code="unsupported_op")
             given = tuple(range(rank))
         axes = tuple(sorted({call.within(axis, rank, "axes") for axis in given}))
-        keep = bool(call.int("keepdims", 1))
-        shape = tuple(
-            1 if i in axes else extent for i, extent in enumerate(data.shape) if keep or i not in axes
-        )
+        keep = bool(call.integer("keepdims", 1))
+        shape = tuple(1 if i in axes else extent for i, extent in enumerate(data.shape) if keep or i not in axes)
         names = data.axes if keep else tuple(n for i, n in enumerate(data.axes) if i not in axes)
         attributes: dict[str, Attribute] = {"axes": axes, "keepdims": int(keep)}
         return Inferred(
@@ -207,7 +205,7 @@ class Reduce(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        axes, keep = call.ints("axes") or (), call.int("keepdims", 1)
+        axes, keep = call.integers("axes") or (), call.integer("keepdims", 1)
         maps = []
         position = 0
         for index in range(len(call.tensor(0).shape)):
@@ -220,5 +218,5 @@ class Reduce(OpKind):
         return (tuple(maps),)
 
     def work(self, call: Call) -> Work:
-        axes = call.ints("axes") or ()
+        axes = call.integers("axes") or ()
         return Work(vector_ops=Fraction(prod(call.tensor(0).shape[axis] for axis in axes)))

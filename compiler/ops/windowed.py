@@ -26,7 +26,7 @@ def _spatial_rank(call: Call) -> int:
 
 
 def _per_axis(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
-    values = call.ints(name, (default,) * rank) or (default,) * rank
+    values = call.integers(name, (default,) * rank) or (default,) * rank
     if len(values) != rank or any(value < 1 for value in values):
         call.fail(f"{name} must be {rank} positive integers", actual=values)
     return values
@@ -36,7 +36,7 @@ def _padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tu
     """Begin paddings then end paddings; automatic padding resolved."""
     rank = len(spans)
     extents = call.tensor(0).shape[2:]
-    auto = call.str("auto_pad", "NOTSET")
+    auto = call.text("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         total = [
             max(0, (ceil_div(extent, stride) - 1) * stride + span - extent)
@@ -50,7 +50,7 @@ def _padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tu
         return (0,) * (2 * rank)
     if auto != "NOTSET":
         call.fail("unknown auto_pad", actual=auto, limit="NOTSET, SAME_UPPER, SAME_LOWER, VALID")
-    pads = call.ints("pads", (0,) * (2 * rank)) or (0,) * (2 * rank)
+    pads = call.integers("pads", (0,) * (2 * rank)) or (0,) * (2 * rank)
     if len(pads) != 2 * rank or any(pad < 0 for pad in pads):
         call.fail(f"pads must be {2 * rank} integers of at least 0", actual=pads)
     return pads
@@ -80,10 +80,10 @@ def _window_extents(
 
 def _window_access(call: Call) -> tuple[AxisMap, ...]:
     """Access of the spatial axes of input 0, from resolved attributes."""
-    kernel = call.ints("kernel_shape") or ()
-    strides = call.ints("strides") or ()
-    dilations = call.ints("dilations") or ()
-    pads = call.ints("pads") or ()
+    kernel = call.integers("kernel_shape") or ()
+    strides = call.integers("strides") or ()
+    dilations = call.integers("dilations") or ()
+    pads = call.integers("pads") or ()
     return tuple(
         window(
             2 + index,
@@ -97,8 +97,8 @@ def _window_access(call: Call) -> tuple[AxisMap, ...]:
 
 
 def _overlap(call: Call) -> tuple[int, ...]:
-    kernel = call.ints("kernel_shape") or ()
-    strides = call.ints("strides") or ()
+    kernel = call.integers("kernel_shape") or ()
+    strides = call.integers("strides") or ()
     return tuple(size - stride for size, stride in zip(kernel, strides, strict=True))
 
 
@@ -127,7 +127,7 @@ class Conv(OpKind):
         data, weight = call.tensor(0), call.tensor(1)
         if len(weight.shape) != rank + 2:
             call.fail("the weight's rank differs from the input's", actual=len(weight.shape), limit=rank + 2)
-        group = call.int("group", 1)
+        group = call.integer("group", 1)
         channels, filters = data.shape[1], weight.shape[0]
         if group < 1 or weight.shape[1] * group != channels or filters % group:
             call.fail(
@@ -136,8 +136,8 @@ class Conv(OpKind):
                 limit="input channels = weight[1] × group, and group divides weight[0]",
             )
         kernel = weight.shape[2:]
-        if (call.ints("kernel_shape") or kernel) != kernel:
-            call.fail("kernel_shape disagrees with the weight", actual=call.ints("kernel_shape"), limit=kernel)
+        if (call.integers("kernel_shape") or kernel) != kernel:
+            call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
         strides = _per_axis(call, "strides", rank, 1)
         dilations = _per_axis(call, "dilations", rank, 1)
         spans = _spans(kernel, dilations)
@@ -160,12 +160,10 @@ class Conv(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        group = call.int("group", 1)
+        group = call.integer("group", 1)
         channels, weight = call.tensor(0).shape[1], call.tensor(1)
         per_group = weight.shape[0] // group
-        channel = (
-            WHOLE if group == 1 else AxisMap(axis=1, divisor=per_group, block=channels // group)
-        )
+        channel = WHOLE if group == 1 else AxisMap(axis=1, divisor=per_group, block=channels // group)
         maps: list[tuple[AxisMap, ...] | None] = [
             (same(0), channel, *_window_access(call)),
             (same(1), *(WHOLE for _ in weight.shape[1:])),
@@ -178,11 +176,9 @@ class Conv(OpKind):
         return Work(macs=Fraction(prod(call.tensor(1).shape[1:])))
 
     def matrix(self, call: Call) -> MatrixShape:
-        group = call.int("group", 1)
+        group = call.integer("group", 1)
         weight = call.tensor(1).shape
-        return MatrixShape(
-            groups=group, out_channels=weight[0] // group, in_channels=weight[1], taps=prod(weight[2:])
-        )
+        return MatrixShape(groups=group, out_channels=weight[0] // group, in_channels=weight[1], taps=prod(weight[2:]))
 
     def overlap(self, call: Call) -> tuple[int, ...]:
         return _overlap(call)
@@ -198,7 +194,7 @@ class ConvTranspose(OpKind):
         data, weight = call.tensor(0), call.tensor(1)
         if len(weight.shape) != rank + 2:
             call.fail("the weight's rank differs from the input's", actual=len(weight.shape), limit=rank + 2)
-        group = call.int("group", 1)
+        group = call.integer("group", 1)
         if group < 1 or weight.shape[0] != data.shape[1] or data.shape[1] % group:
             call.fail(
                 "channels and groups disagree with the weight",
@@ -208,7 +204,7 @@ class ConvTranspose(OpKind):
         strides = _per_axis(call, "strides", rank, 1)
         dilations = _per_axis(call, "dilations", rank, 1)
         spans = _spans(kernel, dilations)
-        extra = call.ints("output_padding", (0,) * rank) or (0,) * rank
+        extra = call.integers("output_padding", (0,) * rank) or (0,) * rank
         pads, extents = self._placement(call, strides, spans, extra)
         if any(extent < 1 for extent in extents):
             call.fail("the output would be empty", actual=extents)
@@ -238,12 +234,12 @@ class ConvTranspose(OpKind):
             stride * (extent - 1) + span + more
             for stride, extent, span, more in zip(strides, inputs, spans, extra, strict=True)
         ]
-        wanted = call.ints("output_shape")
-        auto = call.str("auto_pad", "NOTSET")
+        wanted = call.integers("output_shape")
+        auto = call.text("auto_pad", "NOTSET")
         if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
             wanted = tuple(extent * stride for extent, stride in zip(inputs, strides, strict=True))
         if wanted is None:
-            pads = (0,) * (2 * rank) if auto == "VALID" else call.ints("pads", (0,) * (2 * rank)) or ()
+            pads = (0,) * (2 * rank) if auto == "VALID" else call.integers("pads", (0,) * (2 * rank)) or ()
             if len(pads) != 2 * rank:
                 call.fail(f"pads must be {2 * rank} integers", actual=pads)
             return pads, tuple(full[i] - pads[i] - pads[rank + i] for i in range(rank))
@@ -256,13 +252,13 @@ class ConvTranspose(OpKind):
         return (*begin, *end), wanted
 
     def access(self, call: Call) -> Access:
-        group = call.int("group", 1)
+        group = call.integer("group", 1)
         data, weight = call.tensor(0), call.tensor(1)
         per_group = weight.shape[1]
-        kernel = call.ints("kernel_shape") or ()
-        strides = call.ints("strides") or ()
-        dilations = call.ints("dilations") or ()
-        pads = call.ints("pads") or ()
+        kernel = call.integers("kernel_shape") or ()
+        strides = call.integers("strides") or ()
+        dilations = call.integers("dilations") or ()
+        pads = call.integers("pads") or ()
         spatial = tuple(
             # output position o is reached from inputs i with i·stride − pad + tap·dilation = o
             AxisMap(
@@ -273,9 +269,7 @@ class ConvTranspose(OpKind):
             )
             for i in range(len(kernel))
         )
-        channel = (
-            WHOLE if group == 1 else AxisMap(axis=1, divisor=per_group, block=data.shape[1] // group)
-        )
+        channel = WHOLE if group == 1 else AxisMap(axis=1, divisor=per_group, block=data.shape[1] // group)
         weight_channels = same(1) if group == 1 else WHOLE
         maps: list[tuple[AxisMap, ...] | None] = [
             (same(0), channel, *spatial),
@@ -292,13 +286,13 @@ class ConvTranspose(OpKind):
         return Work(macs=Fraction(total, elements) if elements else Fraction(0))
 
     def matrix(self, call: Call) -> MatrixShape:
-        group = call.int("group", 1)
+        group = call.integer("group", 1)
         weight = call.tensor(1).shape
-        taps = ceil_div(prod(weight[2:]), prod(call.ints("strides") or ()))
+        taps = ceil_div(prod(weight[2:]), prod(call.integers("strides") or ()))
         return MatrixShape(groups=group, out_channels=weight[1], in_channels=weight[0] // group, taps=taps)
 
     def overlap(self, call: Call) -> tuple[int, ...]:
-        return tuple(0 for _ in call.ints("kernel_shape") or ())
+        return tuple(0 for _ in call.integers("kernel_shape") or ())
 
 
 class Pool(OpKind):
@@ -309,14 +303,14 @@ class Pool(OpKind):
     def infer(self, call: Call) -> Inferred:
         rank = _spatial_rank(call)
         data = call.tensor(0)
-        kernel = call.ints("kernel_shape")
+        kernel = call.integers("kernel_shape")
         if kernel is None or len(kernel) != rank or any(size < 1 for size in kernel):
             call.fail(f"kernel_shape must be {rank} positive integers", actual=kernel)
         strides = _per_axis(call, "strides", rank, 1)
         dilations = _per_axis(call, "dilations", rank, 1)
         spans = _spans(kernel, dilations)
         pads = _padding(call, strides, spans)
-        extents = _window_extents(call, strides, spans, pads, ceil=bool(call.int("ceil_mode", 0)))
+        extents = _window_extents(call, strides, spans, pads, ceil=bool(call.integer("ceil_mode", 0)))
         return Inferred(
             shape=(*data.shape[:2], *extents),
             dtype=data.dtype,
@@ -328,7 +322,7 @@ class Pool(OpKind):
                 "strides": strides,
                 "dilations": dilations,
                 "pads": pads,
-                "count_include_pad": call.int("count_include_pad", 0),
+                "count_include_pad": call.integer("count_include_pad", 0),
             },
         )
 
@@ -336,7 +330,7 @@ class Pool(OpKind):
         return ((same(0), same(1), *_window_access(call)),)
 
     def work(self, call: Call) -> Work:
-        return Work(vector_ops=Fraction(prod(call.ints("kernel_shape") or ())))
+        return Work(vector_ops=Fraction(prod(call.integers("kernel_shape") or ())))
 
     def overlap(self, call: Call) -> tuple[int, ...]:
         return _overlap(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph
@@ -27,11 +28,7 @@ class PartitionedGraph:
 def target_ops(graph: Graph) -> tuple[int, ...]:
     """Ops whose result is a graph output and also the input of later ops, in execution order (PART-1)."""
     outputs = set(graph.outputs)
-    return tuple(
-        index
-        for index, op in enumerate(graph.ops)
-        if op.output in outputs and graph.consumers.get(op.output)
-    )
+    return tuple(index for index, op in enumerate(graph.ops) if op.output in outputs and graph.consumers.get(op.output))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +40,10 @@ class PartitionByOutputTaps:
     def run(self, graph: Graph) -> PartitionedGraph:
         """The partitioned graph; a graph without ops has no segments."""
         cuts = [0, *(index + 1 for index in target_ops(graph)), len(graph.ops)]
-        ranges = [(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+        ranges = [(a, b) for a, b in pairwise(cuts) if a < b]
         return PartitionedGraph(
             graph=graph,
-            segments=tuple(
-                Segment(id=f"s{number}", ops=tuple(range(a, b))) for number, (a, b) in enumerate(ranges)
-            ),
+            segments=tuple(Segment(id=f"s{number}", ops=tuple(range(a, b))) for number, (a, b) in enumerate(ranges)),
         )
 
 
@@ -63,6 +58,4 @@ def verify_partition(partitioned: PartitionedGraph) -> None:
         for name in op.inputs:
             producer = graph.producer.get(name)
             if producer is not None and place[producer] > place[index]:
-                raise InternalError(
-                    "a segment reads what a later one makes", stage="partition", node=op.node
-                )
+                raise InternalError("a segment reads what a later one makes", stage="partition", node=op.node)

@@ -45,9 +45,7 @@ _PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.
 def builtin_names() -> tuple[str, ...]:
     """The names of the built-in profiles, sorted."""
     folder = resources.files("compiler.profile") / "builtin"
-    return tuple(
-        sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    )
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
 def builtin_profile(name: str) -> Profile:
@@ -71,10 +69,11 @@ def parse_profile(data: bytes, *, origin: str = "profile") -> Profile:
             f"{origin}: the profile is too large", stage="profile", actual=len(data), limit=MAX_PROFILE_BYTES
         )
     try:
-        values = yaml.load(data, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
+        values = yaml.load(data, Loader=_PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ProfileError(
-            f"{origin}: neither YAML nor JSON: {printable(' '.join(str(error).split()), 200)}", stage="profile"
+            f"{origin}: neither YAML nor JSON: {printable(' '.join(str(error).split()), 200)}",
+            stage="profile",
         ) from None
     if not isinstance(values, dict):
         raise ProfileError(
@@ -118,13 +117,19 @@ def _check(profile: Profile, origin: str) -> None:
     for level, memory in memories.items():
         if memory is not None and memory.capacity_bytes < widest:
             raise _field_error(
-                origin, f"{level}.capacity_bytes", memory.capacity_bytes, f"at least one element ({widest} bytes)"
+                origin,
+                f"{level}.capacity_bytes",
+                memory.capacity_bytes,
+                f"at least one element ({widest} bytes)",
             )
     for table in ("arrays", "pj_per_mac"):
         for dtype in getattr(profile.matrix, table):
             if dtype not in DTYPE_NAMES:
                 raise _field_error(
-                    origin, f"matrix.{table}", printable(dtype, 60), f"element types: {', '.join(DTYPE_NAMES)}"
+                    origin,
+                    f"matrix.{table}",
+                    printable(dtype, 60),
+                    f"element types: {', '.join(DTYPE_NAMES)}",
                 )
     if not profile.matrix.arrays:
         raise _field_error(origin, "matrix.arrays", "{}", "an array for at least one element type")

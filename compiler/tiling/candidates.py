@@ -74,9 +74,7 @@ class CandidateTable:
             found = self._stage_figures(choice)
             ends = tuple(int(n) for n in begin + np.cumsum([len(part.inputs) for part in found]))
             blocks.append(
-                Block(
-                    configuration=choice, stages=found, begin=begin, ends=ends, weights=self.weights(choice)
-                )
+                Block(configuration=choice, stages=found, begin=begin, ends=ends, weights=self.weights(choice))
             )
             begin = ends[-1]
         self.blocks = tuple(blocks)
@@ -118,11 +116,7 @@ class CandidateTable:
             if axis != "N":
                 cap = self.table.index(axis, caps[axis])
                 whole &= (np.arange(count) if axis == stage.axis else stage.at[axis]) >= cap
-        images = (
-            self.table.grids["N"].sizes[:count]
-            if stage.axis == "N"
-            else np.ones(count, dtype=np.int64)
-        )
+        images = self.table.grids["N"].sizes[:count] if stage.axis == "N" else np.ones(count, dtype=np.int64)
         # a unit whose only tile this is has nothing to stage behind it
         tiles = np.ones(count, dtype=np.int64)
         for axis in self.table.axes:

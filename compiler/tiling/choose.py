@@ -146,9 +146,7 @@ class _Search:
             result.append(_Found(search=self, plan=plan, row=row, block=block))
             if block.configuration.channel_slices > 1:
                 outer = replace(block.configuration, slices_outer=True)
-                result.append(
-                    _Found(search=self, plan=replace(plan, configuration=outer), row=row, block=block)
-                )
+                result.append(_Found(search=self, plan=replace(plan, configuration=outer), row=row, block=block))
         return result
 
     def tile(self, block: Block, row: int) -> dict[str, int]:
@@ -171,14 +169,11 @@ def _without_twins(simple: list[_Found], finer: list[_Found]) -> list[_Found]:
     return [
         entry
         for entry in finer
-        if entry.plan.configuration.double_buffered
-        or buffered.get(entry.plan.configuration) != entry.plan.tile
+        if entry.plan.configuration.double_buffered or buffered.get(entry.plan.configuration) != entry.plan.tile
     ]
 
 
-def _promising(
-    found: list[_Found], table: SizeTable, profile: Profile, objective: str
-) -> list[tuple[float, _Found]]:
+def _promising(found: list[_Found], table: SizeTable, profile: Profile, objective: str) -> list[tuple[float, _Found]]:
     """The configurations with their estimates, the best first; equal ones keep their order."""
     if not found:
         return []
@@ -198,16 +193,15 @@ def _nearest(check: Check, among: np.ndarray) -> Check:
 def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> int | None:
     """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half."""
     begin = block.begin
-    for part, end in zip(block.stages, block.ends, strict=True):
+    for end in block.ends:
         stop = end
         if below is not None and begin <= below < end:
             stop = begin + (below - begin) // 2
-        if below is None or stop > begin and end > below:
+        if below is None or (stop > begin and end > below):
             rows = np.flatnonzero(holds[begin:stop])
             if len(rows):
                 return begin + int(rows[-1])
         begin = end
-        del part
     return None
 
 
@@ -218,7 +212,7 @@ def _complete(
     constraints: tuple[Constraint, ...],
 ) -> _Priced | Check:
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
-    row: int | None = entry.row
+    row = entry.row
     search, plan = entry.search, entry.plan
     broken: Check | None = None
     for _ in range(_HALVINGS):
@@ -230,8 +224,9 @@ def _complete(
             cost = price(traffic_of(facts, plan, core, exact, profile), profile)
             return _Priced(plan=plan, core=core, figures=exact, cost=cost)
         broken = broken or failed
-        row = _last_holding(entry.block, search.holds, below=row)
-        if row is None:
+        smaller = _last_holding(entry.block, search.holds, below=row)
+        if smaller is None:
             break
+        row = smaller
         plan = replace(plan, tile=search.tile(entry.block, row))
     return broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)

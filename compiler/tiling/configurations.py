@@ -18,9 +18,7 @@ _FINER: Final = 2
 _SLICES_MAX: Final = 4096
 
 
-def simple_configurations(
-    geometry: GroupGeometry, table: SizeTable, profile: Profile
-) -> tuple[Configuration, ...]:
+def simple_configurations(geometry: GroupGeometry, table: SizeTable, profile: Profile) -> tuple[Configuration, ...]:
     """One configuration per way of spreading and depth order: double-buffered, channels in one slice."""
     has_sram = profile.sram is not None
     units = profile.clusters_per_chip if has_sram else profile.cores

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.cost.objective import Totals
-from compiler.cost.rates import dram_port_bytes_per_cycle, reads_are_shared
+from compiler.cost.rates import dram_port_bytes_per_cycle
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.sizes import SizeTable
@@ -62,9 +62,7 @@ def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...
     array = profile.matrix.arrays.get(op.dtype)
     shape = op.matrix
     depth = -(-shape.in_channels // array.c) * shape.taps if shape is not None and array is not None else 0
-    inputs = sum(
-        prod(tensors[o.tensor].shape) * tensors[o.tensor].element_bytes for o in op.operands if not o.constant
-    )
+    inputs = sum(prod(tensors[o.tensor].shape) * tensors[o.tensor].element_bytes for o in op.operands if not o.constant)
     return (
         elements / max(1, channels),
         channels,

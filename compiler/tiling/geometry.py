@@ -48,7 +48,11 @@ class Grid:
         step = np.repeat(sizes, counts)
         starts = (np.arange(int(counts.sum())) - np.repeat(offsets, counts)) * step
         return cls(
-            extent=extent, sizes=sizes, starts=starts, stops=np.minimum(starts + step, extent), offsets=offsets
+            extent=extent,
+            sizes=sizes,
+            starts=starts,
+            stops=np.minimum(starts + step, extent),
+            offsets=offsets,
         )
 
     @classmethod
@@ -126,7 +130,7 @@ class GroupGeometry:
         """
         names = (*self.inputs, *self.made)
         column = {name: index for index, name in enumerate(names)}
-        last = {name: -1 for name in names}
+        last = dict.fromkeys(names, -1)
         for step, op in enumerate(self.ops):
             for operand in op.operands:
                 if not operand.constant:
@@ -138,9 +142,7 @@ class GroupGeometry:
             table[: last[name] + 1, column[name]] = 1
         for step, op in enumerate(self.ops):
             inherits = op.in_place and any(
-                not operand.constant
-                and last[operand.tensor] == step
-                and self._same_size(operand.tensor, op.output)
+                not operand.constant and last[operand.tensor] == step and self._same_size(operand.tensor, op.output)
                 for operand in op.operands
             )
             begin = step + 1 if inherits else step
@@ -251,11 +253,9 @@ class GroupGeometry:
         number: dict[str, int] = {}
         parts: list[object] = []
         for op in self.ops:
-            ids = []
-            for operand in op.operands:
-                ids.append(number.setdefault(operand.tensor, len(number)))
+            ids = tuple(number.setdefault(operand.tensor, len(number)) for operand in op.operands)
             number[op.output] = len(number)
-            parts.append((op.signature, tuple(ids), number[op.output], op.output in self.outputs))
+            parts.append((op.signature, ids, number[op.output], op.output in self.outputs))
         return tuple(parts)
 
 
@@ -270,7 +270,16 @@ def _needed(axis_map: AxisMap, box: Box, extent: int, known: _Known) -> AxisRang
     grid, starts, stops = entry = box[axis_map.axis]
     if axis_map.is_identity:
         return entry
-    key = (id(starts), id(stops), axis_map.scale, axis_map.low, axis_map.high, axis_map.divisor, axis_map.block, extent)
+    key = (
+        id(starts),
+        id(stops),
+        axis_map.scale,
+        axis_map.low,
+        axis_map.high,
+        axis_map.divisor,
+        axis_map.block,
+        extent,
+    )
     found = known.get(key)
     if found is None:
         low, high = axis_map.project(starts, stops, extent)
@@ -293,4 +302,3 @@ def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
     low = min(int(a[1].min()), int(b[1].min()))
     high = max(int(a[2].max()), int(b[2].max()))
     return None, np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
-

@@ -124,9 +124,7 @@ class SizeTable:
 
     def positions(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Candidate positions of sizes; axes not given are whole."""
-        return {
-            axis: self.index(axis, sizes.get(axis, grid.extent)) for axis, grid in self.grids.items()
-        }
+        return {axis: self.index(axis, sizes.get(axis, grid.extent)) for axis, grid in self.grids.items()}
 
     def lengths(self, sizes: Mapping[str, int]) -> Lengths:
         """Longest range per axis of every tensor's box."""

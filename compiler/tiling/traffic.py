@@ -18,7 +18,7 @@ from compiler.tiling.core import CoreTile
 from compiler.tiling.figures import Figures
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, Mode, Order, OpWeights, Spread, Tiling, WeightLoads
+from compiler.tiling.tile import Configuration, Mode, OpWeights, Order, Spread, Tiling, WeightLoads
 from compiler.units import ceil_div
 
 
@@ -131,9 +131,7 @@ class TilePlan:
         return replace(updated, core_tile=core.peak_bytes, shared=one_pass)
 
 
-def traffic_of(
-    facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figures, profile: Profile
-) -> Traffic:
+def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figures, profile: Profile) -> Traffic:
     """Bytes per level, cycles and work of a tiled group, for the whole batch."""
     configuration, geometry = plan.configuration, plan.geometry
     by_channels = configuration.spread is Spread.CHANNELS
@@ -150,6 +148,8 @@ def traffic_of(
     # weights reach every unit; a unit that was not the reader gets them from a neighbour
     weight_copies = weight_bytes if by_channels or not shared else weight_bytes * plan.units
     onto_cores = core_in if configuration.order is Order.BREADTH_FIRST else _entering(geometry, core) * lanes
+    gathered = _gathered(facts, plan)
+    passed_on = gathered * (plan.units - 1) if by_channels else 0
     # what several cores need of the SRAM is read once and broadcast
     broadcasts = configuration.core_spread is Spread.CHANNELS and profile.engines.bus is not None
     from_sram = ceil_div(onto_cores, configuration.cores) if broadcasts else onto_cores
@@ -172,7 +172,8 @@ def traffic_of(
         units=plan.units,
         overlapped=configuration.double_buffered or repeats == 1,
         sram=LevelBytes(
-            read=from_sram + weight_copies + outputs, written=copied + weight_copies + off_cores
+            read=from_sram + weight_copies + outputs + (gathered * plan.units if broadcasts else 0),
+            written=copied + weight_copies + off_cores,
         )
         if with_sram
         else LevelBytes(),
@@ -181,17 +182,24 @@ def traffic_of(
             written=core_out + onto_cores + (weight_level.written if shares else 0),
         ),
         wram=LevelBytes() if shares else weight_level,
-        exchanged_bytes=(copied - loaded if shared else 0) + (weight_copies - weight_bytes),
-        broadcast_bytes=from_sram if broadcasts else 0,
+        exchanged_bytes=(copied - loaded if shared else 0) + (weight_copies - weight_bytes) + passed_on,
+        broadcast_bytes=from_sram + gathered * plan.units if broadcasts else 0,
         compute_cycles=repeats
         * sum(
-            op_cycles(op, step.work, profile) * step.pieces
-            for op, step in zip(geometry.ops, core.steps, strict=True)
+            op_cycles(op, step.work, profile) * step.pieces for op, step in zip(geometry.ops, core.steps, strict=True)
         ),
         macs=macs,
         mac_energy_pj=mac_energy,
         vector_ops=vector_ops,
     )
+
+
+def _gathered(facts: GraphFacts, plan: TilePlan) -> int:
+    """Bytes of intermediates whose channels different units or cores made and all of them need whole."""
+    if plan.table.channels_are_free:
+        return 0
+    kept = [op.output for op in plan.geometry.ops if op.output != plan.geometry.primary]
+    return sum(_tensor_bytes(facts, name) for name in kept)
 
 
 def _memory(figures: Figures) -> float:

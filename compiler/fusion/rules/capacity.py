@@ -25,9 +25,7 @@ def fuse_11(figures: Figures, limit_percent: float) -> Check:
 
 def fuse_12(figures: Figures) -> Check:
     """FUSE-12: IN + OUT ≤ S, or max(IN, OUT) ≤ S where the two may share space."""
-    together = np.where(
-        figures.shared, np.maximum(figures.inputs, figures.outputs), figures.inputs + figures.outputs
-    )
+    together = np.where(figures.shared, np.maximum(figures.inputs, figures.outputs), figures.inputs + figures.outputs)
     return _check("FUSE-12", together, figures.capacity)
 
 
@@ -54,9 +52,7 @@ def fuse_15(figures: Figures) -> Check:
 def fuse_16(figures: Figures) -> Check:
     """FUSE-16: whole-map mode: W_i + W_(i+1) ≤ WRAM, so that the next weights load while these compute."""
     pairs = figures.core_weights[:-1] + figures.core_weights[1:]
-    return _check(
-        "FUSE-16", pairs.max(axis=0, initial=0), figures.weight_memory, unless=~np.asarray(figures.whole_map)
-    )
+    return _check("FUSE-16", pairs.max(axis=0, initial=0), figures.weight_memory, unless=~np.asarray(figures.whole_map))
 
 
 def fuse_17(figures: Figures) -> Check:

@@ -44,8 +44,7 @@ def fuse_7(graph: SegmentGraph, group: int) -> Check:
     pairs = sum(
         1
         for first, second in _successions(graph, group)
-        if graph.facts.ops[first].kind in _SCALAR_KINDS
-        and graph.facts.ops[second].op_class is OpClass.VECTOR
+        if graph.facts.ops[first].kind in _SCALAR_KINDS and graph.facts.ops[second].op_class is OpClass.VECTOR
     )
     return Check(rule="FUSE-7", holds=pairs >= 1, actual=pairs, limit=1)
 
