@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.none import none_groups
@@ -35,8 +36,17 @@ def greedy_groups(evaluator: Evaluator, graph: SegmentGraph) -> GreedyResult:
     return _Growth(evaluator, graph).run()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """What taking a group out of the ungrouped ops changes: groups of `none` that go, groups that come instead."""
+
+    group: int
+    gone: frozenset[int]
+    come: tuple[int, ...]
+
+
 class _Growth:
-    """The state of one greedy pass over one segment."""
+    """The state of one greedy pass over one segment: the groups grown, and `none`'s groups of all other ops."""
 
     def __init__(self, evaluator: Evaluator, graph: SegmentGraph) -> None:
         self.evaluator = evaluator
@@ -44,7 +54,10 @@ class _Growth:
         self.free = graph.all
         self.grown: list[int] = []
         self.gains: dict[int, Check] = {}
-        self.rest = none_groups(evaluator, graph, graph.all)
+        self.home: dict[int, int] = {}
+        plain = none_groups(evaluator, graph, graph.all)
+        self._settle(plain)
+        self.totals = evaluator.totals(plain)
 
     def run(self) -> GreedyResult:
         """Start and grow until no op is left to start from."""
@@ -54,15 +67,50 @@ class _Growth:
             untried &= ~(1 << start)
             found = self._grow(start)
             if found is not None:
-                group, gain, remaining = found
-                self.grown.append(group)
-                self.gains[group] = gain
-                self.free &= ~group
+                exchange, gain = found
+                self._take(exchange, gain)
                 untried &= self.free
-                self.rest = remaining
-        return GreedyResult(groups=execution_order(self.graph, [*self.grown, *self.rest]), gains=self.gains)
+        rest = dict.fromkeys(self.home.values())
+        return GreedyResult(groups=execution_order(self.graph, [*self.grown, *rest]), gains=self.gains)
 
-    def _grow(self, start: int) -> tuple[int, Check, list[int]] | None:
+    def _settle(self, groups: Iterable[int]) -> None:
+        for group in groups:
+            self.home.update(dict.fromkeys(bits(group), group))
+
+    def _take(self, exchange: _Exchange, gain: Check) -> None:
+        """Make a grown group final."""
+        self.totals = self._after(exchange)
+        self.grown.append(exchange.group)
+        self.gains[exchange.group] = gain
+        self.free &= ~exchange.group
+        for op in bits(exchange.group):
+            del self.home[op]
+        self._settle(exchange.come)
+
+    def _exchange(self, group: int) -> _Exchange:
+        """Only `none` groups that lose ops change, and those whose chain can now reach what was left over."""
+        gone = {self.home[op] for op in bits(group)}
+        left_over = _union(gone) & ~group
+        for op in bits(left_over):
+            gone.update(
+                self.home[source]
+                for source in self.graph.predecessors[op]
+                if source in self.home and not group >> source & 1
+            )
+        come = none_groups(self.evaluator, self.graph, _union(gone) & ~group)
+        return _Exchange(group=group, gone=frozenset(gone), come=tuple(come))
+
+    def _after(self, exchange: _Exchange) -> Totals:
+        """The segment's totals after an exchange."""
+        gone = self.evaluator.totals(sorted(exchange.gone))
+        come = self.evaluator.totals([exchange.group, *exchange.come])
+        return Totals(
+            dram_bytes=self.totals.dram_bytes - gone.dram_bytes + come.dram_bytes,
+            cycles=self.totals.cycles - gone.cycles + come.cycles,
+            energy_pj=self.totals.energy_pj - gone.energy_pj + come.energy_pj,
+        )
+
+    def _grow(self, start: int) -> tuple[_Exchange, Check] | None:
         """The largest group grown from `start` that shows a profit and pays (rules 5 to 7, and 20).
 
         FUSE-20 asks for fewer ops where a group does not pay; growth therefore ends when PATIENCE additions in a row
@@ -84,21 +132,33 @@ class _Growth:
                 if not _shows_profit(self.evaluator, self.graph, group):
                     unproven += 1
                     continue
-                remaining = none_groups(self.evaluator, self.graph, self.free & ~group)
-                gain = self._gain(group, remaining)
+                exchange = self._exchange(group)
+                gain = self._gain(exchange)
                 if gain.holds:
-                    best, unpaid = (group, gain, remaining), 0
+                    best, unpaid = (exchange, gain), 0
                 else:
                     unpaid += 1
         return best
 
-    def _gain(self, group: int, remaining: list[int]) -> Check:
-        """FUSE-20 for a grown group; always holds where the rule is switched off."""
-        value = self.evaluator.value
-        check = fuse_20(value([*self.grown, group, *remaining]), value([*self.grown, *self.rest]))
+    def _gain(self, exchange: _Exchange) -> Check:
+        """FUSE-20 for a grown group, over the groups that change; always holds where the rule is switched off."""
+        objective = self.evaluator.options.objective
+        if objective == "edp":
+            # not a sum over groups: the whole segment's energy × latency
+            check = fuse_20(objective_value(objective, self._after(exchange)), objective_value(objective, self.totals))
+        else:
+            value = self.evaluator.value
+            check = fuse_20(value([exchange.group, *exchange.come]), value(sorted(exchange.gone)))
         if self.evaluator.options.rule_enabled("FUSE-20"):
             return check
         return Check(rule="FUSE-20", holds=True, actual=check.actual, limit=check.limit)
+
+
+def _union(groups: Iterable[int]) -> int:
+    mask = 0
+    for group in groups:
+        mask |= group
+    return mask
 
 
 def _shows_profit(evaluator: Evaluator, graph: SegmentGraph, group: int) -> bool:

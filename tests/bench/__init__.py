@@ -1,0 +1,1 @@
+"""Benchmarks, run on demand by `make bench`; they print, they assert nothing."""
