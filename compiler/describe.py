@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -61,7 +62,7 @@ class Describe:
             schema="tessera.plan/1",
             model=model,
             profile=profile,
-            options=dict(sorted(chosen.items())),
+            options=_sorted(chosen),
             compiler_version=COMPILER_VERSION,
             totals=totals,
             baseline=baseline,
@@ -120,6 +121,11 @@ class Describe:
             latency_s=total.cycles / self.profile.clock_hz,
             energy_j=total.energy_pj * 1e-12,
         )
+
+
+def _sorted(values: dict[str, Any]) -> dict[str, Any]:
+    """Objects with their keys in order, at every depth: the same options give the same bytes."""
+    return {key: _sorted(value) if isinstance(value, dict) else value for key, value in sorted(values.items())}
 
 
 def _ratio(value: float, yardstick: float) -> float:

@@ -22,7 +22,7 @@ class RuleSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     enabled: bool = True
-    limit: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    limit: Annotated[float, msgspec.Meta(ge=0, le=1e18)] | None = None
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,9 +111,10 @@ def parse_assignments(assignments: Iterable[str]) -> Options:
             raise RequestError(f"{printable(assignment, 80)!r} is not of the form key=value", code="invalid_option")
         try:
             value: object = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text
-        *parents, leaf = key.split(".")
+        # a dimension's name may hold dots itself
+        *parents, leaf = key.split(".", 1) if key.startswith("dims.") else key.split(".")
         target = values
         for parent in parents:
             inner = target.setdefault(parent, {})

@@ -78,6 +78,13 @@ class _Lowering:
                 node=None,
                 what=f"initializer {proto.name!r}",
             )
+            if proto.name in self.tensors:
+                raise ModelError(
+                    f"initializer {proto.name!r} is given twice",
+                    code="duplicate_value",
+                    stage="import",
+                    actual=proto.name,
+                )
             self._constant(proto.name, constant)
         if self.model.proto.graph.sparse_initializer:
             raise ModelError("sparse initialisers are not supported", code="unsupported_op", stage="import")
@@ -160,6 +167,16 @@ class _Lowering:
             self._constant(output, folded)
             self.folded.append(name)
             return
+        if min(tensor.shape, default=1) < 1:
+            raise ModelError(
+                f"output {output!r} is empty",
+                code="invalid_shape",
+                stage="import",
+                node=name,
+                op_type=call.op_type,
+                actual=tensor.shape,
+                limit="extents of at least 1",
+            )
         self.tensors[output] = tensor
         self.made_by[output] = len(self.ops)
         self.ops.append(
@@ -274,6 +291,8 @@ class _Lowering:
             sizes = tuple(min(part, extent - i * part) for i in range(len(outputs)))
         if len(sizes) != len(outputs) or sum(sizes) != extent or any(size < 1 for size in sizes):
             call.fail("the parts do not add up to the axis", actual=sizes, limit=extent)
+        if not any(output and self._is_used(output) for output in outputs):
+            self.folded.append(call.node)
         begin = 0
         for output, size in zip(outputs, sizes, strict=True):
             if output and self._is_used(output):
@@ -329,7 +348,7 @@ class _Lowering:
         return Call(
             op_type=node.op_type,
             node=name,
-            attributes=_attributes(node),
+            attributes=_attributes(node, name),
             inputs=tuple(inputs),
             opset=self.model.opset,
             values=MappingProxyType(values),
@@ -428,7 +447,7 @@ def _node_names(graph: onnx.GraphProto) -> list[str]:
     return names
 
 
-def _attributes(node: onnx.NodeProto) -> Mapping[str, Attribute]:
+def _attributes(node: onnx.NodeProto, name: str) -> Mapping[str, Attribute]:
     result: dict[str, Attribute] = {}
     for attribute in node.attribute:
         match attribute.type:
@@ -445,7 +464,7 @@ def _attributes(node: onnx.NodeProto) -> Mapping[str, Attribute]:
             case onnx.AttributeProto.STRINGS:
                 result[attribute.name] = tuple(v.decode("utf-8", "replace") for v in attribute.strings)
     if node.op_type == "Cast" and isinstance(result.get("to"), int):
-        result["to"] = element_type(int(str(result["to"])), node=node.name or None, what="attribute to")
+        result["to"] = element_type(int(str(result["to"])), node=name, what="attribute to")
     return MappingProxyType(result)
 
 

@@ -58,6 +58,13 @@ class Elementwise(OpKind):
         dtypes = {tensor.dtype for tensor in tensors}
         if len(dtypes) > 1 and self.kind not in ("Where", "Pow"):
             call.fail("inputs have different element types", actual=", ".join(sorted(dtypes)))
+        if call.opset < 7 and call.integer("axis", -1) >= 0:
+            call.fail(
+                "broadcasting along a given axis (opsets before 7) is not supported",
+                code="unsupported_op",
+                actual=call.integer("axis", -1),
+                hint="Convert the model to opset 7 or later",
+            )
         shape = broadcast_shapes(call, tuple(tensor.shape for tensor in tensors))
         lead = next((t for t in tensors if t.constant is None and t.shape == shape), None)
         return Inferred(

@@ -394,6 +394,7 @@ class Resize(OpKind):
         mode = call.text("mode", "nearest")
         if mode != "nearest":
             call.fail("only nearest resizing is supported in this version", code="unsupported_op", actual=mode)
+        self._check_rounding(call)
         shape = self._target(call)
         if len(shape) != len(data.shape):
             call.fail("sizes or scales must cover every axis", actual=shape, limit=data.shape)
@@ -415,6 +416,22 @@ class Resize(OpKind):
             inputs=(0,),
             attributes={"factors": tuple(factors)},
             source=0 if shape == data.shape else None,
+        )
+
+    def _check_rounding(self, call: Call) -> None:
+        """Whole factors give input position floor(output / factor) under these modes only (before opset 11: always)."""
+        if call.op_type == "Upsample" or call.opset < 11:
+            return
+        coordinates = call.text("coordinate_transformation_mode", "half_pixel")
+        rounding = call.text("nearest_mode", "round_prefer_floor")
+        centred = coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+        if (centred and rounding.startswith("round_prefer")) or (coordinates, rounding) == ("asymmetric", "floor"):
+            return
+        call.fail(
+            "this combination of coordinate transformation and rounding is not supported in this version",
+            code="unsupported_op",
+            actual=f"{coordinates}, {rounding}",
+            limit="half_pixel with round_prefer_floor or _ceil; asymmetric with floor",
         )
 
     def _target(self, call: Call) -> tuple[int, ...]:

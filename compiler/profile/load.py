@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from compiler.errors import ProfileError, RequestError, printable
-from compiler.profile.schema import Profile
+from compiler.profile.schema import Array, NonNegative, Profile
 from compiler.units import DTYPE_NAMES
 
 MAX_PROFILE_BYTES: Final = 65_536
@@ -31,11 +31,14 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        names = [key if isinstance(key, str) else repr(key) for key in keys]
-        for name in names:
-            if names.count(name) > 1:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=deep)
+            if not isinstance(name, str):
+                raise yaml.YAMLError(f"field {printable(repr(name), 60)} is no text")
+            if name in seen:
                 raise yaml.YAMLError(f"field {printable(name, 60)!r} is given twice")
+            seen.add(name)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -69,7 +72,7 @@ def parse_profile(data: bytes, *, origin: str = "profile") -> Profile:
             f"{origin}: the profile is too large", stage="profile", actual=len(data), limit=MAX_PROFILE_BYTES
         )
     try:
-        values = yaml.load(data, Loader=_PlainLoader)
+        values = _read(data)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ProfileError(
             f"{origin}: neither YAML nor JSON: {printable(' '.join(str(error).split()), 200)}",
@@ -80,6 +83,25 @@ def parse_profile(data: bytes, *, origin: str = "profile") -> Profile:
             f"{origin}: a profile is an object", stage="profile", actual=type(values).__name__, limit="object"
         )
     return profile_from_values(values, origin=origin)
+
+
+def _read(data: bytes) -> object:
+    """The values of a JSON or YAML text; JSON first, for YAML forbids the tabs that JSON may be indented with."""
+    if data.lstrip()[:1] == b"{":
+        try:
+            return json.loads(data, object_pairs_hook=_unique)
+        except json.JSONDecodeError:
+            pass  # YAML's flow style begins with a brace too
+    return yaml.load(data, Loader=_PlainLoader)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for index, name in enumerate(names) if name in names[:index])
+        raise ValueError(f"field {printable(twice, 60)!r} is given twice")
+    return values
 
 
 def profile_from_values(values: dict[str, Any], *, origin: str = "profile") -> Profile:
@@ -93,6 +115,7 @@ def profile_from_values(values: dict[str, Any], *, origin: str = "profile") -> P
         if unknown:
             path = f"{path}.{unknown.group(1)}".removeprefix(".")
             expected = "a known field (this one is unknown)"
+        path = _named(values, path)
         raise _field_error(origin, path, _value_at(values, path), expected) from None
     except RecursionError:
         raise ProfileError(f"{origin}: nested too deeply", stage="profile", limit=_MAX_DEPTH) from None
@@ -157,6 +180,20 @@ def _field_error(origin: str, path: str, value: object, expected: str) -> Profil
         limit=printable(expected),
         hint=f"Correct the field {field} of the profile",
     )
+
+
+def _named(values: object, path: str) -> str:
+    """The path with the key that `[...]` stands for: the first entry of the object that is not as expected."""
+    before, dots, after = path.partition("[...]")
+    found = _value_at(values, before)
+    if not dots or not isinstance(found, dict):
+        return path
+    for key in found:
+        try:
+            msgspec.convert(found[key], Array if before.endswith("arrays") else NonNegative)
+        except msgspec.ValidationError:
+            return f"{before}.{key}{after}"
+    return path
 
 
 def _value_at(values: object, path: str) -> object:
