@@ -191,15 +191,16 @@ class CandidateTable:
             step_inputs = np.where(resident, 0, step_inputs)
             step_outputs = np.where(resident, 0, step_outputs)
         peak = live if on_core else np.where(resident, inputs + outputs, live)
+        staging = np.where(buffered, inputs, 0)
         memory = np.full(len(inputs), float(profile.weight_memory_bytes))
         if profile.weights_share_activations and on_core:
-            memory -= peak
+            memory -= peak + staging
         return Figures(
             whole_map=np.concatenate([part.whole_map for part in parts]),
             capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
             inputs=inputs,
             outputs=outputs,
-            staging=np.where(buffered, inputs, 0),
+            staging=staging,
             shared=False,
             step_inputs=step_inputs,
             step_outputs=step_outputs,

@@ -9,9 +9,10 @@ from math import prod
 import numpy as np
 
 from compiler.cost.rates import CoreWork
+from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.configurations import channel_share, core_share
+from compiler.tiling.configurations import core_share
 from compiler.tiling.geometry import GroupGeometry, Lengths
 from compiler.tiling.sizes import SizeTable, stage_sizes, stages
 from compiler.tiling.tile import Configuration, Order, Spread
@@ -43,14 +44,21 @@ class CoreTile:
 
 
 def core_tile_for(
-    table: SizeTable, profile: Profile, configuration: Configuration, tile: Mapping[str, int]
+    table: SizeTable, profile: Profile, configuration: Configuration, tile: Mapping[str, int], held: Ints
 ) -> CoreTile | None:
-    """The largest core tile that fits a core's activation memory; None if not even the smallest does."""
+    """The largest core tile that fits a core's activation memory; None if not even the smallest does.
+
+    `held` are each step's weight bytes in a core: where weights and activations share a memory, they take room.
+    """
     if profile.sram is None:
         return _whole_tile(table, configuration, tile)
-    if configuration.order is Order.BREADTH_FIRST:
-        return _per_op(table, profile, configuration, tile)
-    return _depth_first(table, profile, configuration, tile)
+    capacity = profile.nram.capacity_bytes
+    depth_first = configuration.order is Order.DEPTH_FIRST
+    if profile.weights_share_activations:
+        capacity -= int(held.sum() if depth_first else held.max(initial=0))
+    if depth_first:
+        return _depth_first(table, configuration, tile, capacity)
+    return _per_op(table, configuration, tile, capacity)
 
 
 def _whole_tile(table: SizeTable, configuration: Configuration, tile: Mapping[str, int]) -> CoreTile:
@@ -82,7 +90,7 @@ def _step(geometry: GroupGeometry, op: OpFacts, lengths: Lengths, *, share: int,
 
 
 def _depth_first(
-    table: SizeTable, profile: Profile, configuration: Configuration, tile: Mapping[str, int]
+    table: SizeTable, configuration: Configuration, tile: Mapping[str, int], capacity: int
 ) -> CoreTile | None:
     """A core tile goes through all ops with its intermediates in NRAM; neighbours recompute their halo (TILE-3)."""
     geometry = table.geometry
@@ -96,9 +104,6 @@ def _depth_first(
             share = configuration.cores
     elif table.band_axis is not None:
         caps[table.band_axis] = ceil_div(caps[table.band_axis], configuration.cores)
-    capacity = profile.nram.capacity_bytes
-    if profile.weights_share_activations:
-        capacity -= sum(op.weight_bytes for op in geometry.ops) // channel_share(configuration)
     live = geometry.live[1].astype(np.float64)
     for stage in stages(inner, caps, channels):
         peaks = (live @ inner.volumes(stage.at, stage.axis, stage.count)).max(axis=0)
@@ -119,14 +124,12 @@ def _depth_first(
     return None
 
 
-def _per_op(
-    table: SizeTable, profile: Profile, configuration: Configuration, tile: Mapping[str, int]
-) -> CoreTile | None:
+def _per_op(table: SizeTable, configuration: Configuration, tile: Mapping[str, int], capacity: int) -> CoreTile | None:
     """Each op is cut for itself: its rows over the cores, then halved until inputs and result fit NRAM."""
     lengths = table.lengths(tile)
     steps: list[CoreStep] = []
     for op in table.geometry.ops:
-        step = _fit_op(table.geometry, op, lengths, profile, configuration)
+        step = _fit_op(table.geometry, op, lengths, configuration, capacity)
         if step is None:
             return None
         steps.append(step)
@@ -139,7 +142,7 @@ def _per_op(
 
 
 def _fit_op(
-    geometry: GroupGeometry, op: OpFacts, lengths: Lengths, profile: Profile, configuration: Configuration
+    geometry: GroupGeometry, op: OpFacts, lengths: Lengths, configuration: Configuration, capacity: int
 ) -> CoreStep | None:
     """The largest piece of one op's box that fits a core, rows halved before columns, images last."""
     whole = lengths[op.output]
@@ -155,13 +158,13 @@ def _fit_op(
         if share == 1:
             pieces = ceil_div(pieces, configuration.cores)
         step = _step(geometry, op, boxes, share=share, pieces=pieces)
-        if step.input_bytes + step.output_bytes <= profile.nram.capacity_bytes:
+        if step.input_bytes + step.output_bytes <= capacity:
             return step
         axis = next((axis for axis in order if size[axis] > 1), None)
         if axis is None:
             return None
         needed = step.input_bytes + step.output_bytes
-        size[axis] = min(size[axis] - 1, max(1, size[axis] * profile.nram.capacity_bytes // needed))
+        size[axis] = min(size[axis] - 1, max(1, size[axis] * capacity // needed))
 
 
 def _op_lengths(op: OpFacts, size: tuple[int, ...], lengths: Lengths) -> Lengths:
