@@ -82,7 +82,7 @@ def parse_options(values: Mapping[str, object]) -> Options:
             f"option {printable(name) or 'object'} is not valid at {printable(path) or 'its root'}: {message}",
             code="invalid_option",
             actual=printable(json.dumps(values.get(name), default=str)),
-            limit=message,
+            limit=_allowed(name) or message,
         ) from None
     for rule_id in options.rules:
         if rule_id not in RULE_IDS:
@@ -100,6 +100,17 @@ def parse_options(values: Mapping[str, object]) -> Options:
             hint="Switch one of them off and the other on",
         )
     return options
+
+
+def _allowed(name: str) -> str:
+    """The values an option takes, where they can be listed."""
+    for field in msgspec.inspect.type_info(Options).fields:  # type: ignore[attr-defined]
+        if field.name == name:
+            options = field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else (field.type,)
+            return ", ".join(
+                str(value) for part in options if isinstance(part, msgspec.inspect.LiteralType) for value in part.values
+            )
+    return ""
 
 
 def parse_assignments(assignments: Iterable[str]) -> Options:

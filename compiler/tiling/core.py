@@ -12,7 +12,7 @@ from compiler.cost.rates import CoreWork
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.configurations import core_share
+from compiler.tiling.configurations import channel_share, core_share
 from compiler.tiling.geometry import GroupGeometry, Lengths
 from compiler.tiling.sizes import SizeTable, stage_sizes, stages
 from compiler.tiling.tile import Configuration, Order, Spread
@@ -21,12 +21,18 @@ from compiler.units import ceil_div
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreStep:
-    """One op on one core tile: the core's work, its bytes per piece, and the pieces a core does one after another."""
+    """One op on one core tile: the core's work, its bytes per piece, and the pieces a core does one after another.
+
+    The totals are over all pieces, cores, units and tiles: what is computed and read, halos included, nothing for
+    cores that idle or tiles that are cut short.
+    """
 
     work: CoreWork
     input_bytes: int
     output_bytes: int
     pieces: int
+    total_elements: int
+    total_input_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,10 @@ def _whole_tile(table: SizeTable, configuration: Configuration, tile: Mapping[st
     """Without SRAM the unit is the core and its tile the core tile."""
     geometry, lengths = table.geometry, table.lengths(tile)
     share = configuration.units if configuration.spread is Spread.CHANNELS and not table.channels_are_free else 1
-    steps = tuple(_step(geometry, op, lengths, share=share, pieces=1) for op in geometry.ops)
+    steps = tuple(
+        _step(geometry, op, lengths, share=share, pieces=1, totals=_totals(table, op, configuration, tile))
+        for op in geometry.ops
+    )
     _, live = geometry.live
     volumes = np.array([_bytes(geometry, name, lengths) for name in table.names], dtype=np.float64)
     return CoreTile(extents=dict(tile), count=1, peak_bytes=int((live @ volumes).max()), steps=steps)
@@ -75,7 +84,26 @@ def _bytes(geometry: GroupGeometry, name: str, lengths: Lengths) -> int:
     return prod(lengths[name]) * geometry.facts.tensors[name].element_bytes
 
 
-def _step(geometry: GroupGeometry, op: OpFacts, lengths: Lengths, *, share: int, pieces: int) -> CoreStep:
+def _totals(table: SizeTable, op: OpFacts, configuration: Configuration, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Elements that an op makes and bytes that it reads over all tiles of these sizes.
+
+    An operand that does not follow the output's channels is read by every part that these are cut into.
+    """
+    at = table.positions(sizes)
+    parts = channel_share(configuration)
+    if table.channels_are_free:
+        parts = ceil_div(table.grids["C"].extent, sizes["C"])
+    read = 0
+    for operand in op.operands:
+        if not operand.constant:
+            alone = table.channels_are_free and table.follows(operand.tensor, "C")
+            read += table.total(operand.tensor, at) * (1 if alone else parts)
+    return table.total(op.output, at) // table.geometry.facts.tensors[op.output].element_bytes, read
+
+
+def _step(
+    geometry: GroupGeometry, op: OpFacts, lengths: Lengths, *, share: int, pieces: int, totals: tuple[int, int]
+) -> CoreStep:
     """One op over the box `lengths`; `share` cores divide its output channels among themselves."""
     box = lengths[op.output]
     channels = box[op.channel_axis] if op.channel_axis is not None else 1
@@ -86,6 +114,8 @@ def _step(geometry: GroupGeometry, op: OpFacts, lengths: Lengths, *, share: int,
         input_bytes=sum(_bytes(geometry, o.tensor, lengths) for o in op.operands if not o.constant),
         output_bytes=elements * geometry.facts.tensors[op.output].element_bytes,
         pieces=pieces,
+        total_elements=totals[0],
+        total_input_bytes=totals[1],
     )
 
 
@@ -119,7 +149,17 @@ def _depth_first(
                 extents=extents,
                 count=count,
                 peak_bytes=int(peaks[position]),
-                steps=tuple(_step(geometry, op, lengths, share=share, pieces=rounds) for op in geometry.ops),
+                steps=tuple(
+                    _step(
+                        geometry,
+                        op,
+                        lengths,
+                        share=share,
+                        pieces=rounds,
+                        totals=_totals(inner, op, configuration, extents),
+                    )
+                    for op in geometry.ops
+                ),
             )
     return None
 
@@ -129,7 +169,8 @@ def _per_op(table: SizeTable, configuration: Configuration, tile: Mapping[str, i
     lengths = table.lengths(tile)
     steps: list[CoreStep] = []
     for op in table.geometry.ops:
-        step = _fit_op(table.geometry, op, lengths, configuration, capacity)
+        totals = _totals(table, op, configuration, tile)
+        step = _fit_op(table.geometry, op, lengths, configuration, capacity, totals)
         if step is None:
             return None
         steps.append(step)
@@ -142,7 +183,12 @@ def _per_op(table: SizeTable, configuration: Configuration, tile: Mapping[str, i
 
 
 def _fit_op(
-    geometry: GroupGeometry, op: OpFacts, lengths: Lengths, configuration: Configuration, capacity: int
+    geometry: GroupGeometry,
+    op: OpFacts,
+    lengths: Lengths,
+    configuration: Configuration,
+    capacity: int,
+    totals: tuple[int, int],
 ) -> CoreStep | None:
     """The largest piece of one op's box that fits a core, rows halved before columns, images last."""
     whole = lengths[op.output]
@@ -154,10 +200,15 @@ def _fit_op(
         size[order[0]] = ceil_div(size[order[0]], configuration.cores)
     while True:
         boxes = _op_lengths(op, tuple(size), lengths)
-        pieces = prod(ceil_div(full, part) for full, part in zip(whole, size, strict=True))
-        if share == 1:
-            pieces = ceil_div(pieces, configuration.cores)
-        step = _step(geometry, op, boxes, share=share, pieces=pieces)
+        count = prod(ceil_div(full, part) for full, part in zip(whole, size, strict=True))
+        pieces = ceil_div(count, configuration.cores) if share == 1 else count
+        # the halo between pieces is read once more from SRAM
+        elements, read = totals
+        unit_reads = sum(_bytes(geometry, o.tensor, lengths) for o in op.operands if not o.constant)
+        piece_reads = sum(_bytes(geometry, o.tensor, boxes) for o in op.operands if not o.constant)
+        if unit_reads:
+            read = max(read, read * piece_reads * count // unit_reads)
+        step = _step(geometry, op, boxes, share=share, pieces=pieces, totals=(elements, read))
         if step.input_bytes + step.output_bytes <= capacity:
             return step
         axis = next((axis for axis in order if size[axis] > 1), None)

@@ -143,11 +143,14 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
     outputs = sum(_tensor_bytes(facts, name) for name in geometry.outputs)
     repeats = plan.rounds * configuration.channel_slices
     lanes = plan.units * configuration.cores * repeats
-    core_in = sum(step.input_bytes * step.pieces for step in core.steps) * lanes
-    core_out = sum(step.output_bytes * step.pieces for step in core.steps) * lanes
+    core_in = sum(step.total_input_bytes for step in core.steps)
+    core_out = sum(
+        step.total_elements * facts.tensors[op.output].element_bytes
+        for op, step in zip(geometry.ops, core.steps, strict=True)
+    )
     # weights reach every unit; a unit that was not the reader gets them from a neighbour
     weight_copies = weight_bytes if by_channels or not shared else weight_bytes * plan.units
-    onto_cores = core_in if configuration.order is Order.BREADTH_FIRST else _entering(geometry, core) * lanes
+    onto_cores = core_in if configuration.order is Order.BREADTH_FIRST else _entering(geometry, core)
     gathered = _gathered(facts, plan)
     passed_on = gathered * (plan.units - 1) if by_channels else 0
     # what several cores need of the SRAM is read once and broadcast
@@ -155,7 +158,7 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
     from_sram = ceil_div(onto_cores, configuration.cores) if broadcasts else onto_cores
     off_cores = core_out if configuration.order is Order.BREADTH_FIRST else outputs
     core_weights = weight_copies * (configuration.cores if configuration.core_spread is Spread.BANDS else 1)
-    macs, vector_ops, mac_energy = _work(facts, geometry, core, lanes, profile)
+    macs, vector_ops, mac_energy = _work(geometry, core, profile)
     weight_level = LevelBytes(
         read=int(plan.weights.held.sum()) * max(step.pieces for step in core.steps) * lanes,
         written=core_weights,
@@ -209,27 +212,24 @@ def _memory(figures: Figures) -> float:
 
 
 def _entering(geometry: GroupGeometry, core: CoreTile) -> int:
-    """Bytes of the group's inputs per core and SRAM tile: what the steps read that no earlier step has made."""
+    """Bytes that the steps read which take in an input of the group."""
     entering = set(geometry.inputs)
-    total = 0
-    for op, step in zip(geometry.ops, core.steps, strict=True):
-        activations = [operand.tensor for operand in op.operands if not operand.constant]
-        if any(name in entering for name in activations):
-            total += step.input_bytes * step.pieces
-    return total
+    return sum(
+        step.total_input_bytes
+        for op, step in zip(geometry.ops, core.steps, strict=True)
+        if any(operand.tensor in entering for operand in op.operands)
+    )
 
 
-def _work(
-    facts: GraphFacts, geometry: GroupGeometry, core: CoreTile, lanes: int, profile: Profile
-) -> tuple[int, int, float]:
-    """Multiply-accumulates and vector operations with recomputed halos, and the energy of the former in pJ."""
+def _work(geometry: GroupGeometry, core: CoreTile, profile: Profile) -> tuple[int, int, float]:
+    """Multiply-accumulates and vector operations, recomputed halos included, and the energy of the former in pJ."""
     macs = vector_ops = 0
     energy = 0.0
     for op, step in zip(geometry.ops, core.steps, strict=True):
-        elements = max(step.work.elements * step.pieces * lanes, prod(facts.tensors[op.output].shape))
-        macs += int(op.macs * elements)
-        vector_ops += int(op.vector_ops * elements)
-        energy += float(op.macs * elements) * mac_energy_pj(op, profile)
+        done = op.macs * step.total_elements
+        macs += int(done)
+        vector_ops += int(op.vector_ops * step.total_elements)
+        energy += float(done) * mac_energy_pj(op, profile)
     return macs, vector_ops, energy
 
 
