@@ -57,9 +57,7 @@ def decode_cursor(cursor: str) -> tuple[float, str]:
     """The place that `encode_cursor` made opaque; raises RequestError for anything else."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        return msgspec.json.decode(
-            base64.b64decode(padded, altchars=b"-_", validate=True), type=tuple[float, str]
-        )
+        return msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=tuple[float, str])
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise RequestError(
             "the cursor is not one that this service gave out",

@@ -11,9 +11,7 @@ from app.http import decode_cursor, encode_cursor
 MAX_PAGE = 200
 
 
-def page(
-    client: redis.Redis, key: str, cursor: str | None, limit: int
-) -> tuple[list[tuple[str, float]], str | None]:
+def page(client: redis.Redis, key: str, cursor: str | None, limit: int) -> tuple[list[tuple[str, float]], str | None]:
     """Members with their times, and the cursor of the next page if there is one.
 
     Raises RequestError for a cursor that this service did not give out.

@@ -123,9 +123,7 @@ async def receive_form(
 class _Reader:
     """The parser's callbacks."""
 
-    def __init__(
-        self, store: BlobStore, limit_bytes: int, field_bytes: int, file_fields: frozenset[str]
-    ) -> None:
+    def __init__(self, store: BlobStore, limit_bytes: int, field_bytes: int, file_fields: frozenset[str]) -> None:
         self.form = Form()
         self.ended = False
         self._store = store
@@ -154,9 +152,7 @@ class _Reader:
     def _part_begin(self) -> None:
         self._parts += 1
         if self._parts > _MAX_PARTS:
-            raise RequestError(
-                "the form has too many parts", stage="request", actual=self._parts, limit=_MAX_PARTS
-            )
+            raise RequestError("the form has too many parts", stage="request", actual=self._parts, limit=_MAX_PARTS)
         self._headers, self._file, self._field = {}, None, ""
 
     def _header(self, target: bytearray, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The Celery worker (API-6): one thin task, and the signals that tie children to their parent."""
+"""The Celery worker (API-6): one thin task, and the signals of its main process and children."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from celery import Celery, signals
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
-from app.processes import DeathWithParent
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import DirectoryStore
@@ -34,7 +33,6 @@ class Worker:
 
     settings: Settings
     name: str = field(default_factory=lambda: f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}")
-    _death: DeathWithParent = field(default_factory=DeathWithParent)
     _computer: Any = None
     _records: Records | None = None
 
@@ -55,8 +53,7 @@ class Worker:
         return celery
 
     def _child_starts(self, **_: Any) -> None:
-        # A kill -9 of the Celery main process leaves no orphan.
-        self._death()
+        # Celery has asked Linux to kill this child with its main process, so a kill -9 there leaves no orphan.
         # The compiler was imported before the fork (worker/__main__.py), so this costs next to nothing.
         from worker.compute import Computer
 

@@ -39,8 +39,8 @@ class Keeper:
     """Holds one lease for the time of a `with`; is the compiler's observer meanwhile.
 
     Memory is counted from the start of the computation. Who exceeds its limit is decided by the records (a
-    limit belongs to a job); a computation that no job waits for is stopped, and if it does not end at the next
-    phase within the grace, the child ends itself: nothing it holds matters any more.
+    limit belongs to a job); a computation that no job waits for is stopped, and if it does not end within the
+    grace, the child ends itself: nothing it holds matters any more.
     """
 
     def __init__(self, records: Records, lease: Lease, settings: Settings) -> None:
@@ -78,7 +78,11 @@ class Keeper:
 
     def phase(self, name: str, step: int, total: int) -> None:
         """The compiler begins a pass."""
-        if self._tell(lambda: self._records.progress(self._lease, name, step, total)) != "keep":
+        try:
+            answer = self._records.progress(self._lease, name, step, total)
+        except (redis.RedisError, OSError):
+            return  # telling is a courtesy; the fence is what counts
+        if answer != "keep":
             self._stop()
             raise CompilationCancelledError
 
@@ -117,12 +121,6 @@ class Keeper:
     def _stop(self) -> None:
         if self._told_to_stop_at is None:
             self._told_to_stop_at = time.monotonic()
-
-    def _tell(self, call: object) -> str:
-        assert callable(call)
-        with suppress(redis.RedisError, OSError):
-            return str(call())
-        return "keep"  # progress is a courtesy; the fence is what counts
 
     def _end_child(self) -> None:
         """End this process: its computation is void and it does not come to its end by itself."""

@@ -37,9 +37,7 @@ def compile_here(model: Path, profile: str, settings: Sequence[str], console: Co
     return Compiled(plan=plan_json(compilation.plan), report=report_json(compilation.report))
 
 
-def compile_on_server(
-    server: str, model: Path, profile: str, settings: Sequence[str], console: Console
-) -> Compiled:
+def compile_on_server(server: str, model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
     """Compile on a service."""
     # The values as given, without the defaults of this version: the service may be a newer one.
     parse_assignments(settings)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.client.client import ServiceError
+from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
 
 
@@ -28,6 +29,7 @@ _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
     (ProfileError, ExitCode.MODEL_OR_PROFILE),
     (LimitError, ExitCode.MODEL_OR_PROFILE),
     (RequestError, ExitCode.USAGE),
+    (SetupError, ExitCode.USAGE),
 )
 # Problems of the service that lie in how it was asked, not in the model or the profile.
 _USAGE_CODES = frozenset(

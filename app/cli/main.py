@@ -46,9 +46,7 @@ def run() -> None:
 @cli.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1]")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port, 0 for any that is free [8080]", min=0, max=65535)
-    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port, 0 for any that is free [8080]", min=0, max=65535)] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Start the service: Redis, a worker and the API, until Ctrl-C."""
@@ -72,9 +70,7 @@ def compile_command(
     model: Annotated[Path, typer.Argument(help="An ONNX file", show_default=False)],
     profile: ProfileOption,
     settings: SetOption = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -161,8 +157,7 @@ def _profile_rows(server: str | None) -> list[dict[str, object]]:
     from compiler.profile import builtin_names, builtin_profile, profile_digest
 
     return [
-        {"name": name, "digest": profile_digest(builtin_profile(name)), "builtin": True}
-        for name in builtin_names()
+        {"name": name, "digest": profile_digest(builtin_profile(name)), "builtin": True} for name in builtin_names()
     ]
 
 

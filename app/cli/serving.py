@@ -24,11 +24,7 @@ from compiler.errors import RequestError
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
     """Start the service and stay until Ctrl-C or SIGTERM."""
     settings = read_settings(
-        {
-            name: value
-            for name, value in (("host", host), ("port", port), ("data_dir", data_dir))
-            if value is not None
-        }
+        {name: value for name, value in (("host", host), ("port", port), ("data_dir", data_dir)) if value is not None}
     )
     if not settings.embedded:
         raise SetupError(
@@ -44,9 +40,9 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
     begun = time.monotonic()
     with EmbeddedService(settings) as service:
         # Shown as soon as it listens: whoever calls now waits for the answer instead of being refused.
-        console.print(f"Tessera listens on       {service.url}")
+        console.print(f"Tessera listens on        {service.url}")
         console.print(f"interactive documentation {service.url}/docs")
-        console.print(f"data and logs in         {settings.data_dir}")
+        console.print(f"data and logs in          {settings.data_dir}")
         if _ready_unless(ended, service):
             console.print(f"ready after {time.monotonic() - begun:.1f} s; Ctrl-C stops it")
         ended.wait()

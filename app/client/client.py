@@ -167,9 +167,7 @@ class TesseraClient:
             raise ServiceError(problem, int(problem.get("status", 422)))
         return job
 
-    def _request(
-        self, method: str, path: str, *, accept: tuple[int, ...] = (), **arguments: Any
-    ) -> httpx.Response:
+    def _request(self, method: str, path: str, *, accept: tuple[int, ...] = (), **arguments: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as error:

@@ -146,9 +146,7 @@ def _resolve_form(context: Context, form: Form) -> Wanted:
             limit="model, profile, options",
         )
     # Everything small is checked first: a bad option leaves no model behind.
-    options = service.checked_options(
-        context, _json_object(form.fields.get("options", b"{}"), "the part 'options'")
-    )
+    options = service.checked_options(context, _json_object(form.fields.get("options", b"{}"), "the part 'options'"))
     profile = _form_profile(context, form.fields["profile"])
     if "model" in form.files:
         model, _ = models.keep(context, form.files["model"])

@@ -49,9 +49,7 @@ def checked_options(context: Context, values: dict[str, Any]) -> Options:
     return options
 
 
-def submit(
-    context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None
-) -> Accepted:
+def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
     """Accept a job; raises RequestError for an unknown model or a key used for another request."""
     settings = context.settings
     record = models.find(context, wanted.model)
@@ -59,7 +57,7 @@ def submit(
         raise unknown_model(wanted.model)
     digest = profiles.keep(context, wanted.profile)
     options = msgspec.json.encode(wanted.options, order="deterministic").decode()
-    content = cache_key(wanted.model, wanted.profile, wanted.options)
+    content = cache_key(wanted.model, wanted.profile, wanted.options, name=record["name"])
     large = int(record["size_bytes"]) >= settings.long_model_bytes
     request = JobRequest(
         job=secrets.token_hex(16),

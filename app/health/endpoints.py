@@ -85,18 +85,14 @@ class _Figures(Collector):
     def collect(self) -> Iterable[Metric]:
         client = self._context.broker
         depth = GaugeMetricFamily("tessera_queue_depth", "Queued computations", labels=["queue"])
-        oldest = GaugeMetricFamily(
-            "tessera_queue_oldest_seconds", "Age of the first in the queue", labels=["queue"]
-        )
+        oldest = GaugeMetricFamily("tessera_queue_oldest_seconds", "Age of the first in the queue", labels=["queue"])
         seconds, microseconds = client.time()
         for queue in QUEUES:
             depth.add_metric([queue], client.zcard(f"tessera:queue:{queue}"))
             first = cast(list[str], client.zrange(f"tessera:queue:{queue}", 0, 0))
             queued_ms = client.hget(f"tessera:computation:{first[0]}", "queued_ms") if first else None
             now_ms = seconds * 1000 + microseconds / 1000
-            oldest.add_metric(
-                [queue], 0 if queued_ms is None else max(0, now_ms - int(str(queued_ms))) / 1000
-            )
+            oldest.add_metric([queue], 0 if queued_ms is None else max(0, now_ms - int(str(queued_ms))) / 1000)
         yield depth
         yield oldest
         yield GaugeMetricFamily(

@@ -42,9 +42,7 @@ async def get_job(request: Request, response: Response, context: ContextDependen
     return job
 
 
-@router.post(
-    "/{job_id}/cancel", operation_id="cancelJob", response_model_exclude_none=True, responses=_UNKNOWN
-)
+@router.post("/{job_id}/cancel", operation_id="cancelJob", response_model_exclude_none=True, responses=_UNKNOWN)
 def cancel_job(context: ContextDependency, job_id: JobId) -> Job:
     """Cancel a job; one that has finished stays as it is."""
     return service.cancel(context, job_id)

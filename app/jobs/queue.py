@@ -28,7 +28,7 @@ def create_celery(settings: Settings) -> Celery:
         visibility_timeout=settings.visibility_timeout_s,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        task_queues=[Queue(name) for name in QUEUES],
+        task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]
         task_default_queue=QUEUES[0],
         task_create_missing_queues=False,
         task_serializer="json",

@@ -166,9 +166,7 @@ class Records:
 
     def claim(self, count: int = 50) -> list[Delivery]:
         """The deliveries that are due; each is due again later unless a worker takes it up."""
-        sends = self._run(
-            "claim", count, _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
-        )
+        sends = self._run("claim", count, _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s))
         return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
@@ -197,9 +195,7 @@ class Records:
 
     def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
         """Prolong a lease and report the memory in use, which fails the jobs whose limit it exceeds."""
-        answer, limit = self._run(
-            "renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes
-        )
+        answer, limit = self._run("renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes)
         return Renewal(answer=answer, memory_limit_bytes=int(limit))
 
     def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:

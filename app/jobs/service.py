@@ -80,9 +80,7 @@ def document(context: Context, digest: str) -> bytes:
     try:
         return context.store.read(digest)
     except FileNotFoundError:
-        raise InternalError(
-            "a finished job's result is missing from the store", stage="store", actual=digest
-        ) from None
+        raise InternalError("a finished job's result is missing from the store", stage="store", actual=digest) from None
 
 
 def cancel(context: Context, job_id: str) -> Job:

@@ -23,9 +23,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelId = Annotated[str, Path(description="SHA-256 of the file, in lower-case hex", max_length=200)]
 _RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx", "application/x-protobuf")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_RAW_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}
-}
+_RAW_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -54,9 +52,7 @@ _BODY: dict[str, Any] = {
 async def upload_model(
     request: Request,
     context: ContextDependency,
-    name: Annotated[
-        str, Query(description="A name for people, if the body is the file itself", max_length=500)
-    ] = "",
+    name: Annotated[str, Query(description="A name for people, if the body is the file itself", max_length=500)] = "",
 ) -> Response:
     """Upload an ONNX file, as the body or as the part `model` of a form; 200 if it was there already."""
     settings = context.settings

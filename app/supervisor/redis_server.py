@@ -43,14 +43,10 @@ def find_program() -> Path:
 
 def program_version(program: Path) -> str:
     """Major and minor version of a redis-server."""
-    text = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, check=False, timeout=10
-    ).stdout
+    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+)", text)
     if match is None:
-        raise SetupError(
-            f"{program} does not say that it is a redis-server", code="no_redis_server", stage="setup"
-        )
+        raise SetupError(f"{program} does not say that it is a redis-server", code="no_redis_server", stage="setup")
     return match.group(1)
 
 
@@ -77,13 +73,23 @@ def socket_path(directory: Path) -> Path:
     path = directory / "redis.sock"
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
         return path
-    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    short = Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}-{name}"
-    short.mkdir(mode=0o700, exist_ok=True)
-    owner = short.lstat()
-    if owner.st_uid != os.getuid() or owner.st_mode & 0o077 or short.is_symlink():
-        raise SetupError(f"{short} is not a private folder of this user", code="unsafe_folder", stage="setup")
-    return short / "redis.sock"
+    name = f"tessera-{os.getuid()}-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        short = Path(parent) / name
+        if len(os.fsencode(short / "redis.sock")) > _MAX_SOCKET_PATH_BYTES or not Path(parent).is_dir():
+            continue
+        short.mkdir(mode=0o700, exist_ok=True)
+        owner = short.lstat()
+        if owner.st_uid == os.getuid() and not owner.st_mode & 0o077 and not short.is_symlink():
+            return short / "redis.sock"
+    raise SetupError(
+        f"no folder has a short enough path for the socket of {directory}",
+        code="path_too_long",
+        stage="setup",
+        actual=len(os.fsencode(path)),
+        limit=_MAX_SOCKET_PATH_BYTES,
+        hint="Choose a data directory with a shorter path",
+    )
 
 
 def create_child(directory: Path, socket: Path, log_path: Path, lock_descriptor: int) -> Child:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -140,6 +141,10 @@ class EmbeddedService:
             for child in self._children:
                 child.signal(signal.SIGTERM)
                 child.wait(5.0)
+            if self._children and self._redis_socket.parent.parent != self._data_dir:
+                with suppress(OSError):
+                    self._redis_socket.unlink(missing_ok=True)
+                    self._redis_socket.parent.rmdir()
             self._children.clear()
             if self._listener is not None:
                 self._listener.close()
@@ -158,19 +163,21 @@ class EmbeddedService:
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.log_dir.mkdir(exist_ok=True)
+            (self._data_dir / "tmp").mkdir(exist_ok=True)
         except OSError as error:
             raise SetupError(
                 f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"
             ) from None
         self._lock.acquire()
+        DirectoryStore(self._settings.store_dir).remove_temporary()
+        for leftover in (self._data_dir / "tmp").iterdir():
+            shutil.rmtree(leftover, ignore_errors=True)
         self._listener = self._listen()
         redis_dir = self._data_dir / "redis"
         redis_dir.mkdir(exist_ok=True, mode=0o700)
         self._redis_socket = redis_socket = redis_server.socket_path(redis_dir)
         redis_socket.unlink(missing_ok=True)  # we hold the lock, so whoever left it is gone
-        broker = redis_server.create_child(
-            redis_dir, redis_socket, self.log_dir / "redis.log", self._lock.descriptor
-        )
+        broker = redis_server.create_child(redis_dir, redis_socket, self.log_dir / "redis.log", self._lock.descriptor)
         self._children.append(broker)
         broker.start()
         # They load while Redis does; the worker must not see the old messages, so it comes after the purge.
@@ -213,7 +220,6 @@ class EmbeddedService:
         client.delete(*QUEUES, *UNACKED_KEYS)
         Records(client, self._settings).restart()
         client.close()
-        DirectoryStore(self._settings.store_dir).remove_temporary()
 
     def _leases_held(self) -> bool:
         client = connect(f"unix://{self._redis_socket}?db=0")
@@ -250,10 +256,9 @@ class EmbeddedService:
         settings = self._settings.model_copy(
             update={"broker_url": f"unix://{redis_socket}?db=0", "cache_url": f"unix://{redis_socket}?db=1"}
         )
-        ours = {
-            f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()
-        }
-        return {**kept, **ours, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+        ours = {f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()}
+        own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "TMPDIR": str(self._data_dir / "tmp")}
+        return {**kept, **ours, **own}
 
     def _watch(self) -> None:
         """Start again what died, at once the first time and ever more slowly while it keeps dying."""

@@ -58,8 +58,11 @@ def mac_energy_pj(op: OpFacts, profile: Profile) -> float:
 
 def reads_are_shared(profile: Profile) -> bool:
     """True if what one unit reads from DRAM can reach the others on chip: DRAM multicast, CDMA or core links."""
-    if profile.dram.multicast:
-        return True
+    return profile.dram.multicast or units_are_connected(profile)
+
+
+def units_are_connected(profile: Profile) -> bool:
+    """True if data can pass between the units that hold tiles: over CDMA, or without SRAM over core links."""
     if profile.sram is not None:
         return profile.engines.cdma is not None or profile.clusters_per_chip == 1
     return profile.engines.link is not None or profile.cores == 1

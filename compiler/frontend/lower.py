@@ -129,8 +129,33 @@ class _Lowering:
         )
 
     def node(self, index: int, node: onnx.NodeProto) -> None:
-        """Lower one node: fold it, drop it, or append its op."""
+        """Lower one node: fold it, drop it, or append its op.
+
+        What a definition did not foresee in a node's attributes or constants is the model's fault, not ours.
+        """
         name = self.names[index]
+        try:
+            self._node(name, node)
+        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"op {node.op_type!r} cannot be read: its attributes or constants are malformed",
+                code="invalid_model",
+                stage="import",
+                node=name,
+                op_type=node.op_type,
+                actual=f"{type(error).__name__}: {error}",
+            ) from error
+
+    def _node(self, name: str, node: onnx.NodeProto) -> None:
+        if not node.output or not node.output[0] or len({o for o in node.output if o}) < sum(map(bool, node.output)):
+            raise ModelError(
+                "a node needs a first output, and all its outputs need names of their own",
+                code="invalid_model",
+                stage="import",
+                node=name,
+                op_type=node.op_type,
+                actual=", ".join(map(repr, node.output)) or "no outputs",
+            )
         if node.domain not in _DEFAULT_DOMAINS:
             raise self._unsupported(node, name, f"domain {node.domain!r} is not known")
         call = self._call(node, name)
@@ -233,7 +258,7 @@ class _Lowering:
                 else:
                     result = literal(np.array(prod(shape), dtype=np.int64), "int64")
             case "Range":
-                start, limit, step = (call.value(i, "bound") for i in range(3))
+                start, limit, step = (call.value(i, "bound").reshape(()) for i in range(3))
                 count = max(0, int(np.ceil((float(limit) - float(start)) / float(step)))) if float(step) else 0
                 if not 0 < count <= FOLD_ELEMENTS:
                     call.fail("the range's length is out of bounds", actual=count, limit=f"1 to {FOLD_ELEMENTS}")
@@ -246,6 +271,13 @@ class _Lowering:
                 axis = call.axis("axis", 0, data.ndim)
                 if indices.size and (indices.min() < -data.shape[axis] or indices.max() >= data.shape[axis]):
                     call.fail("an index is out of range", actual=int(indices.max()), limit=data.shape[axis])
+                if data.size // max(1, data.shape[axis]) * indices.size > FOLD_ELEMENTS:
+                    call.fail(
+                        "the gathered constant is too large",
+                        code="unsupported_op",
+                        actual=data.size // max(1, data.shape[axis]) * indices.size,
+                        limit=FOLD_ELEMENTS,
+                    )
                 result = literal(np.take(data, indices.astype(np.int64), axis=axis), dtype_name(data))
         if result is None:
             return False

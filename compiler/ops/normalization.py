@@ -125,6 +125,8 @@ class LayerNormalization(OpKind):
         axis = call.axis("axis", -1, len(data.shape))
         if call.tensor(1).shape != data.shape[axis:]:
             call.fail("the scale's shape differs from the normalised axes", actual=call.tensor(1).shape)
+        if call.has(2) and call.tensor(2).shape != data.shape[axis:]:
+            call.fail("the bias's shape differs from the normalised axes", actual=call.tensor(2).shape)
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,

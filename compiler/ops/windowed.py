@@ -205,6 +205,11 @@ class ConvTranspose(OpKind):
         dilations = _per_axis(call, "dilations", rank, 1)
         spans = _spans(kernel, dilations)
         extra = call.integers("output_padding", (0,) * rank) or (0,) * rank
+        bounds = tuple(max(stride, dilation) for stride, dilation in zip(strides, dilations, strict=True))
+        if len(extra) != rank or any(not 0 <= more < bound for more, bound in zip(extra, bounds, strict=False)):
+            call.fail(f"output_padding must be {rank} integers below stride or dilation", actual=extra)
+        if (call.integers("kernel_shape") or kernel) != kernel:
+            call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
         pads, extents = self._placement(call, strides, spans, extra)
         if any(extent < 1 for extent in extents):
             call.fail("the output would be empty", actual=extents)
@@ -240,8 +245,8 @@ class ConvTranspose(OpKind):
             wanted = tuple(extent * stride for extent, stride in zip(inputs, strides, strict=True))
         if wanted is None:
             pads = (0,) * (2 * rank) if auto == "VALID" else call.integers("pads", (0,) * (2 * rank)) or ()
-            if len(pads) != 2 * rank:
-                call.fail(f"pads must be {2 * rank} integers", actual=pads)
+            if len(pads) != 2 * rank or any(pad < 0 for pad in pads):
+                call.fail(f"pads must be {2 * rank} integers of at least 0", actual=pads)
             return pads, tuple(full[i] - pads[i] - pads[rank + i] for i in range(rank))
         if len(wanted) != rank:
             call.fail(f"output_shape must have {rank} extents", actual=wanted)

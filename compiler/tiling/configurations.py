@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Final
 
+from compiler.cost.rates import units_are_connected
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable
@@ -38,7 +39,7 @@ def simple_configurations(geometry: GroupGeometry, table: SizeTable, profile: Pr
             double_buffered=True,
         )
         for (spread_units, spread), core_spread, order in product(
-            _unit_spreads(geometry, table, units), _core_spreads(table, cores), orders
+            _unit_spreads(geometry, table, units, profile), _core_spreads(table, cores), orders
         )
     )
 
@@ -51,7 +52,7 @@ def finer_configurations(table: SizeTable, base: Configuration) -> Iterator[Conf
         yield replace(sliced, double_buffered=False)
 
 
-def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int) -> list[tuple[int, Spread]]:
+def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int, profile: Profile) -> list[tuple[int, Spread]]:
     spreads = [(1, Spread.SINGLE)]
     if units > 1:
         if "N" in table.grids and table.grids["N"].extent > 1:
@@ -59,8 +60,11 @@ def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int) -> list
         if table.band_axis is not None:
             spreads.append((units, Spread.BANDS))
         has_weights = any(op.weight_bytes for op in geometry.ops)
-        if "C" in table.grids and table.grids["C"].extent > 1 and (has_weights or table.channels_are_free):
-            spreads.append((units, Spread.CHANNELS))
+        if "C" in table.grids and table.grids["C"].extent > 1:
+            # intermediates whose channels are needed whole have to get from unit to unit
+            gathers = len(geometry.ops) > 1 and not table.channels_are_free
+            if table.channels_are_free or (has_weights and (not gathers or units_are_connected(profile))):
+                spreads.append((units, Spread.CHANNELS))
     return spreads
 
 

@@ -126,12 +126,11 @@ def _depth_first(
     geometry = table.geometry
     inner = table.inside(tile)
     caps = {axis: tile[axis] for axis in table.axes}
-    channels, share = tile.get("C"), 1
-    if configuration.core_spread is Spread.CHANNELS and channels is not None:
-        if table.channels_are_free:
+    channels = tile.get("C")
+    share = 1 if table.channels_are_free else channel_share(configuration)
+    if configuration.core_spread is Spread.CHANNELS:
+        if table.channels_are_free and channels is not None:
             channels = ceil_div(channels, configuration.cores)
-        else:
-            share = configuration.cores
     elif table.band_axis is not None:
         caps[table.band_axis] = ceil_div(caps[table.band_axis], configuration.cores)
     live = geometry.live[1].astype(np.float64)
@@ -170,7 +169,9 @@ def _per_op(table: SizeTable, configuration: Configuration, tile: Mapping[str, i
     steps: list[CoreStep] = []
     for op in table.geometry.ops:
         totals = _totals(table, op, configuration, tile)
-        step = _fit_op(table.geometry, op, lengths, configuration, capacity, totals)
+        # free channels are already cut for units in the tile; else every unit makes its part of the channels
+        share = core_share(configuration) if table.channels_are_free else channel_share(configuration)
+        step = _fit_op(table.geometry, op, lengths, configuration, capacity, totals, share)
         if step is None:
             return None
         steps.append(step)
@@ -189,19 +190,20 @@ def _fit_op(
     configuration: Configuration,
     capacity: int,
     totals: tuple[int, int],
+    share: int,
 ) -> CoreStep | None:
     """The largest piece of one op's box that fits a core, rows halved before columns, images last."""
     whole = lengths[op.output]
     size = list(whole)
     axes = [axis for axis in range(len(whole)) if axis != op.channel_axis]
     order = sorted(axes, key=lambda axis: (axis == 0, axis))
-    share = core_share(configuration)
-    if share == 1 and order:
+    by_bands = core_share(configuration) == 1
+    if by_bands and order:
         size[order[0]] = ceil_div(size[order[0]], configuration.cores)
     while True:
         boxes = _op_lengths(op, tuple(size), lengths)
         count = prod(ceil_div(full, part) for full, part in zip(whole, size, strict=True))
-        pieces = ceil_div(count, configuration.cores) if share == 1 else count
+        pieces = ceil_div(count, configuration.cores) if by_bands else count
         # the halo between pieces is read once more from SRAM
         elements, read = totals
         unit_reads = sum(_bytes(geometry, o.tensor, lengths) for o in op.operands if not o.constant)

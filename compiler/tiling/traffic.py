@@ -72,6 +72,18 @@ class TilePlan:
             total *= self.configuration.channel_slices
         return total
 
+    def delivered_bytes(self) -> int:
+        """Bytes of all inputs as they arrive at the units: under a channel spread whole inputs reach every unit."""
+        if self.configuration.spread is not Spread.CHANNELS:
+            return self.loaded_bytes()
+        return sum(
+            self.input_bytes(name) * (1 if self._is_divided(name) else self.configuration.units)
+            for name in self.geometry.inputs
+        )
+
+    def _is_divided(self, name: str) -> bool:
+        return self.table.channels_are_free and self.table.follows(name, "C")
+
     def loaded_bytes(self) -> int:
         """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
         return sum(map(self.input_bytes, self.geometry.inputs))
@@ -83,7 +95,11 @@ class TilePlan:
 
     def weights_are_resident(self, memory_bytes: float) -> bool:
         """True if all weights of the group stay in the cores while its tiles pass."""
-        return int(self.weights.held.sum()) <= memory_bytes and self.configuration.channel_slices == 1
+        return self._slice_stays(memory_bytes) and self.configuration.channel_slices == 1
+
+    def _slice_stays(self, memory_bytes: float) -> bool:
+        """True if one slice of all ops' weights stays in the cores while all tiles pass."""
+        return int(self.weights.held.sum()) <= memory_bytes
 
     def op_weights(self, profile: Profile, memory_bytes: float) -> tuple[OpWeights, ...]:
         """How each op's weights are read from DRAM (SPEC section 5.1, weight loads)."""
@@ -92,7 +108,7 @@ class TilePlan:
         copies = 1 if shared else self.units
         if self.weights_are_resident(memory_bytes):
             kind, loads = WeightLoads.RESIDENT, copies
-        elif self.rounds == 1 or configuration.slices_outer:
+        elif self.rounds == 1 or (configuration.slices_outer and self._slice_stays(memory_bytes)):
             kind, loads = WeightLoads.ONCE_THROUGH, copies
         else:
             kind, loads = WeightLoads.STREAMED, copies * self.rounds
@@ -106,13 +122,11 @@ class TilePlan:
 
     def dram_bytes(self, profile: Profile) -> int:
         """DRAM bytes of the group, as the price counts them."""
-        copies = 1
-        if self.configuration.spread is Spread.CHANNELS and not reads_are_shared(profile):
-            copies = self.configuration.units
+        inputs = self.loaded_bytes() if reads_are_shared(profile) else self.delivered_bytes()
         # without WRAM the exact room for weights depends on the tile; the capacity is close enough for an estimate
         weights = self.op_weights(profile, profile.weight_memory_bytes)
         outputs = sum(_tensor_bytes(self.geometry.facts, name) for name in self.geometry.outputs)
-        return self.loaded_bytes() * copies + sum(w.size_bytes * w.loads for w in weights) + outputs
+        return inputs + sum(w.size_bytes * w.loads for w in weights) + outputs
 
     def exact(self, figures: Figures, core: CoreTile | None, profile: Profile) -> Figures:
         """The figures of the chosen tile once its core tile is known."""
@@ -138,7 +152,7 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
     shared = reads_are_shared(profile)
     weight_bytes = sum(w.size_bytes * w.loads for w in plan.op_weights(profile, _memory(figures)))
     loaded = plan.loaded_bytes()
-    copied = loaded * configuration.units if by_channels else loaded
+    copied = plan.delivered_bytes()
     inputs = loaded if shared else copied
     outputs = sum(_tensor_bytes(facts, name) for name in geometry.outputs)
     repeats = plan.rounds * configuration.channel_slices

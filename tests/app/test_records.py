@@ -464,9 +464,7 @@ def test_whatever_happens_in_whatever_order_the_records_agree(client: redis.Redi
     jobs: list[str] = []
     leases: list[Lease] = []
     for _ in range(150):
-        act = dice.choice(
-            ("submit", "claim", "claim", "renew", "publish", "stopped", "cancel", "reap", "restart")
-        )
+        act = dice.choice(("submit", "claim", "claim", "renew", "publish", "stopped", "cancel", "reap", "restart"))
         if act == "submit":
             limit_s = dice.choice((0.004, 60.0))
             memory = dice.choice((100, 5000))

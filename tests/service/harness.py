@@ -32,9 +32,7 @@ def conv_chain(length: int, channels: int = 8, extent: int = 32) -> bytes:
     value = helper.make_tensor("value", TensorProto.FLOAT, [1], [0.02])
     nodes.append(helper.make_node("ConstantOfShape", ["shape"], ["w"], name="weights", value=value))
     for index in range(length):
-        nodes.append(
-            helper.make_node("Conv", [previous, "w"], [f"c{index}"], name=f"conv{index}", pads=[1, 1, 1, 1])
-        )
+        nodes.append(helper.make_node("Conv", [previous, "w"], [f"c{index}"], name=f"conv{index}", pads=[1, 1, 1, 1]))
         nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"], name=f"relu{index}"))
         previous = f"r{index}"
     dims = [1, channels, extent, extent]
@@ -95,9 +93,7 @@ class Api:
 
     def submit(self, model: str, profile: str = "cluster4x4", **options: Any) -> str:
         """Ask for a compilation and return the job's id."""
-        answer = self.http.post(
-            "/v1/compilations", json={"model": model, "profile": profile, "options": options}
-        )
+        answer = self.http.post("/v1/compilations", json={"model": model, "profile": profile, "options": options})
         assert answer.status_code in (200, 202), answer.text
         return str(answer.json()["id"])
 
@@ -109,9 +105,7 @@ class Api:
 
     def finished(self, job: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """A job once it is final."""
-        return until(
-            lambda: found if (found := self.job(job))["state"] in FINAL else None, f"job {job}", timeout_s
-        )
+        return until(lambda: found if (found := self.job(job))["state"] in FINAL else None, f"job {job}", timeout_s)
 
     def in_state(self, job: str, state: str) -> dict[str, Any]:
         """A job once it has a state."""

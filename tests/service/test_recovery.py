@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import redis
 
@@ -125,6 +126,17 @@ def test_killing_any_part_of_the_service_orphans_nothing_and_loses_no_job(start:
         found = until(lambda job=job: finished_or_none(api, job), f"the job after {part} was killed")  # type: ignore[misc]
         assert found["state"] == "succeeded", (part, found)
         until(lambda: api.http.get("/readyz").status_code == 200, "ready again")
+
+
+def test_a_pool_child_dies_with_the_main_process_of_celery_whatever_it_does(start: Start) -> None:
+    service, api = start()
+    client = records(service)
+    api.submit(api.upload(conv_chain(LONG)))
+    child = psutil.Process(until(lambda: working_child(client, 1), "the worker to begin"))
+    child.suspend()  # it cannot end by itself
+    kill(service.pids["worker"])
+    until(lambda: gone([child]), "the suspended child to be killed", 10)
+    client.close()
 
 
 def finished_or_none(api: Api, job: str) -> dict[str, Any] | None:

@@ -1,0 +1,20 @@
+# One image for the API and the worker; which of them it is, the command says.
+FROM python:3.11-slim
+
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+RUN useradd --system --uid 10001 --create-home tessera \
+    && install --directory --owner tessera --group tessera /data
+
+WORKDIR /opt/tessera
+COPY requirements/runtime.txt requirements/runtime.txt
+RUN pip install --no-cache-dir --require-hashes -r requirements/runtime.txt
+COPY pyproject.toml README.md ./
+COPY compiler compiler
+COPY app app
+COPY worker worker
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index .
+
+USER tessera
+ENV TESSERA_DATA_DIR=/data TESSERA_HOST=0.0.0.0 TESSERA_PORT=8080
+EXPOSE 8080
+CMD ["python", "-m", "app.server"]

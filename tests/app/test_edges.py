@@ -1,0 +1,209 @@
+"""Small parts of the service, each on its own: HTTP, settings, URLs, problems, processes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from fastapi import Request
+from pydantic import ValidationError
+
+from app import errors
+from app.documents import documents
+from app.http import decode_cursor, encode_cursor, not_modified, preferred_wait_s
+from app.jobs.queue import create_celery
+from app.problems import problem, status_of
+from app.redis_urls import celery_url, client_url
+from app.settings import Settings
+from app.uploads import file_name
+from compiler.errors import InternalError, LimitError, ModelError, ProfileError, RequestError, TesseraError
+
+ROOT = Path(__file__).parents[2]
+
+
+def request(**headers: str) -> Request:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": pairs})
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("wait=3", 3.0),
+        ("respond-async, wait=3", 3.0),
+        ('wait="4"', 4.0),
+        ("wait=999", 30.0),
+        ("await=3", None),
+        ("wait=x", None),
+        ("", None),
+    ],
+)
+def test_the_wait_preference_is_read_and_bounded(header: str, seconds: float | None) -> None:
+    assert preferred_wait_s(request(prefer=header), 30.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("header", "matches"), [('"a"', True), ('W/"a"', True), ('"b", "a"', True), ("*", True), ('"b"', False)]
+)
+def test_if_none_match_is_compared_with_the_digest(header: str, matches: bool) -> None:
+    assert not_modified(request(if_none_match=header), "a") == matches
+
+
+def test_a_cursor_comes_back_as_it_was_and_anything_else_is_refused() -> None:
+    assert decode_cursor(encode_cursor((1.5, "x"))) == (1.5, "x")
+    for text in ("", "!", "e30", "é", encode_cursor((1.5, "x"))[:-3]):
+        with pytest.raises(RequestError, match="cursor"):
+            decode_cursor(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.MalformedError("m"), 400),
+        (errors.NotFoundError("m"), 404),
+        (errors.ConflictError("m"), 409),
+        (errors.TooLargeError("m"), 413),
+        (errors.UnsupportedMediaError("m"), 415),
+        (errors.UnavailableError("m"), 503),
+        (RequestError("m"), 422),
+        (ModelError("m"), 422),
+        (ProfileError("m"), 422),
+        (LimitError("m"), 422),
+        (InternalError("m"), 500),
+        (TesseraError("m"), 500),
+    ],
+)
+def test_each_class_of_errors_has_its_status(error: TesseraError, status: int) -> None:
+    assert status_of(error) == status
+
+
+def test_text_of_a_model_in_a_problem_is_one_printable_line() -> None:
+    shown = problem({"code": "c", "message": "a\x1b[31m\nb", "node": "n\r\n" + "x" * 1000}, 422, None)
+    assert shown.detail == "a\\x1b[31m\\nb"
+    assert shown.node is not None
+    assert len(shown.node) < 400
+    assert "\n" not in shown.node
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("net.onnx", "net.onnx"),
+        ("/a/b/net.onnx", "net.onnx"),
+        ("..\\..\\net", "net"),
+        ("..", ".."),
+        ("a\0b", "a\\x00b"),
+    ],
+)
+def test_a_file_name_has_no_folders_and_no_control_characters(given: str, shown: str) -> None:
+    assert file_name(given) == shown
+
+
+def test_one_of_the_two_urls_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_BROKER_URL", "redis://localhost")
+    with pytest.raises(ValidationError, match="both"):
+        Settings()
+    monkeypatch.setenv("TESSERA_CACHE_URL", "redis://localhost/1")
+    assert not Settings().embedded
+
+
+def test_a_redis_url_is_given_to_each_library_in_its_form() -> None:
+    for url in ("unix:///run/r.sock?db=2", "redis+socket:///run/r.sock?virtual_host=2"):
+        assert client_url(url) == "unix:///run/r.sock?db=2"
+        assert celery_url(url) == "redis+socket:///run/r.sock?virtual_host=2"
+    assert celery_url("rediss://h:1/0") == client_url("rediss://h:1/0") == "rediss://h:1/0"
+    with pytest.raises(RequestError, match="Redis URL"):
+        client_url("http://h")
+
+
+def test_celery_is_set_as_api_6_says() -> None:
+    """API-6."""
+    settings = Settings(broker_url="redis://localhost", cache_url="redis://localhost", time_limit_s=100)
+    celery = create_celery(settings)
+    conf = celery.conf
+    assert (conf.task_serializer, conf.accept_content) == ("json", ["json"])
+    assert conf.task_acks_late
+    assert not conf.task_reject_on_worker_lost
+    assert conf.worker_prefetch_multiplier == 1
+    assert 100 < conf.task_soft_time_limit < conf.task_time_limit
+    assert conf.worker_max_memory_per_child > 0
+    assert conf.worker_max_tasks_per_child > 0
+    assert conf.worker_soft_shutdown_timeout > 0
+    assert {queue.name for queue in conf.task_queues} == {"short", "long"}
+    timeouts = {
+        conf.visibility_timeout,
+        conf.broker_transport_options["visibility_timeout"],
+        conf.result_backend_transport_options["visibility_timeout"],
+    }
+    assert len(timeouts) == 1
+    assert min(timeouts) > conf.task_time_limit
+    celery.close()
+
+
+def test_the_committed_documents_are_those_of_the_code() -> None:
+    """Rewrite them with `make openapi`."""
+    for name, text in documents().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is not up to date: make openapi"
+
+
+def test_no_operation_of_the_document_lacks_a_description() -> None:
+    document = json.loads(documents()["openapi.json"])
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation.get("description"), (path, method)
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def test_app_does_not_import_worker_and_only_the_worker_and_the_command_line_compile() -> None:
+    for path in (ROOT / "app").rglob("*.py"):
+        for name in imports_of(path):
+            assert name.split(".")[0] != "worker", (path, name)
+            if "cli" not in path.parts:
+                assert name not in ("compiler.compile", "compiler.pipeline"), (path, name)
+                assert not name.startswith("compiler.frontend"), (path, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("worker.app", ("fastapi", "uvicorn", "starlette")),
+        ("worker.compute", ("fastapi", "uvicorn", "starlette")),
+        ("app.main", ("onnx", "celery", "compiler.compile")),
+        ("app.cli.main", ("fastapi", "celery", "onnx")),
+    ],
+)
+def test_a_process_loads_only_what_it_needs(module: str, forbidden: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print([name for name in {forbidden!r} if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_the_compose_file_runs_what_the_service_needs() -> None:
+    """API-2; without an engine here, only its shape is checked."""
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services = compose["services"]
+    assert services.keys() == {"api", "worker", "broker", "cache"}
+    assert all("healthcheck" in service for service in services.values())
+    assert {"--appendonly", "noeviction"} <= set(services["broker"]["command"])
+    assert "allkeys-lru" in services["cache"]["command"]
+    for name in ("api", "worker"):
+        names = {key.removeprefix("TESSERA_").lower() for key in services[name]["environment"]}
+        assert names <= Settings.model_fields.keys()
+        module = services[name]["command"][-1]
+        assert find_spec(module) is not None
+    assert "USER tessera" in (ROOT / "Dockerfile").read_text()

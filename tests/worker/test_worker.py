@@ -1,0 +1,222 @@
+"""API-5, API-6: what happens in a worker child."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from app.jobs.records import JobRequest, Lease, Records
+from app.jobs.results import ResultCache
+from app.settings import Settings
+from app.store import DirectoryStore
+from compiler.errors import CompilationCancelledError, InternalError
+from compiler.profile import builtin_profile, profile_json
+from tests.app.conftest import client, redis_url  # noqa: F401 - fixtures
+from tests.service.harness import conv_chain
+from worker.compute import Computer
+from worker.keeper import Keeper, anonymous_bytes
+
+ROOT = Path(__file__).parents[2]
+
+
+class Desk:
+    """One computer over a real Redis and store, in this process."""
+
+    def __init__(self, connection: redis.Redis, folder: Path) -> None:
+        self.settings = Settings(data_dir=folder, lease_s=30.0)
+        self.store = DirectoryStore(self.settings.store_dir)
+        self.records = Records(connection, self.settings)
+        self.results = ResultCache(connection, self.settings, self.store)
+        self.computer = Computer(records=self.records, results=self.results, store=self.store, settings=self.settings)
+        self.client = connection
+
+    def submit(self, data: bytes, content: str = "c1") -> str:
+        model = self.store.put(data)
+        self.records.pin_model(model)
+        self.records.register_model(model, "net.onnx", len(data))
+        request = JobRequest(
+            job=f"job{content}",
+            content=content,
+            model=model,
+            model_name="net.onnx",
+            profile=self.store.put(profile_json(builtin_profile("cluster4x4"))),
+            profile_name="cluster4x4",
+            options="{}",
+            queue="short",
+            time_limit_s=60,
+            memory_limit_bytes=2**40,
+            compiler_version="0",
+            request_id="",
+        )
+        return self.records.accept(request).job
+
+    def fence(self, content: str = "c1") -> int:
+        return int(str(self.client.hget(f"tessera:computation:{content}", "fence")))
+
+    def lease(self, content: str = "c1") -> Lease:
+        lease = self.records.lease(content, self.fence(content), "w")
+        assert lease is not None
+        return lease
+
+    def job(self, job: str) -> dict[str, str]:
+        fields = self.records.job(job)
+        assert fields is not None
+        return fields
+
+
+@pytest.fixture
+def desk(client: redis.Redis, tmp_path: Path) -> Desk:  # noqa: F811
+    return Desk(client, tmp_path)
+
+
+def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) -> None:
+    job = desk.submit(conv_chain(2))
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    fields = desk.job(job)
+    assert fields["state"] == "succeeded"
+    assert desk.store.exists(fields["plan"])
+    assert desk.store.exists(fields["report"])
+    assert desk.results.get("c1") == {"state": "succeeded", "plan": fields["plan"], "report": fields["report"]}
+
+
+def test_a_remembered_result_whose_blob_is_gone_is_not_used(desk: Desk) -> None:
+    job = desk.submit(conv_chain(2))
+    desk.computer.run("c1", desk.fence(), "w")
+    desk.store.delete(desk.job(job)["plan"])
+    assert desk.results.get("c1") is None
+
+
+def test_a_second_delivery_does_nothing(desk: Desk) -> None:
+    desk.submit(conv_chain(2))
+    fence = desk.fence()
+    desk.lease()
+    assert desk.computer.run("c1", fence, "other") == "duplicate"
+
+
+def test_a_crash_between_blob_and_reference_leaves_no_lie(desk: Desk) -> None:
+    job = desk.submit(conv_chain(2))
+    lease = desk.lease()
+    desk.store.put(b'{"a plan": "that nobody refers to"}')
+    desk.records.lost("c1", lease.fence)  # the worker died before it published
+    assert desk.job(job)["state"] == "queued"
+    assert "plan" not in desk.job(job)
+    assert desk.computer.run("c1", desk.fence(), "w2") == "published"
+
+
+def test_the_failure_of_a_model_is_published_and_remembered(desk: Desk) -> None:
+    job = desk.submit(b"not a model")
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    assert desk.job(job)["state"] == "failed"
+    assert (desk.results.get("c1") or {})["state"] == "failed"
+
+
+def test_an_unexpected_failure_is_ours_and_not_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("secret detail")
+
+    monkeypatch.setattr("worker.compute.compile_model", broken)
+    job = desk.submit(conv_chain(2))
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    problem = desk.job(job)["problem"]
+    assert '"internal_error"' in problem
+    assert "secret" not in problem
+    assert desk.results.get("c1") is None
+
+
+@pytest.mark.parametrize("error", [InternalError("an invariant broke"), RuntimeError("x")])
+def test_what_is_our_fault_is_tried_afresh_at_the_next_request(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("worker.compute.compile_model", broken)
+    job = desk.submit(conv_chain(2))
+    desk.computer.run("c1", desk.fence(), "w")
+    assert desk.job(job)["state"] == "failed"
+    assert desk.results.get("c1") is None
+
+
+def test_too_much_memory_at_once_is_a_memory_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object, **__: object) -> None:
+        bytearray(2**45)
+
+    monkeypatch.setattr("worker.compute.compile_model", greedy)
+    job = desk.submit(conv_chain(2))
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    assert '"memory_limit"' in desk.job(job)["problem"]
+
+
+def test_the_keeper_stops_the_compiler_when_the_fence_is_closed(desk: Desk) -> None:
+    job = desk.submit(conv_chain(2))
+    lease = desk.lease()
+    with Keeper(desk.records, lease, desk.settings) as keeper:
+        keeper.phase("one", 1, 3)
+        assert not keeper.cancelled()
+        desk.records.lost("c1", lease.fence)
+        with pytest.raises(CompilationCancelledError):
+            keeper.phase("two", 2, 3)
+        assert keeper.cancelled()
+    assert desk.job(job)["state"] == "queued"
+
+
+def test_the_keeper_bounds_the_address_space_and_frees_it_again(desk: Desk) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    desk.submit(conv_chain(2))
+    with Keeper(desk.records, desk.lease(), desk.settings):
+        assert 0 < resource.getrlimit(resource.RLIMIT_AS)[0] < 2**45
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_memory_of_mapped_files_is_not_counted(desk: Desk) -> None:
+    size = 64 * 1024 * 1024
+    digest = desk.store.put(os.urandom(1024) * (size // 1024))
+    before = anonymous_bytes()
+    with desk.store.mapped(digest) as data:
+        assert sum(data[::4096]) > 0
+        assert anonymous_bytes() - before < size // 2
+    block = bytearray(os.urandom(1024) * (size // 1024))
+    assert anonymous_bytes() - before >= size // 2
+    del block
+
+
+def test_a_child_that_will_not_stop_ends_itself(redis_url: str, tmp_path: Path) -> None:  # noqa: F811
+    """The heartbeat thread of a hung child sees that nobody waits, and kills the process after the grace."""
+    code = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from app.redis_urls import connect
+from app.settings import Settings
+from tests.worker.test_worker import Desk, conv_chain
+from worker.keeper import Keeper
+client = connect({redis_url!r}); client.flushall()
+desk = Desk(client, Path({str(tmp_path)!r}))
+settings = Settings(data_dir=Path({str(tmp_path)!r}), lease_s=0.4, stop_grace_s=0.2)
+job = desk.submit(conv_chain(1))
+with Keeper(desk.records, desk.lease(), settings):
+    print(desk.records.cancel(job), flush=True)
+    time.sleep(60)
+"""
+    begun = time.monotonic()
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert answer.returncode == -9, answer.stderr
+    assert answer.stdout.splitlines()[0] == "cancelling"
+    assert time.monotonic() - begun < 40
+
+
+def test_nothing_that_is_loaded_before_the_fork_starts_a_thread() -> None:
+    """A thread of a BLAS or a runtime would not live in the children (docs/decisions/0002)."""
+    code = (
+        "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'\n"
+        "import worker.compute, worker.app; print(len(os.listdir('/proc/self/task')))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.strip() == "1"

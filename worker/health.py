@@ -1,0 +1,25 @@
+"""`python -m worker.health`: exit code 0 if the worker of this machine gave a recent sign of life."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from app.jobs.records import WORKERS_KEY
+from app.redis_urls import connect
+from app.settings import Settings
+
+
+def main() -> None:
+    """Look for the worker's heartbeat and end with the exit code."""
+    settings = Settings()
+    if settings.broker_url is None:
+        sys.exit("TESSERA_BROKER_URL is not set")
+    client = connect(settings.broker_url)
+    alive = client.zrangebyscore(WORKERS_KEY, client.time()[0], "+inf")
+    prefix = f"{os.uname().nodename}-"
+    sys.exit(0 if any(str(name).startswith(prefix) for name in alive) else 1)
+
+
+if __name__ == "__main__":
+    main()
