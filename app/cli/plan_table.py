@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -11,45 +11,64 @@ from rich.text import Text
 
 from compiler.errors import printable
 
+_COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
+    ("group", "left"),
+    ("ONNX nodes", "left"),
+    ("tile /tiles", "left"),
+    ("DRAM", "right"),
+    ("latency", "right"),
+    ("energy", "right"),
+    ("bound", "left"),
+)
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     """Print the groups and the totals, no wider than the terminal."""
     model, profile = plan["model"], plan["profile"]
+    rows = list(_group_rows(plan))
     table = Table(
         title=Text(f"{printable(model['name'], 60)} on {printable(profile['name'], 60)}"),
         title_justify="left",
         header_style="bold",
         box=None,
         pad_edge=False,
+        padding=(0, 1),
         row_styles=("", "dim"),
     )
-    table.add_column("group", no_wrap=True)
-    table.add_column("ONNX nodes", ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column("tile", no_wrap=True)
-    table.add_column("tiles", justify="right", no_wrap=True)
-    table.add_column("DRAM", justify="right", no_wrap=True)
-    table.add_column("cycles", justify="right", no_wrap=True)
-    table.add_column("energy", justify="right", no_wrap=True)
-    table.add_column("bound by", no_wrap=True)
-    for segment in plan["segments"]:
-        if segment["kind"] == "host":
-            table.add_row(segment["id"], _nodes(segment["nodes"]), "host", "", "", "", "")
-        for group in segment["groups"]:
-            table.add_row(
-                group["id"],
-                _nodes(group["nodes"]),
-                "×".join(map(str, group["tiling"]["tile"])),
-                str(group["tiling"]["tiles"]),
-                quantity_bytes(group["dram_bytes"]),
-                f"{group['cycles']:,.0f}",
-                quantity_si(group["energy_j"], "J"),
-                str(group["bound_by"]),
-            )
+    # Figures keep their width; the node names give way on a narrow terminal.
+    for index, (heading, justify) in enumerate(_COLUMNS):
+        width = max([len(heading), *(len(row[index]) for row in rows)])
+        if heading == "ONNX nodes":
+            table.add_column(heading, ratio=1, no_wrap=True, overflow="ellipsis")
+        else:
+            table.add_column(heading, justify=justify, no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     console.print()
     console.print(_totals(plan))
+
+
+def _group_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One row of text per group; a host segment is one row."""
+    groups = [group for segment in plan["segments"] for group in segment["groups"]]
+    cycles = sum(group["cycles"] for group in groups)
+    cycle_s = plan["totals"]["latency_s"] / cycles if cycles else 0.0
+    for segment in plan["segments"]:
+        if segment["kind"] == "host":
+            yield (segment["id"], _nodes(segment["nodes"]), "host", "", "", "", "")
+        for group in segment["groups"]:
+            tiling = group["tiling"]
+            yield (
+                group["id"],
+                _nodes(group["nodes"]),
+                "×".join(map(str, tiling["tile"])) + (f" /{tiling['tiles']}" if tiling["tiles"] > 1 else ""),
+                quantity_bytes(group["dram_bytes"]),
+                quantity_si(group["cycles"] * cycle_s, "s"),
+                quantity_si(group["energy_j"], "J"),
+                str(group["bound_by"]),
+            )
 
 
 def _totals(plan: Mapping[str, Any]) -> Table:
