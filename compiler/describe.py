@@ -27,6 +27,9 @@ ASSUMPTIONS = (
     "Neighbouring tiles recompute or re-read their halo (halo mode recompute).",
     "Every operand crosses a core's memories once per core tile; re-reads inside the matrix unit are not counted.",
     "Units read shared weights from DRAM once and pass them on over CDMA or core links where the profile has them.",
+    "Not modelled in this version, though a profile may state them: limits on program bytes and commands (no program "
+    "is generated), engines that share a queue, start-ups on chip, cycles per hop, host and chip-to-chip links, line "
+    "granularity, and the direct route of IODMA beside an SRAM.",
     "Views (Reshape, Flatten, Squeeze, Unsqueeze) move nothing.",
 )
 

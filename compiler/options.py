@@ -12,13 +12,16 @@ from compiler.errors import RequestError, printable
 
 Objective = Literal["latency", "dram_bytes", "energy", "edp"]
 RULE_IDS = tuple(f"FUSE-{n}" for n in range(1, 21))
+# Rules with a number of their own, in its unit: main ops, per cent, images, elements.
+LIMITED_RULES = ("FUSE-5", "FUSE-11", "FUSE-18", "FUSE-19")
 PROFIT_RULES = ("FUSE-5", "FUSE-6", "FUSE-7")
 
 
 class RuleSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule's setting: switched off, or with another limit.
 
-    `limit` is in the rule's own unit: per cent for FUSE-11, images for FUSE-18, elements for FUSE-19.
+    `limit` is in the rule's own unit: main ops for FUSE-5, per cent for FUSE-11, images for FUSE-18, elements for
+    FUSE-19; the other rules have none.
     """
 
     enabled: bool = True
@@ -91,6 +94,14 @@ def parse_options(values: Mapping[str, object]) -> Options:
                 code="unknown_option",
                 actual=printable(rule_id, 60),
                 hint="Rules are FUSE-1 to FUSE-20",
+            )
+        if options.rules[rule_id].limit is not None and rule_id not in LIMITED_RULES:
+            raise RequestError(
+                f"rule {rule_id} has no limit of its own to set",
+                code="invalid_option",
+                actual=options.rules[rule_id].limit,
+                limit=f"a limit for {', '.join(LIMITED_RULES)}",
+                hint="The other rules compare with the profile's memories; they can be switched off",
             )
     if options.rule_enabled("FUSE-1") == options.rule_enabled("FUSE-2"):
         raise RequestError(

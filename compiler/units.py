@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 KIB: Final = 1024
 
-# Name -> (bytes per element, numpy type that carries its values). bfloat16 has no numpy type of its own; its bit
-# patterns travel as uint16 (IMPORT-5).
+# Name -> (bytes per element, numpy type that carries its values) (IMPORT-5).
 _DTYPES: Final[Mapping[str, tuple[int, np.dtype[Any]]]] = MappingProxyType(
     {
         "float32": (4, np.dtype(np.float32)),
         "float16": (2, np.dtype(np.float16)),
-        "bfloat16": (2, np.dtype(np.uint16)),
+        "bfloat16": (2, np.dtype(ml_dtypes.bfloat16)),
         "float64": (8, np.dtype(np.float64)),
         "int8": (1, np.dtype(np.int8)),
         "uint8": (1, np.dtype(np.uint8)),

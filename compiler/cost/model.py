@@ -30,8 +30,9 @@ class Traffic:
     """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
 
     first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. exchanged_bytes: bytes
-    passed between units (CDMA or core links). broadcast_bytes: SRAM bytes that the bus hands to all cores of a unit at
-    once. compute_cycles: on the critical core.
+    passed between units (CDMA or core links). broadcast_bytes: SRAM bytes that the bus hands to all cores of a unit
+    at once. exposed_transfers: loads (and as many stores) whose start-up nothing hides. compute_cycles: on the
+    critical core.
     """
 
     input_bytes: int
@@ -41,6 +42,7 @@ class Traffic:
     last_store_bytes: int
     units: int
     overlapped: bool
+    exposed_transfers: int
     sram: LevelBytes
     nram: LevelBytes
     wram: LevelBytes
@@ -87,7 +89,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     onchip_cycles = _onchip_cycles(traffic, profile)
     exposed = ceil((traffic.first_load_bytes + traffic.last_store_bytes) / rate) if moved else 0
     busy = traffic.compute_cycles + (exposed if traffic.overlapped else dram_cycles)
-    startup = ceil(2 * dram_startup_cycles(profile)) if moved else 0
+    startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
     cycles = max(dram_cycles, onchip_cycles, busy) + startup
     parts: dict[BoundBy, int] = {
         "dram": dram_cycles,

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import onnx
 
-from compiler.errors import LimitError, ModelError
+from compiler.errors import LimitError, ModelError, RequestError, printable
 from compiler.frontend.read import OnnxModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import constant_of, derive, element_type, literal, materialise
@@ -62,6 +62,7 @@ class _Lowering:
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
         self.folded: list[str] = []
+        self.fixed: set[str] = set()
         self.graph_inputs: list[str] = []
         graph = model.proto.graph
         self.names = _node_names(graph)
@@ -105,6 +106,14 @@ class _Lowering:
             self._bounded(shape, None, what)
             self.tensors[value.name] = Tensor(name=value.name, shape=shape, dtype=dtype, axes=default_axes(len(shape)))
             self.graph_inputs.append(value.name)
+        for name in self.dims:
+            if name not in self.fixed:
+                raise RequestError(
+                    f"option dims names {printable(name, 80)!r}, which no input of the model has",
+                    code="unknown_dim",
+                    stage="import",
+                    actual=printable(name, 80),
+                )
 
     def _extent(self, dim: onnx.TensorShapeProto.Dimension, axis: int, what: str) -> int:
         if dim.HasField("dim_value") and dim.dim_value > 0:
@@ -119,6 +128,7 @@ class _Lowering:
             )
         name = dim.dim_param or f"{what.split(chr(39))[1] if chr(39) in what else what}.{axis}"
         if name in self.dims:
+            self.fixed.add(name)
             return self.dims[name]
         raise ModelError(
             f"{what} has the dynamic dimension {name!r} on axis {axis}, and option dims gives no value for it",

@@ -6,6 +6,7 @@ from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.groups import Boundary
 from compiler.fusion.rules.gain import fuse_20
 from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.ops.base import OpClass
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
 
@@ -35,30 +36,49 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
     if not graph.is_convex(union):
         return _plain(tensor, user, "the consumer's group also waits for ops outside both groups")
     if evaluator.options.fusion == "none":
-        return _plain(tensor, user, "strategy none: one main op to a group")
+        return _unchained(evaluator, graph, tensor, user, group)
     for check in evaluator.structure(graph, union):
         if not check.holds:
             return _ruled(tensor, user, check, "with the consumer's group the rule fails")
     found = evaluator.tiling(union)
     if isinstance(found, Refusal):
         return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")
-    gain = fuse_20(evaluator.value([union]), evaluator.value([group, other]))
-    if not gain.holds:
-        return _ruled(
-            tensor,
-            user,
-            gain,
-            f"fused, the two groups cost more {evaluator.options.objective} than apart",
-        )
+    merged, apart = evaluator.value([union]), evaluator.value([group, other])
+    gain = fuse_20(merged, apart)
+    if evaluator.options.rule_enabled("FUSE-20") and not gain.holds:
+        return _ruled(tensor, user, gain, f"fused, the two groups cost more {evaluator.options.objective} than apart")
     profits = evaluator.profit(graph, union)
     if not evaluator.is_profitable(profits):
         return _ruled(tensor, user, next(c for c in profits if not c.holds), "the merged group shows no profit")
-    return _ruled(
-        tensor,
-        user,
-        Check(rule="FUSE-1", holds=False, actual=len(list(bits(group))), limit=len(list(bits(union)))),
-        "greedy growth in execution order had placed one of the two before; merging them would pay",
+    return Boundary(
+        tensor=tensor,
+        consumer=user,
+        rule=None,
+        actual=merged,
+        limit=apart,
+        why="no rule forbids it: greedy growth had placed one of the two before, or had ended after additions that "
+        f"did not pay ({evaluator.options.objective} merged and apart are given)",
     )
+
+
+def _unchained(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, group: int) -> Boundary:
+    """Why strategy `none` did not take the consumer into the group's chain."""
+    members = list(bits(group))
+    if graph.facts.ops[members[0]].op_class is not OpClass.MAIN:
+        return _plain(tensor, user, "strategy none: only a main op takes in what follows")
+    if not graph.facts.ops[user].in_place:
+        return _plain(tensor, user, "strategy none: the consumer is not element-wise")
+    if len(graph.successors[members[-1]]) != 1 or graph.leaves[members[-1]]:
+        return _plain(tensor, user, "strategy none: the consumer is not the only one")
+    longer = group | 1 << user
+    for check in evaluator.chain_rules(graph, longer):
+        if not check.holds:
+            return _ruled(tensor, user, check, "with the consumer the rule fails")
+    if not evaluator.chain_fits(longer):
+        found = evaluator.tiling(longer)
+        if isinstance(found, Refusal):
+            return _ruled(tensor, user, found.check, "not even the smallest tile with the consumer satisfies it")
+    return _plain(tensor, user, "strategy none: the consumer belongs to the chain of a later main op")
 
 
 def _plain(tensor: str, user: int | None, why: str) -> Boundary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from compiler.tiling.geometry import GroupGeometry
 
 _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
+_MAIN_OPS = 2.0
 _STRIDE_OVERLAP = 4.0
 _CAPACITY = {
     "FUSE-10": capacity.fuse_10,
@@ -131,7 +132,12 @@ class Evaluator:
 
     def profit(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The profit rules in force: of FUSE-5, 6, 7 those that are on and asked for."""
-        rules = {"FUSE-5": structure.fuse_5, "FUSE-6": structure.fuse_6, "FUSE-7": structure.fuse_7}
+        mains = partial(structure.fuse_5, limit=self.options.rule_limit("FUSE-5", _MAIN_OPS))
+        rules: dict[str, Callable[[SegmentGraph, int], Check]] = {
+            "FUSE-5": mains,
+            "FUSE-6": structure.fuse_6,
+            "FUSE-7": structure.fuse_7,
+        }
         wanted = PROFIT_RULES if isinstance(self.options.profit, str) else self.options.profit
         return [rules[name](graph, group) for name in wanted if self.options.rule_enabled(name)]
 

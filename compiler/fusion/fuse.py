@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.errors import InternalError
+from compiler.errors import InternalError, LimitError
 from compiler.fusion.boundary import boundaries_of
 from compiler.fusion.evaluate import Evaluator, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group
 from compiler.fusion.none import none_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.ops.facts import graph_facts
+from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment
 from compiler.profile.schema import Profile
@@ -33,6 +33,7 @@ class FuseSegments:
         evaluator = Evaluator(facts, self.profile, self.options)
         segments, baseline = [], []
         for segment in partitioned.segments:
+            check_limits(facts, segment, self.profile)
             graph = SegmentGraph(facts, segment.ops)
             plain = execution_order(graph, none_groups(evaluator, graph, graph.all))
             groups, gains = plain, {}
@@ -42,6 +43,32 @@ class FuseSegments:
             segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
             baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
+
+
+def check_limits(facts: GraphFacts, segment: Segment, profile: Profile) -> None:
+    """Raises LimitError if a segment exceeds the profile's limits of one executable, or its tensors the DRAM."""
+    graph = facts.graph
+    names = {name for op in segment.ops for name in (*graph.ops[op].inputs, graph.ops[op].output) if name}
+    weights = sum(graph.tensors[name].size_bytes for name in names if graph.tensors[name].constant is not None)
+    crossing = sum(graph.tensors[name].size_bytes for name in names if name in graph.inputs or name in graph.outputs)
+    macs = sum(facts.ops[op].total_macs for op in segment.ops)
+    limits = profile.limits
+    figures = (
+        ("limits.weight_bytes", "bytes of weights", weights, limits.weight_bytes),
+        ("limits.macs", "multiply-accumulates", macs, limits.macs),
+        ("dram.capacity_bytes", "bytes to store", weights + crossing, profile.dram.capacity_bytes),
+    )
+    for field, what, actual, limit in figures:
+        if limit is not None and actual > limit:
+            raise LimitError(
+                f"segment {segment.id} has too many {what}",
+                code="segment_too_large",
+                stage="partition",
+                node=graph.ops[segment.ops[0]].node,
+                actual=actual,
+                limit=limit,
+                hint=f"Raise {field} in the profile, or split the model; splitting is not done in this version",
+            )
 
 
 def _finished(

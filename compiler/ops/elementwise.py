@@ -19,6 +19,7 @@ from compiler.ops.base import (
     broadcast_shapes,
     default_axes,
 )
+from compiler.units import numpy_dtype
 
 Evaluate = Callable[..., Array]
 
@@ -143,6 +144,12 @@ class Cast(Vector):
             attributes={"to": target},
             source=0 if target == data.dtype else None,
         )
+
+    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
+        if arrays[0] is None:
+            return None
+        with np.errstate(invalid="ignore", over="ignore"):
+            return arrays[0].astype(numpy_dtype(call.text("to", "float32")))
 
 
 def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:

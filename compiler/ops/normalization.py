@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import prod
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, same
 from compiler.ir.graph import Attribute
-from compiler.ops.base import Access, Call, Inferred, OpClass, OpKind, Work, default_axes
+from compiler.ops.base import Access, Array, Call, Inferred, OpClass, OpKind, Work, default_axes
 
 
 class BatchNormalization(OpKind):
@@ -218,6 +219,19 @@ class Reduce(OpKind):
                 maps.append(same(position))
                 position += 1
         return (tuple(maps),)
+
+    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
+        functions: dict[str, Callable[..., object]] = {
+            "ReduceProd": np.prod,
+            "ReduceSum": np.sum,
+            "ReduceMax": np.max,
+            "ReduceMin": np.min,
+        }
+        function = functions.get(self.kind)
+        if function is None or arrays[0] is None:
+            return None
+        axes, keep = call.integers("axes") or (), bool(call.integer("keepdims", 1))
+        return np.asarray(function(arrays[0], axis=axes, keepdims=keep)).astype(arrays[0].dtype)
 
     def work(self, call: Call) -> Work:
         axes = call.integers("axes") or ()

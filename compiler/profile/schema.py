@@ -9,7 +9,8 @@ from msgspec import Meta
 
 SCHEMA = "tessera.profile/1"
 
-Positive = Annotated[float, Meta(gt=0, le=1e18)]
+# Rates and frequencies; the lower bound keeps times finite.
+Positive = Annotated[float, Meta(ge=1e-3, le=1e18)]
 NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
 Count = Annotated[int, Meta(ge=1, le=4096)]
@@ -44,7 +45,7 @@ class Memory(_Part, frozen=True, kw_only=True):
 
 
 class Engine(_Part, frozen=True, kw_only=True):
-    """A transfer engine; start-up counts once per transfer."""
+    """A transfer engine; start-up counts once per transfer that nothing hides."""
 
     bytes_per_cycle: Positive
     startup_ns: NonNegative = 0.0

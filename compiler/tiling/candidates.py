@@ -185,6 +185,8 @@ class CandidateTable:
         staged = held if on_core else steps([block.weights.staged for block in self.blocks])
         step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)
         step_outputs = np.concatenate([part.step_outputs for part in parts], axis=1)
+        if profile.sram is not None and profile.sram.weight_bytes is not None:
+            staged = np.zeros_like(staged)  # weights are staged in a part of their own
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
             staged = np.where(resident, 0, staged)

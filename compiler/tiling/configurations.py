@@ -81,11 +81,15 @@ def _slices(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
     yield base
     if not table.channels_are_free:
         return
-    part = ceil_div(table.grids["C"].extent, channel_share(base))
+    extent, share = table.grids["C"].extent, channel_share(base)
+    sizes = table.grids["C"].sizes
+    part = ceil_div(extent, share)
     count = 1
     while count < min(part, _SLICES_MAX):
         count = min(part, max(count + 1, int(count * _FINER)))
-        yield replace(base, channel_slices=count)
+        # beyond the finest exact parts the candidate is larger than asked for: as many slices as it makes
+        size = int(sizes[table.index("C", ceil_div(extent, share * count))])
+        yield replace(base, channel_slices=ceil_div(extent, share * size))
 
 
 def channel_share(configuration: Configuration) -> int:

@@ -16,23 +16,25 @@ from compiler.tiling.geometry import BoxSizes, Grid, GroupGeometry, Lengths
 
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
 ALL_SIZES_UP_TO: Final = 512
-_PARTS_MAX: Final = 4096
+_PARTS_MAX: Final = 512
 
 # Byte counts as doubles: exact up to 2^53, and matrix products of them are fast.
 Reals = NDArray[np.float64]
 
 
 def candidate_sizes(extent: int) -> Ints:
-    """Tile sizes to consider for an axis, ascending; always contains ceil(extent / k) for every k."""
+    """Tile sizes to consider for an axis, ascending."""
     if extent <= ALL_SIZES_UP_TO:
         return np.arange(1, extent + 1, dtype=np.int64)
     return part_sizes(extent)
 
 
 def part_sizes(extent: int) -> Ints:
-    """The distinct values of ceil(extent / k), ascending."""
+    """The distinct values of ceil(extent / k), ascending; below extent / _PARTS_MAX powers of two."""
     counts = np.arange(1, min(extent, _PARTS_MAX) + 1, dtype=np.int64)
-    return np.unique(-(-extent // counts))
+    sizes = -(-extent // counts)
+    finer = 2 ** np.arange(int(sizes[-1]).bit_length(), dtype=np.int64)
+    return np.unique(np.concatenate((sizes, finer[finer < sizes[-1]])))
 
 
 @dataclass(frozen=True, kw_only=True)

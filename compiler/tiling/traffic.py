@@ -188,6 +188,7 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
         last_store_bytes=ceil_div(outputs * min(plan.units, tiles), tiles),
         units=plan.units,
         overlapped=configuration.double_buffered or repeats == 1,
+        exposed_transfers=1 if configuration.double_buffered else repeats,
         sram=LevelBytes(
             read=from_sram + weight_copies + outputs + (gathered * plan.units if broadcasts else 0),
             written=copied + weight_copies + off_cores,
