@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -23,15 +25,17 @@ _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
 _MAIN_OPS = 2.0
 _STRIDE_OVERLAP = 4.0
-_CAPACITY = {
-    "FUSE-10": capacity.fuse_10,
-    "FUSE-12": capacity.fuse_12,
-    "FUSE-13": capacity.fuse_13,
-    "FUSE-14": capacity.fuse_14,
-    "FUSE-15": capacity.fuse_15,
-    "FUSE-16": capacity.fuse_16,
-    "FUSE-17": capacity.fuse_17,
-}
+_CAPACITY: Final = MappingProxyType(
+    {
+        "FUSE-10": capacity.fuse_10,
+        "FUSE-12": capacity.fuse_12,
+        "FUSE-13": capacity.fuse_13,
+        "FUSE-14": capacity.fuse_14,
+        "FUSE-15": capacity.fuse_15,
+        "FUSE-16": capacity.fuse_16,
+        "FUSE-17": capacity.fuse_17,
+    }
+)
 
 
 class Evaluator:

@@ -40,6 +40,11 @@ class Grid:
     stops: Ints
     offsets: Ints
 
+    @property
+    def counts(self) -> Ints:
+        """Number of ranges of each candidate that hold anything."""
+        return np.asarray(np.add.reduceat((self.stops > self.starts).astype(np.int64), self.offsets))
+
     @classmethod
     def of_sizes(cls, extent: int, sizes: Ints) -> Grid:
         """Every axis of `extent` cut into ranges of each size; each position is covered once."""

@@ -115,9 +115,16 @@ class SizeTable:
         return np.asarray(fixed[:, None] * self.largest[axis][:, :count])
 
     def total(self, name: str, at: Mapping[str, int]) -> int:
-        """Bytes of a tensor's boxes summed over all tiles."""
+        """Bytes of a tensor's boxes summed over all tiles; an axis that it does not follow repeats them.
+
+        Channel slices do not repeat: within a tile they work on the same data.
+        """
         entry = self.boxes[name]
-        return entry.constant * prod(int(total[at[axis]]) for axis, total in entry.total.items())
+        total = entry.constant * prod(int(sums[at[axis]]) for axis, sums in entry.total.items())
+        for axis in self.axes:
+            if axis not in entry.total:
+                total *= int(self.grids[axis].counts[at[axis]])
+        return total
 
     def largest_bytes(self, name: str, at: Mapping[str, int]) -> int:
         """Bytes of a tensor's largest box; for constants too."""
