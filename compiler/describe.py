@@ -11,7 +11,7 @@ import msgspec
 from compiler import plan as doc
 from compiler.cost.objective import Totals
 from compiler.frontend.source import ModelSource
-from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, roofline_cycles
+from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.groups import Boundary, FusedGraph, FusedSegment, Group
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import Graph
@@ -70,7 +70,7 @@ class Describe:
             totals=totals,
             baseline=baseline,
             folded=graph.folded,
-            segments=tuple(_segment(graph, found) for found in fused.segments),
+            segments=_segments(graph, fused.segments),
         )
         report = doc.Report(
             schema="tessera.report/1",
@@ -94,10 +94,11 @@ class Describe:
     def _totals(self, fused: FusedGraph) -> doc.Totals:
         graph, facts = fused.partitioned.graph, fused.facts
         total = Totals.of(group.choice.cost for found in fused.segments for group in found.groups)
-        floor = dram_floor_bytes(facts)
+        needed = needed_positions(facts)
+        floor = dram_floor_bytes(facts, needed)
         segments = tuple(SegmentGraph(facts, found.segment.ops) for found in fused.segments)
         reference = dram_reference_bytes(facts, segments)
-        bound = roofline_cycles(facts, floor, self.profile) / self.profile.clock_hz
+        bound = roofline_cycles(facts, needed, floor, self.profile) / self.profile.clock_hz
         latency, energy = total.cycles / self.profile.clock_hz, total.energy_pj * 1e-12
         images = _images(graph)
         return doc.Totals(
@@ -143,21 +144,34 @@ def _images(graph: Graph) -> int:
     return 1
 
 
-def _segment(graph: Graph, found: FusedSegment) -> doc.PlanSegment:
+def _segments(graph: Graph, segments: tuple[FusedSegment, ...]) -> tuple[doc.PlanSegment, ...]:
+    """Segments with their nodes, each node once: one of several ops (Split) stands with the first of them."""
+    seen: set[str] = set()
+    return tuple(_segment(graph, found, seen) for found in segments)
+
+
+def _nodes(graph: Graph, ops: tuple[int, ...], seen: set[str]) -> tuple[str, ...]:
+    names = [node for index in ops for node in graph.ops[index].origin]
+    new = tuple(dict.fromkeys(name for name in names if name not in seen))
+    seen.update(new)
+    return new
+
+
+def _segment(graph: Graph, found: FusedSegment, seen: set[str]) -> doc.PlanSegment:
     groups = tuple(
-        _group(graph, f"{found.segment.id}.g{number}", group, reasons)
+        _group(graph, f"{found.segment.id}.g{number}", group, reasons, seen)
         for number, (group, reasons) in enumerate(zip(found.groups, found.boundaries, strict=True))
     )
     return doc.PlanSegment(
         id=found.segment.id,
         kind="chip",
-        nodes=tuple(node for index in found.segment.ops for node in graph.ops[index].origin),
+        nodes=tuple(node for group in groups for node in group.nodes),
         reason=None,
         groups=groups,
     )
 
 
-def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...]) -> doc.PlanGroup:
+def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...], seen: set[str]) -> doc.PlanGroup:
     tiling, cost = group.choice.tiling, group.choice.cost
     configuration = tiling.configuration
     weights = {entry.op: entry for entry in tiling.weights}
@@ -175,7 +189,7 @@ def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...])
         )
     return doc.PlanGroup(
         id=name,
-        nodes=tuple(node for index in group.ops for node in graph.ops[index].origin),
+        nodes=_nodes(graph, group.ops, seen),
         mode=tiling.mode.value,
         sram_tile=doc.SramTile(inputs=dict(tiling.input_tiles), bytes=tiling.tile_bytes),
         tiling=doc.TilingDoc(

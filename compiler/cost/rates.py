@@ -72,7 +72,7 @@ def dram_startup_cycles(profile: Profile) -> float:
     """Start-up of one DRAM transfer in cycles."""
     engine = profile.engines.gdma if profile.sram is not None else profile.engines.iodma
     startup = engine.startup_ns if engine is not None else profile.dram.startup_ns
-    return max(startup, profile.dram.startup_ns) * 1e-9 * profile.clock_hz
+    return max(startup, profile.dram.startup_ns) * profile.clock_hz / 1e9
 
 
 def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:

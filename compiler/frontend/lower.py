@@ -102,7 +102,7 @@ class _Lowering:
             dtype = element_type(tensor_type.elem_type, node=None, what=what)
             if not tensor_type.HasField("shape"):
                 raise ModelError(f"{what} has no shape", code="unknown_shape", stage="import")
-            shape = tuple(self._extent(dim, axis, what) for axis, dim in enumerate(tensor_type.shape.dim))
+            shape = tuple(self._extent(dim, axis, value.name, what) for axis, dim in enumerate(tensor_type.shape.dim))
             self._bounded(shape, None, what)
             self.tensors[value.name] = Tensor(name=value.name, shape=shape, dtype=dtype, axes=default_axes(len(shape)))
             self.graph_inputs.append(value.name)
@@ -115,7 +115,7 @@ class _Lowering:
                     actual=printable(name, 80),
                 )
 
-    def _extent(self, dim: onnx.TensorShapeProto.Dimension, axis: int, what: str) -> int:
+    def _extent(self, dim: onnx.TensorShapeProto.Dimension, axis: int, tensor: str, what: str) -> int:
         if dim.HasField("dim_value") and dim.dim_value > 0:
             return int(dim.dim_value)
         if dim.HasField("dim_value") and dim.dim_value < 0:
@@ -126,7 +126,7 @@ class _Lowering:
                 actual=dim.dim_value,
                 limit="at least 1",
             )
-        name = dim.dim_param or f"{what.split(chr(39))[1] if chr(39) in what else what}.{axis}"
+        name = dim.dim_param or f"{tensor}.{axis}"
         if name in self.dims:
             self.fixed.add(name)
             return self.dims[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -36,7 +37,7 @@ class FoldBatchNorm:
                 continue
             conv = graph.ops[producer]
             weight, bias = _fold(graph, conv, norm)
-            weight_name, bias_name = f"{norm.output}/weight", f"{norm.output}/bias"
+            weight_name, bias_name = _fresh(f"{norm.output}/weight", tensors), _fresh(f"{norm.output}/bias", tensors)
             for name, constant in ((weight_name, weight), (bias_name, bias)):
                 tensors[name] = Tensor(
                     name=name,
@@ -68,6 +69,12 @@ class FoldBatchNorm:
         if any(name and graph.tensors[name].constant is None for name in constants):
             return False
         return len(graph.consumers[conv.inputs[1]]) == 1
+
+
+def _fresh(name: str, taken: Mapping[str, Tensor]) -> str:
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _fold(graph: Graph, conv: Op, norm: Op) -> tuple[Constant, Constant]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.fusion.evaluate import Evaluator
+from compiler.fusion.greedy import MAX_OPS
 from compiler.fusion.groups import Boundary
 from compiler.fusion.rules.gain import fuse_20
 from compiler.fusion.segment_graph import SegmentGraph, bits
@@ -40,6 +41,12 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
     for check in evaluator.structure(graph, union):
         if not check.holds:
             return _ruled(tensor, user, check, "with the consumer's group the rule fails")
+    profits = evaluator.profit(graph, union)
+    if not evaluator.is_profitable(profits):
+        return _ruled(tensor, user, next(c for c in profits if not c.holds), "the merged group shows no profit")
+    if union.bit_count() > MAX_OPS:
+        check = Check(rule="group-size", holds=False, actual=union.bit_count(), limit=MAX_OPS)
+        return _ruled(tensor, user, check, "greedy growth ends at this number of ops")
     found = evaluator.tiling(union)
     if isinstance(found, Refusal):
         return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")
@@ -47,9 +54,6 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
     gain = fuse_20(merged, apart)
     if evaluator.options.rule_enabled("FUSE-20") and not gain.holds:
         return _ruled(tensor, user, gain, f"fused, the two groups cost more {evaluator.options.objective} than apart")
-    profits = evaluator.profit(graph, union)
-    if not evaluator.is_profitable(profits):
-        return _ruled(tensor, user, next(c for c in profits if not c.holds), "the merged group shows no profit")
     return Boundary(
         tensor=tensor,
         consumer=user,

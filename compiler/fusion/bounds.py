@@ -15,30 +15,38 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
 
 Ranges = tuple[tuple[int, int], ...]
-# Per axis, which positions are needed.
-Positions = tuple[NDArray[np.bool_], ...]
+# Which positions of an axis are needed: a range, or a mask where there are gaps.
+Needed = tuple[int, int] | NDArray[np.bool_]
+Positions = tuple[Needed, ...]
 # A union of more sets than this is bounded by its largest one: still a true floor.
 _UNION_SETS: Final = 48
 _UNION_CELLS: Final = 1_000_000
 
 
-def dram_floor_bytes(facts: GraphFacts) -> int:
-    """Floor: the parts of graph inputs and weights that the outputs need, once, plus the outputs, once.
+def needed_positions(facts: GraphFacts) -> dict[str, list[Positions]]:
+    """Per tensor, what each of its readers needs of it so that all graph outputs can be made.
 
-    Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them. Where
-    several ops need different parts of a tensor, their union counts, for separate groups may read just that.
+    Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them.
     """
-    graph = facts.graph
-    needed: dict[str, list[Positions]] = {name: [_all(facts, name)] for name in graph.outputs}
+    needed: dict[str, list[Positions]] = {name: [_all(facts, name)] for name in facts.graph.outputs}
     for op in reversed(facts.ops):
         wanted = needed.get(op.output)
         if not wanted:
             continue
-        output = _either(wanted)
+        output = _either(facts, op.output, wanted)
         for operand in op.operands:
             shape = facts.tensors[operand.tensor].shape
             part = tuple(_positions(m, output, extent) for m, extent in zip(operand.access, shape, strict=True))
             needed.setdefault(operand.tensor, []).append(part)
+    return needed
+
+
+def dram_floor_bytes(facts: GraphFacts, needed: dict[str, list[Positions]]) -> int:
+    """Floor: the parts of graph inputs and weights that the outputs need, once, plus the outputs, once.
+
+    Where several ops need different parts of a tensor, their union counts, for separate groups may read just that.
+    """
+    graph = facts.graph
     total = 0
     for name, parts in needed.items():
         if name in graph.producer:
@@ -46,32 +54,55 @@ def dram_floor_bytes(facts: GraphFacts) -> int:
                 total += _bytes(facts, name, _whole(facts, name))
             continue
         readings = parts[1:] if name in graph.outputs else parts
-        total += _union_size(readings) * facts.tensors[name].element_bytes
+        total += _union_size(readings, facts.tensors[name].shape) * facts.tensors[name].element_bytes
     return total
 
 
 def _all(facts: GraphFacts, name: str) -> Positions:
-    return tuple(np.ones(extent, dtype=np.bool_) for extent in facts.tensors[name].shape)
+    return tuple((0, extent) for extent in facts.tensors[name].shape)
 
 
-def _either(parts: list[Positions]) -> Positions:
+def _mask(needed: Needed, extent: int) -> NDArray[np.bool_]:
+    if isinstance(needed, np.ndarray):
+        return needed
+    mask = np.zeros(extent, dtype=np.bool_)
+    mask[needed[0] : needed[1]] = True
+    return mask
+
+
+def _count(needed: Needed) -> int:
+    return int(needed.sum()) if isinstance(needed, np.ndarray) else needed[1] - needed[0]
+
+
+def _either(facts: GraphFacts, name: str, parts: list[Positions]) -> Positions:
     """Per axis, what any of the parts needs: what a single group that serves them all has to make."""
     if len(parts) == 1:
         return parts[0]
-    return tuple(
-        axis[0] if all(mask is axis[0] for mask in axis[1:]) else np.logical_or.reduce(axis)
-        for axis in zip(*parts, strict=True)
-    )
+    result: list[Needed] = []
+    for axis, extent in zip(zip(*parts, strict=True), facts.tensors[name].shape, strict=True):
+        first = axis[0]
+        if all(other is first or _is_range(first, other) for other in axis) or _is_range((0, extent), first):
+            result.append(first)
+        else:
+            result.append(np.logical_or.reduce([_mask(other, extent) for other in axis]))
+    return tuple(result)
 
 
-def _positions(axis_map: AxisMap, output: Positions, extent: int) -> NDArray[np.bool_]:
+def _is_range(a: Needed, b: Needed) -> bool:
+    """True if both are the same range."""
+    return not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray) and a == b
+
+
+def _positions(axis_map: AxisMap, output: Positions, extent: int) -> Needed:
     """Input positions of one axis that the output positions need."""
     if axis_map.axis is None:
-        return np.ones(extent, dtype=np.bool_)
-    mask = output[axis_map.axis]
+        return (0, extent)
+    wanted = output[axis_map.axis]
     if axis_map.is_identity:
-        return mask
-    outputs = np.flatnonzero(mask)
+        return wanted
+    if not isinstance(wanted, np.ndarray) and axis_map.is_gapless:
+        return axis_map.project_one(*wanted, extent)
+    outputs = np.flatnonzero(wanted) if isinstance(wanted, np.ndarray) else np.arange(*wanted)
     starts, stops = axis_map.project(outputs, outputs + 1, extent)
     edges = np.zeros(extent + 1, dtype=np.int64)
     np.add.at(edges, starts, 1)
@@ -79,19 +110,20 @@ def _positions(axis_map: AxisMap, output: Positions, extent: int) -> NDArray[np.
     return np.asarray(np.cumsum(edges[:-1]) > 0)
 
 
-def _union_size(parts: list[Positions]) -> int:
+def _union_size(parts: list[Positions], shape: tuple[int, ...]) -> int:
     """Elements in the union of product sets: positions of an axis that belong to the same sets count together."""
-    sizes = [prod(int(mask.sum()) for mask in part) for part in parts]
+    sizes = [prod(map(_count, part)) for part in parts]
     if not sizes:
         return 0
-    if len(parts) == 1 or len(parts) > _UNION_SETS:
+    if len(parts) == 1 or len(parts) > _UNION_SETS or max(sizes) == prod(shape):
         return max(sizes)
     weights = 1 << np.arange(len(parts), dtype=np.int64)
-    patterns = [
-        np.unique(weights @ np.stack(axis).astype(np.int64), return_counts=True) for axis in zip(*parts, strict=True)
-    ]
-    if not patterns:
-        return 1
+    patterns = []
+    for axis, extent in zip(zip(*parts, strict=True), shape, strict=True):
+        members = sum(
+            weight * _mask(needed, extent).astype(np.int64) for weight, needed in zip(weights, axis, strict=True)
+        )
+        patterns.append(np.unique(members, return_counts=True))
     if prod(len(values) for values, _ in patterns) > _UNION_CELLS:
         return max(sizes)
     members, counts = patterns[0]
@@ -130,14 +162,21 @@ def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...]) 
     return total
 
 
-def roofline_cycles(facts: GraphFacts, floor_bytes: int, profile: Profile) -> int:
-    """Roofline bound: the floor at full DRAM bandwidth, or all multiply-accumulates on full arrays of all cores."""
+def roofline_cycles(facts: GraphFacts, needed: dict[str, list[Positions]], floor_bytes: int, profile: Profile) -> int:
+    """Roofline bound: the floor at full DRAM bandwidth, or the needed products on full arrays of all cores.
+
+    Only results that some output needs count, and an op runs on whichever of array and vector lanes is faster.
+    """
     compute = 0.0
     for op in facts.ops:
         array = profile.matrix.arrays.get(op.dtype)
-        if op.matrix is not None and array is not None:
-            # the vector lanes may do them instead where that is faster (see rates.op_cycles)
-            compute += op.total_macs / max(array.k * array.c, profile.vector.lanes / 2)
+        wanted = needed.get(op.output)
+        if op.matrix is None or array is None or not wanted:
+            continue
+        elements = prod(map(_count, _either(facts, op.output, wanted)))
+        on_array = op.matrix.in_channels * op.matrix.taps / (array.k * array.c)
+        on_lanes = 2 * float(op.macs) / profile.vector.lanes
+        compute += elements * min(on_array, on_lanes)
     return ceil(max(floor_bytes / profile.dram_bytes_per_cycle, compute / profile.cores))
 
 

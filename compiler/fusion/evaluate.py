@@ -53,7 +53,7 @@ class Evaluator:
         self._capacity_rules = (*self._chain_rules, *self._limits())
         self._chains: set[int] = set()
         self._by_group: dict[int, Choice | Refusal] = {}
-        self._by_content: dict[tuple[object, ...], tuple[GroupGeometry, Choice | Refusal]] = {}
+        self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
 
     def _limits(self) -> tuple[Constraint, ...]:
         """The capacity rules with a limit of their own: FUSE-11 and FUSE-18."""
@@ -90,9 +90,9 @@ class Evaluator:
             same = self._by_content.get(content)
             if same is None:
                 known = choose_tiling(self.facts, geometry, self.profile, constraints, self.options.objective)
-                self._by_content[content] = (geometry, known)
+                self._by_content[content] = (geometry.inputs, geometry.indices, known)
             else:
-                known = _renamed(same[1], same[0], geometry)
+                known = _renamed(*same, geometry)
             self._by_group[group] = known
         return known
 
@@ -184,12 +184,14 @@ def refused(facts: GraphFacts, group: int, refusal: Refusal) -> LimitError:
     )
 
 
-def _renamed(result: Choice | Refusal, known: GroupGeometry, wanted: GroupGeometry) -> Choice | Refusal:
+def _renamed(
+    inputs: tuple[str, ...], indices: tuple[int, ...], result: Choice | Refusal, wanted: GroupGeometry
+) -> Choice | Refusal:
     """A memoised result under another group's names and op indices."""
     if isinstance(result, Refusal):
         return result
-    tensors = dict(zip(known.inputs, wanted.inputs, strict=True))
-    ops = dict(zip(known.indices, wanted.indices, strict=True))
+    tensors = dict(zip(inputs, wanted.inputs, strict=True))
+    ops = dict(zip(indices, wanted.indices, strict=True))
     tiling = replace(
         result.tiling,
         input_tiles=tuple((tensors[name], extents) for name, extents in result.tiling.input_tiles),

@@ -14,13 +14,17 @@ from compiler.fusion.none import none_groups
 from compiler.fusion.rules.gain import fuse_20
 from compiler.fusion.rules.growth import fuse_1, fuse_2, fuse_a, fuse_b
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.tiling.choose import Choice
+from compiler.tiling.choose import Choice, Refusal
 from compiler.tiling.figures import Check
 
 # Additions in a row that may fail to pay before growth ends.
 PATIENCE: Final = 4
 # Additions in a row without a profit (rules 5 to 7) before growth ends.
 UNPROVEN: Final = 24
+# A group that grew to SAMPLED ops is priced only each time it has grown by a sixteenth more; none grows beyond
+# MAX_OPS. Both keep long chains from taking quadratic time.
+SAMPLED: Final = 64
+MAX_OPS: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +127,26 @@ class _Growth:
         directions = [fuse_2, fuse_1] if options.rule_enabled("FUSE-2") else [fuse_1]
         for direction in directions:
             unpaid = unproven = 0
-            while unpaid < PATIENCE and unproven < UNPROVEN:
+            priced, step_by_step = group, False
+            while unpaid < PATIENCE and unproven < UNPROVEN and group.bit_count() < MAX_OPS:
                 units = direction(self.graph, group, self.free & ~group, options.rule_enabled("FUSE-3"))
                 following = _next_group(self.evaluator, self.graph, group, units, self.grown)
                 if following is None:
                     break
                 group = following
+                size = group.bit_count()
+                sampling = best is not None and size > SAMPLED and not step_by_step
+                if sampling and size - priced.bit_count() < size // 16:
+                    continue
                 if not _shows_profit(self.evaluator, self.graph, group):
                     unproven += 1
                     continue
+                if isinstance(self.evaluator.tiling(group), Refusal):
+                    if not sampling:
+                        break
+                    group, step_by_step = priced, True  # too far: on from the last that fits, one by one
+                    continue
+                priced = group
                 exchange = self._exchange(group)
                 gain = self._gain(exchange)
                 if gain.holds:
@@ -182,8 +197,10 @@ def _next_group(
             continue
         if not evaluator.options.rule_enabled("FUSE-4") and not _orderable(graph, [*grown, candidate]):
             continue
-        # a group without profit is only passed through: what it costs decides nothing
-        if not _shows_profit(evaluator, graph, candidate) or isinstance(evaluator.tiling(candidate), Choice):
+        # a group that is only passed through is not priced: what it costs decides nothing
+        if candidate.bit_count() > SAMPLED or not _shows_profit(evaluator, graph, candidate):
+            return candidate
+        if isinstance(evaluator.tiling(candidate), Choice):
             return candidate
     return None
 

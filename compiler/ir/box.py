@@ -35,6 +35,15 @@ class AxisMap:
     # The two axes have equal extents and equal ranges, so nothing is to compute or clip.
     is_identity: bool = False
 
+    @property
+    def is_gapless(self) -> bool:
+        """True if a range of outputs needs a range of inputs, with no position left out in between."""
+        if self.axis is None:
+            return True
+        if self.block > 1 and self.scale > self.divisor:
+            return False
+        return self.scale <= self.divisor or self.high - self.low + 1 >= self.scale
+
     def longest(self, length: int) -> int:
         """The longest input range that any output range of `length` positions can need, unclipped."""
         span = (length - 1) * self.scale + self.high - self.low

@@ -60,14 +60,16 @@ class CandidateTable:
         self._weights: dict[tuple[int, int, int], ConfiguredWeights] = {}
         geometry = table.geometry
         column = {name: index for index, name in enumerate(table.names)}
-        self._reads = np.zeros((len(geometry.ops), len(table.names)))
-        for step, op in enumerate(geometry.ops):
-            for operand in op.operands:
-                if not operand.constant:
-                    self._reads[step, column[operand.tensor]] += 1
+        reads = [
+            (step, column[operand.tensor])
+            for step, op in enumerate(geometry.ops)
+            for operand in op.operands
+            if not operand.constant
+        ]
+        self._readers = np.array([step for step, _ in reads], dtype=np.int64)
+        self._read_tensors = np.array([tensor for _, tensor in reads], dtype=np.int64)
         self._makes = [column[op.output] for op in geometry.ops]
         self._outputs = [column[name] for name in geometry.outputs or (geometry.primary,)]
-        self._live = geometry.live[1].astype(np.float64)
         blocks = []
         begin = 0
         for choice in choices:
@@ -127,12 +129,18 @@ class CandidateTable:
             last=tiles == 1,
             inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
             outputs=volumes[self._outputs].sum(axis=0),
-            peak=(self._live @ volumes).max(axis=0),
-            step_inputs=self._reads @ volumes,
+            peak=self.table.geometry.peak(volumes),
+            step_inputs=self._read(volumes),
             step_outputs=volumes[self._makes],
             whole_map=whole,
             images=images,
         )
+
+    def _read(self, volumes: Reals) -> Reals:
+        """Bytes [step, candidate] that each step reads."""
+        result = np.zeros((len(self.table.geometry.ops), volumes.shape[1]))
+        np.add.at(result, self._readers, volumes[self._read_tensors])
+        return result
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
@@ -192,7 +200,9 @@ class CandidateTable:
             staged = np.where(resident, 0, staged)
             step_inputs = np.where(resident, 0, step_inputs)
             step_outputs = np.where(resident, 0, step_outputs)
-        peak = live if on_core else np.where(resident, inputs + outputs, live)
+        in_place = self.table.geometry.is_in_place
+        ends = np.maximum(inputs, outputs) if in_place else inputs + outputs
+        peak = live if on_core else np.where(resident, ends, live)
         staging = np.where(buffered, inputs, 0)
         memory = np.full(len(inputs), float(profile.weight_memory_bytes))
         if profile.weights_share_activations and on_core:
@@ -203,7 +213,7 @@ class CandidateTable:
             inputs=inputs,
             outputs=outputs,
             staging=staging,
-            shared=False,
+            shared=in_place,
             step_inputs=step_inputs,
             step_outputs=step_outputs,
             step_weights=staged,

@@ -75,9 +75,8 @@ def _whole_tile(table: SizeTable, configuration: Configuration, tile: Mapping[st
         _step(geometry, op, lengths, share=share, pieces=1, totals=_totals(table, op, configuration, tile))
         for op in geometry.ops
     )
-    _, live = geometry.live
-    volumes = np.array([_bytes(geometry, name, lengths) for name in table.names], dtype=np.float64)
-    return CoreTile(extents=dict(tile), count=1, peak_bytes=int((live @ volumes).max()), steps=steps)
+    volumes = np.array([[_bytes(geometry, name, lengths)] for name in table.names], dtype=np.float64)
+    return CoreTile(extents=dict(tile), count=1, peak_bytes=int(geometry.peak(volumes)[0]), steps=steps)
 
 
 def _bytes(geometry: GroupGeometry, name: str, lengths: Lengths) -> int:
@@ -133,9 +132,8 @@ def _depth_first(
             channels = ceil_div(channels, configuration.cores)
     elif table.band_axis is not None:
         caps[table.band_axis] = ceil_div(caps[table.band_axis], configuration.cores)
-    live = geometry.live[1].astype(np.float64)
     for stage in stages(inner, caps, channels):
-        peaks = (live @ inner.volumes(stage.at, stage.axis, stage.count)).max(axis=0)
+        peaks = geometry.peak(inner.volumes(stage.at, stage.axis, stage.count))
         fitting = np.flatnonzero(peaks <= capacity)
         if len(fitting):
             position = int(fitting[-1])
@@ -167,16 +165,19 @@ def _per_op(table: SizeTable, configuration: Configuration, tile: Mapping[str, i
     """Each op is cut for itself: its rows over the cores, then halved until inputs and result fit NRAM."""
     lengths = table.lengths(tile)
     steps: list[CoreStep] = []
+    pieces: dict[str, tuple[int, ...]] = {}
     for op in table.geometry.ops:
         totals = _totals(table, op, configuration, tile)
         # free channels are already cut for units in the tile; else every unit makes its part of the channels
         share = core_share(configuration) if table.channels_are_free else channel_share(configuration)
-        step = _fit_op(table.geometry, op, lengths, configuration, capacity, totals, share)
-        if step is None:
+        found = _fit_op(table.geometry, op, lengths, configuration, capacity, totals, share)
+        if found is None:
             return None
-        steps.append(step)
+        steps.append(found[0])
+        pieces[op.output] = found[1]
     return CoreTile(
-        extents=dict(tile),
+        # the group's output stands for all: every op has a piece of its own size
+        extents=dict(zip(table.geometry.output.axes, pieces[table.geometry.primary], strict=True)),
         count=max(step.pieces for step in steps),
         peak_bytes=max(step.input_bytes + step.output_bytes for step in steps),
         steps=tuple(steps),
@@ -191,7 +192,7 @@ def _fit_op(
     capacity: int,
     totals: tuple[int, int],
     share: int,
-) -> CoreStep | None:
+) -> tuple[CoreStep, tuple[int, ...]] | None:
     """The largest piece of one op's box that fits a core, rows halved before columns, images last."""
     whole = lengths[op.output]
     size = list(whole)
@@ -212,7 +213,7 @@ def _fit_op(
             read = max(read, read * piece_reads * count // unit_reads)
         step = _step(geometry, op, boxes, share=share, pieces=pieces, totals=(elements, read))
         if step.input_bytes + step.output_bytes <= capacity:
-            return step
+            return step, tuple(size)
         axis = next((axis for axis in order if size[axis] > 1), None)
         if axis is None:
             return None

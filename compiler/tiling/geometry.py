@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, Ints, hull
 from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
@@ -127,32 +128,52 @@ class GroupGeometry:
         return self.facts.tensors[self.primary]
 
     @cached_property
-    def live(self) -> tuple[tuple[str, ...], np.ndarray]:
-        """Activation tensors and, per step, 1 where the tensor is held while that op runs.
+    def lifetimes(self) -> tuple[tuple[str, ...], Ints, Ints]:
+        """Activation tensors with the first and the last step at which each is held.
 
         Inputs are held from the start, results until their last reader has run, outputs until the end. An op that
         may work in place takes over the space of an input of equal size that dies with it.
         """
         names = (*self.inputs, *self.made)
-        column = {name: index for index, name in enumerate(names)}
         last = dict.fromkeys(names, -1)
+        first = dict.fromkeys(self.inputs, 0)
         for step, op in enumerate(self.ops):
             for operand in op.operands:
                 if not operand.constant:
                     last[operand.tensor] = step
         for name in self.outputs:
             last[name] = len(self.ops)
-        table = np.zeros((len(self.ops), len(names)), dtype=np.int64)
-        for name in self.inputs:
-            table[: last[name] + 1, column[name]] = 1
         for step, op in enumerate(self.ops):
-            inherits = op.in_place and any(
-                not operand.constant and last[operand.tensor] == step and self._same_size(operand.tensor, op.output)
-                for operand in op.operands
-            )
-            begin = step + 1 if inherits else step
-            table[begin : max(last[op.output], step) + 1, column[op.output]] = 1
-        return names, table
+            first[op.output] = step + 1 if self._takes_over(op, step, last) else step
+            last[op.output] = max(last[op.output], step)
+        return (
+            names,
+            np.array([first[name] for name in names], dtype=np.int64),
+            np.array([last[name] for name in names], dtype=np.int64),
+        )
+
+    def _takes_over(self, op: OpFacts, step: int, last: Mapping[str, int]) -> bool:
+        return op.in_place and any(
+            not operand.constant and last[operand.tensor] == step and self._same_size(operand.tensor, op.output)
+            for operand in op.operands
+        )
+
+    @cached_property
+    def is_in_place(self) -> bool:
+        """True if the group's result may overwrite its input: element-wise ops only, one output of equal size."""
+        return (
+            all(op.in_place for op in self.ops)
+            and len(self.outputs) == 1
+            and any(self._same_size(name, self.outputs[0]) for name in self.inputs)
+        )
+
+    def peak(self, volumes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The most bytes held at any step; `volumes` are bytes [tensor, candidate] in the order of `lifetimes`."""
+        _, first, last = self.lifetimes
+        change = np.zeros((len(self.ops) + 2, volumes.shape[1]))
+        np.add.at(change, first, volumes)
+        np.subtract.at(change, last + 1, volumes)
+        return np.asarray(np.cumsum(change[:-2], axis=0).max(axis=0))
 
     def _same_size(self, a: str, b: str) -> bool:
         left, right = self.facts.tensors[a], self.facts.tensors[b]

@@ -60,7 +60,7 @@ class SizeTable:
         """Project the group once for all candidates of all axes."""
         output = geometry.output
         boxes = geometry.sizes(grids)
-        names, _ = geometry.live
+        names = geometry.lifetimes[0]
         largest = {axis: np.ones((len(names), len(grid.sizes))) for axis, grid in grids.items()}
         for row, name in enumerate(names):
             for axis, factor in boxes[name].largest.items():

@@ -141,8 +141,7 @@ class TilePlan:
                 step_inputs=np.array([step.input_bytes for step in core.steps]),
                 step_outputs=np.array([step.output_bytes for step in core.steps]),
             )
-        one_pass = core.count <= self.configuration.cores
-        return replace(updated, core_tile=core.peak_bytes, shared=one_pass)
+        return replace(updated, core_tile=core.peak_bytes)
 
 
 def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figures, profile: Profile) -> Traffic:
@@ -166,6 +165,7 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
     weight_copies = weight_bytes if by_channels or not shared else weight_bytes * plan.units
     onto_cores = core_in if configuration.order is Order.BREADTH_FIRST else _entering(geometry, core)
     gathered = _gathered(facts, plan)
+    gathers_on_chip = configuration.core_spread is Spread.CHANNELS
     passed_on = gathered * (plan.units - 1) if by_channels else 0
     # what several cores need of the SRAM is read once and broadcast
     broadcasts = configuration.core_spread is Spread.CHANNELS and profile.engines.bus is not None
@@ -191,7 +191,7 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
         exposed_transfers=1 if configuration.double_buffered else repeats,
         sram=LevelBytes(
             read=from_sram + weight_copies + outputs + (gathered * plan.units if broadcasts else 0),
-            written=copied + weight_copies + off_cores,
+            written=copied + weight_copies + off_cores + (gathered * plan.units if gathers_on_chip else 0),
         )
         if with_sram
         else LevelBytes(),
