@@ -18,6 +18,13 @@ class Totals:
     cycles: Any = 0
     energy_pj: Any = 0.0
 
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            dram_bytes=self.dram_bytes + other.dram_bytes,
+            cycles=self.cycles + other.cycles,
+            energy_pj=self.energy_pj + other.energy_pj,
+        )
+
     @classmethod
     def of(cls, costs: Iterable[Cost]) -> Totals:
         """The sum over groups."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from compiler.cost.objective import Totals
 from compiler.errors import InternalError, LimitError
 from compiler.fusion.boundary import boundaries_of
 from compiler.fusion.evaluate import Evaluator, refused
@@ -31,17 +32,22 @@ class FuseSegments:
         """Raises LimitError if a single op does not fit the chip, naming it."""
         facts = graph_facts(partitioned.graph)
         evaluator = Evaluator(facts, self.profile, self.options)
-        segments, baseline = [], []
+        graphs = []
         for segment in partitioned.segments:
             check_limits(facts, segment, self.profile)
-            graph = SegmentGraph(facts, segment.ops)
-            plain = execution_order(graph, none_groups(evaluator, graph, graph.all))
-            groups, gains = plain, {}
+            graphs.append(SegmentGraph(facts, segment.ops))
+        plain = [execution_order(graph, none_groups(evaluator, graph, graph.all)) for graph in graphs]
+        totals = [evaluator.totals(groups) for groups in plain]
+        segments, baseline = [], []
+        for number, (segment, graph) in enumerate(zip(partitioned.segments, graphs, strict=True)):
+            groups, gains = plain[number], {}
             if self.options.fusion == "rules":
-                result = greedy_groups(evaluator, graph)
+                outside = sum((part for other, part in enumerate(totals) if other != number), Totals())
+                result = greedy_groups(evaluator, graph, outside)
                 groups, gains = result.groups, result.gains
+                totals[number] = evaluator.totals(groups)
             segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
-            baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
+            baseline.append(_finished(evaluator, graph, segment, plain[number], {}, explain=False))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
 
 

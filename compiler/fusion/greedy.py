@@ -35,9 +35,12 @@ class GreedyResult:
     gains: dict[int, Check]
 
 
-def greedy_groups(evaluator: Evaluator, graph: SegmentGraph) -> GreedyResult:
-    """Groups of a segment: start rule, growth, shrinking, profit; what is left is grouped as by `none` (FUSE-R)."""
-    return _Growth(evaluator, graph).run()
+def greedy_groups(evaluator: Evaluator, graph: SegmentGraph, outside: Totals | None = None) -> GreedyResult:
+    """Groups of a segment: start rule, growth, shrinking, profit; what is left is grouped as by `none` (FUSE-R).
+
+    `outside` are the totals of the other segments, which energy × latency has to take in.
+    """
+    return _Growth(evaluator, graph, outside or Totals()).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +55,9 @@ class _Exchange:
 class _Growth:
     """The state of one greedy pass over one segment: the groups grown, and `none`'s groups of all other ops."""
 
-    def __init__(self, evaluator: Evaluator, graph: SegmentGraph) -> None:
+    def __init__(self, evaluator: Evaluator, graph: SegmentGraph, outside: Totals) -> None:
         self.evaluator = evaluator
+        self.outside = outside
         self.graph = graph
         self.free = graph.all
         self.grown: list[int] = []
@@ -159,8 +163,11 @@ class _Growth:
         """FUSE-20 for a grown group, over the groups that change; always holds where the rule is switched off."""
         objective = self.evaluator.options.objective
         if objective == "edp":
-            # not a sum over groups: the whole segment's energy × latency
-            check = fuse_20(objective_value(objective, self._after(exchange)), objective_value(objective, self.totals))
+            # not a sum over groups: the energy × latency of the whole plan
+            check = fuse_20(
+                objective_value(objective, self.outside + self._after(exchange)),
+                objective_value(objective, self.outside + self.totals),
+            )
         else:
             value = self.evaluator.value
             check = fuse_20(value([exchange.group, *exchange.come]), value(sorted(exchange.gone)))

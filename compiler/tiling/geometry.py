@@ -160,9 +160,17 @@ class GroupGeometry:
 
     @cached_property
     def is_in_place(self) -> bool:
-        """True if the group's result may overwrite its input: element-wise ops only, one output of equal size."""
+        """True if the group's result may overwrite its input: position by position, one output of equal size."""
+        aligned = all(
+            axis_map.is_identity
+            for op in self.ops
+            for operand in op.operands
+            if not operand.constant and self._same_size(operand.tensor, op.output)
+            for axis_map in operand.access
+        )
         return (
-            all(op.in_place for op in self.ops)
+            aligned
+            and all(op.in_place for op in self.ops)
             and len(self.outputs) == 1
             and any(self._same_size(name, self.outputs[0]) for name in self.inputs)
         )

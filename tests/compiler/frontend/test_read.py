@@ -1,0 +1,93 @@
+"""Reading: what is no model of a known version is refused with code, actual value and limit (IMPORT-1, IMPORT-4)."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import onnx
+import pytest
+
+from compiler.compile import compile_model
+from compiler.errors import ModelError
+from compiler.frontend.read import ReadModel
+from compiler.frontend.source import ModelSource
+from compiler.profile import builtin_profile
+from tests.models import Model, light_path
+
+
+def simple(opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
+    """A Relu."""
+    model = Model(opset=opset, ir_version=ir_version)
+    model.output(model.relu(model.input([1, 4])))
+    return model.proto()
+
+
+def refused(data: bytes) -> ModelError:
+    """The error that a file gives."""
+    with pytest.raises(ModelError) as caught:
+        ReadModel().run(ModelSource.from_bytes(data))
+    return caught.value
+
+
+def test_an_empty_file_is_refused() -> None:
+    error = refused(b"")
+    assert (error.code, error.actual) == ("empty_model", "0 bytes")
+
+
+def test_a_truncated_file_is_refused() -> None:
+    data = light_path("squeezenet").read_bytes()
+    assert refused(data[: len(data) // 2]).code == "not_onnx"
+
+
+def test_a_model_without_nodes_is_refused() -> None:
+    proto = simple()
+    del proto.graph.node[:]
+    error = refused(proto.SerializeToString())
+    assert error.code == "empty_graph"
+    assert error.actual == "0 nodes"
+
+
+def test_a_future_opset_is_refused_with_the_newest_known() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    error = refused(simple(opset=newest + 1).SerializeToString())
+    assert (error.code, error.actual, error.limit) == ("unsupported_opset", newest + 1, f"1 to {newest}")
+    assert error.hint is not None
+    assert str(newest) in error.hint
+
+
+def test_a_future_ir_version_is_refused_with_the_newest_known() -> None:
+    proto = simple()
+    proto.ir_version = onnx.IR_VERSION + 1
+    error = refused(proto.SerializeToString())
+    assert (error.code, error.actual) == ("unsupported_ir_version", onnx.IR_VERSION + 1)
+
+
+@pytest.mark.parametrize("opset", [1, 7, 13, 17, onnx.defs.onnx_opset_version()])
+def test_every_released_opset_is_read(opset: int) -> None:
+    assert ReadModel().run(ModelSource.from_bytes(simple(opset=opset).SerializeToString())).opset == opset
+
+
+@pytest.mark.parametrize("ir_version", [3, 8, onnx.IR_VERSION])
+def test_every_released_ir_version_is_read(ir_version: int) -> None:
+    data = simple(ir_version=ir_version).SerializeToString()
+    assert ReadModel().run(ModelSource.from_bytes(data)).proto.ir_version == ir_version
+
+
+def test_the_default_opset_imported_twice_is_refused() -> None:
+    proto = simple()
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx", 13))
+    assert refused(proto.SerializeToString()).code == "duplicate_opset"
+
+
+def test_a_memory_mapped_file_compiles_as_its_bytes_do(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(simple().SerializeToString())
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        source = ModelSource.from_buffer(mapped)
+        plan = compile_model(source, builtin_profile("edge4")).plan
+    assert plan == compile_model(path.read_bytes(), builtin_profile("edge4")).plan
+
+
+def test_the_source_is_identified_by_the_hash_of_its_bytes() -> None:
+    assert ModelSource.from_bytes(b"abc").sha256.startswith("ba7816bf8f01cfea")

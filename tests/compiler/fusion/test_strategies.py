@@ -1,0 +1,590 @@
+"""Strategies `rules` and `none` on random networks and accelerators (FUSE-R, FUSE-N)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from compiler.compile import compile_model
+from compiler.cost.objective import Totals, objective_value
+from compiler.errors import InternalError, LimitError
+from compiler.frontend.source import ModelSource
+from compiler.fusion.fuse import FuseSegments, verify_fused
+from compiler.fusion.groups import FusedGraph, FusedSegment
+from compiler.fusion.none import main_chains
+from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
+from compiler.ops.base import OpClass
+from compiler.options import Options, RuleSetting
+from compiler.partition.segments import PartitionByOutputTaps
+from compiler.plan import PlanGroup
+from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
+from compiler.profile.schema import Profile
+from tests.compiler.brute import floor_of
+from tests.models import Model, error_of, group_of, whole_segment
+from tests.profiles import profile_values, small_profile
+from tests.strategies import OBJECTIVES, models, options, profiles
+
+
+def fuse(model: Model, profile: Profile, chosen: Options) -> FusedGraph:
+    """The fused graph; a random accelerator may be too small for any plan."""
+    partitioned = PartitionByOutputTaps().run(model.graph())
+    made: list[FusedGraph] = []
+    error = error_of(lambda: made.append(FuseSegments(profile=profile, options=chosen).run(partitioned)))
+    if error is not None:
+        assert error.code == "does_not_fit"
+        assert error.node
+    if not made:
+        assume(False)
+    fused = made[0]
+    verify_fused(fused)
+    return fused
+
+
+def totals(segments: tuple[FusedSegment, ...]) -> Totals:
+    """The sum over all groups."""
+    return Totals.of(group.choice.cost for segment in segments for group in segment.groups)
+
+
+@settings(max_examples=120)
+@given(models(), profiles(), options(switches=True))
+def test_groups_cover_each_op_once_are_convex_and_run_in_order(model: Model, profile: Profile, chosen: Options) -> None:
+    """Convexity recomputed by walking paths, not by the compiler's bit sets."""
+    fused = fuse(model, profile, chosen)
+    graph = fused.partitioned.graph
+    for plan in (fused.segments, fused.baseline):
+        groups = [group for segment in plan for group in segment.groups]
+        assert sorted(op for group in groups for op in group.ops) == list(range(len(graph.ops)))
+        home = {op: number for number, group in enumerate(groups) for op in group.ops}
+        for op, made in enumerate(graph.ops):
+            for user in graph.consumers.get(made.output, ()):
+                assert home[op] <= home[user]
+        for number, group in enumerate(groups):
+            outside: set[int] = set()
+            for op in range(len(graph.ops)):
+                readers = {graph.producer[name] for name in graph.ops[op].inputs if name in graph.producer}
+                if readers & outside or (readers & set(group.ops) and home[op] != number):
+                    assert home[op] != number, "a path leaves the group and comes back"
+                    outside.add(op)
+
+
+@settings(max_examples=80)
+@given(models(), profiles(), options())
+def test_groups_of_several_ops_have_a_single_output(model: Model, profile: Profile, chosen: Options) -> None:
+    """FUSE-4."""
+    fused = fuse(model, profile, chosen)
+    graph = fused.partitioned.graph
+    for segment in fused.segments:
+        for group in segment.groups:
+            if len(group.ops) < 2:
+                continue
+            members = set(group.ops)
+            leaving = [
+                op
+                for op in group.ops
+                if graph.ops[op].output in graph.outputs
+                or any(user not in members for user in graph.consumers.get(graph.ops[op].output, ()))
+            ]
+            assert len(leaving) == 1
+
+
+@settings(max_examples=120)
+@given(models(), profiles(), options(switches=True))
+def test_floor_is_below_plan_and_baseline(model: Model, profile: Profile, chosen: Options) -> None:
+    """SPEC 5.1: plan ≥ floor always."""
+    fused = fuse(model, profile, chosen)
+    floor = floor_of(fused.facts)
+    assert floor <= totals(fused.segments).dram_bytes
+    assert floor <= totals(fused.baseline).dram_bytes
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=50)
+@given(model=models(), profile=profiles(), start=st.sampled_from(["A", "B"]))
+def test_rules_are_never_worse_than_none_on_their_objective(
+    objective: str, model: Model, profile: Profile, start: str
+) -> None:
+    """FUSE-20 keeps every step from costing more; so plan ≤ baseline."""
+    chosen = Options(objective=objective, start_rule=start)  # type: ignore[arg-type]
+    fused = fuse(model, profile, chosen)
+    found = objective_value(objective, totals(fused.segments))
+    assert found <= objective_value(objective, totals(fused.baseline)) * (1 + 1e-9)
+
+
+def test_edp_of_a_plan_with_several_segments_is_never_worse_than_none() -> None:
+    """Energy × latency is no sum over segments: what pays inside one may cost the whole."""
+    model = Model()
+    a, b = model.input([1, 2, 11, 12]), model.input([1, 2, 7, 12])
+    y = model.conv(model.conv(b, 2, 7, 1), 7, 1, 1, stride=3)
+    y = model.output(model.node("ReduceMean", [y], axes=[2, 3]))
+    model.output(model.node("Add", [y, y]))
+    z = model.output(model.node("Add", [a, a]))
+    z = model.node("Mul", [model.node("Transpose", [z], perm=[0, 1, 3, 2]), model.weight(2, 1, 1)])
+    model.output(model.conv(model.node("Slice", [z, model.ints(10), model.ints(11), model.ints(3)]), 2, 4, 1))
+    values = profile_values("edge4") | {"clock_hz": 1e9, "static_w": 0.0}
+    values["dram"] |= {
+        "bandwidth_bytes_per_s": 1e11,
+        "read_pj_per_byte": 59.0,
+        "write_pj_per_byte": 64.0,
+        "startup_ns": 0.0,
+    }
+    values["nram"] |= {"capacity_bytes": 32_792, "read_pj_per_byte": 0.4, "write_pj_per_byte": 0.4}
+    values["wram"] = {"capacity_bytes": 262_144, "read_pj_per_byte": 0.5, "write_pj_per_byte": 0.5}
+    values["engines"] = {"iodma": {"bytes_per_cycle": 10.0}}
+    values["matrix"]["arrays"] = {"float32": {"k": 1, "c": 1}}
+    values["vector"]["lanes"] = 1
+    values["weights"]["compression"] = 0.5
+    profile = profile_from_values(values)
+    for profit in ("any", "all", ("FUSE-5",)):
+        fused = fuse(model, profile, Options(objective="edp", profit=profit))
+        found = objective_value("edp", totals(fused.segments))
+        assert found <= objective_value("edp", totals(fused.baseline)) * (1 + 1e-9)
+
+
+@settings(max_examples=60)
+@given(models(), profiles(), options(switches=True))
+def test_every_verdict_in_a_plan_of_a_grown_group_holds(model: Model, profile: Profile, chosen: Options) -> None:
+    """What a plan prints as binding holds, profit rules apart of which one may suffice."""
+    fused = fuse(model, profile, chosen)
+    for segment in fused.segments:
+        for group in segment.groups:
+            profits = [check for check in group.checks if check.rule in ("FUSE-5", "FUSE-6", "FUSE-7")]
+            others = [check for check in group.checks if check not in profits]
+            assert all(check.holds for check in others)
+            if profits:
+                verdicts = [bool(check.holds) for check in profits]
+                assert any(verdicts) if chosen.profit == "any" else all(verdicts)
+
+
+@settings(max_examples=60)
+@given(models())
+def test_chains_of_none_hold_one_main_op_and_what_alone_follows_it(model: Model) -> None:
+    """FUSE-N."""
+    graph = whole_segment(model.facts())
+    groups = main_chains(graph, graph.all)
+    assert sorted(op for group in groups for op in bits(group)) == list(graph.ops)
+    for group in groups:
+        members = list(bits(group))
+        mains = [op for op in members if graph.facts.ops[op].op_class is OpClass.MAIN]
+        assert len(members) == 1 or mains == [members[0]]
+        assert len(graph.outputs_of(group)) == 1
+        for before, after in pairwise(members):
+            assert graph.successors[before] == (after,)
+
+
+def test_an_op_that_two_chains_reach_joins_the_latest_main_op() -> None:
+    """FUSE-N."""
+    model = Model()
+    x = model.input([1, 4, 8, 8])
+    first, second = model.conv(x, 4, 4, name="first"), model.conv(x, 4, 4, name="second")
+    model.output(model.relu(model.node("Add", [first, second], name="add"), name="relu"))
+    facts = model.facts()
+    graph = whole_segment(facts)
+    assert main_chains(graph, graph.all) == [group_of(facts, "first"), group_of(facts, "second", "add", "relu")]
+
+
+def test_none_puts_an_op_that_follows_no_main_op_alone() -> None:
+    """FUSE-N."""
+    model = Model()
+    x = model.relu(model.relu(model.input([1, 4, 8, 8]), name="a"), name="b")
+    model.output(model.conv(x, 4, 4, name="c"))
+    graph = whole_segment(model.facts())
+    assert main_chains(graph, graph.all) == [1, 2, 4]
+
+
+def test_none_stops_a_chain_at_a_result_with_two_readers() -> None:
+    """FUSE-N: each the sole consumer of the one before."""
+    model = Model()
+    x = model.relu(model.conv(model.input([1, 4, 8, 8]), 4, 4), name="relu")
+    model.output(model.node("Add", [model.node("Sigmoid", [x]), model.node("Tanh", [x])]))
+    graph = whole_segment(model.facts())
+    assert main_chains(graph, graph.all)[0] == mask_of([0, 1])
+
+
+# Switching each rule off, or moving its limit, changes what a compilation does.
+
+
+def groups_of(model: Model, profile: Profile, chosen: Options) -> list[tuple[str, ...]]:
+    """The nodes of each group of a plan."""
+    return [group.nodes for group in plan_groups(model, profile, chosen)]
+
+
+def plan_groups(model: Model, profile: Profile, chosen: Options) -> list[PlanGroup]:
+    """The groups of a plan."""
+    plan = compile_model(ModelSource.from_bytes(model.data()), profile, chosen).plan
+    return [group for segment in plan.segments for group in segment.groups]
+
+
+def off(*rules: str, **more: object) -> Options:
+    """Options with rules switched off."""
+    return Options(rules={rule: RuleSetting(enabled=False) for rule in rules}, **more)  # type: ignore[arg-type]
+
+
+def limit(rule: str, value: float, **more: object) -> Options:
+    """Options with another limit for one rule."""
+    return Options(rules={rule: RuleSetting(limit=value)}, **more)  # type: ignore[arg-type]
+
+
+def convs(count: int, *, extent: int = 32, channels: int = 4, batch: int = 1) -> Model:
+    """A chain of 3×3 convolutions with activations."""
+    model = Model()
+    x = model.input([batch, channels, extent, extent])
+    for index in range(count):
+        x = model.relu(model.conv(x, channels, channels, name=f"c{index}"), name=f"r{index}")
+    model.output(x)
+    return model
+
+
+ROOMY = builtin_profile("cluster4x4")
+
+
+def test_fuse_19_limit_decides_how_many_convolutions_fuse() -> None:
+    sizes = [
+        max(map(len, groups_of(convs(5), ROOMY, limit("FUSE-19", value, objective="dram_bytes"))))
+        for value in (2, 4, 6)
+    ]
+    assert sizes == [2, 4, 6]
+
+
+def test_fuse_19_switched_off_fuses_the_whole_chain() -> None:
+    assert groups_of(convs(5), ROOMY, off("FUSE-19", objective="dram_bytes")) == [
+        tuple(name for index in range(5) for name in (f"c{index}", f"r{index}"))
+    ]
+
+
+def test_fuse_9_switched_off_lets_convolutions_with_one_weight_fuse() -> None:
+    model = Model()
+    w = model.weight(4, 4, 3, 3)
+    x = model.input([1, 4, 32, 32])
+    for name in ("a", "b"):
+        x = model.relu(model.node("Conv", [x, w], name=name, pads=[1, 1, 1, 1]))
+    model.output(x)
+    assert not any({"a", "b"} <= set(group) for group in groups_of(model, ROOMY, Options()))
+    fused = groups_of(model, ROOMY, off("FUSE-9", objective="dram_bytes"))
+    assert any({"a", "b"} <= set(group) for group in fused)
+
+
+def test_fuse_9_leaves_the_convolution_out_of_every_group() -> None:
+    """SPEC 5.3: 8, 9, leave that convolution out."""
+    model = Model()
+    w = model.weight(4, 4, 3, 3)
+    x = model.input([1, 4, 32, 32])
+    for name in ("a", "b"):
+        x = model.relu(model.node("Conv", [x, w], name=name, pads=[1, 1, 1, 1]))
+    model.output(x)
+    groups = groups_of(model, ROOMY, Options())
+    assert ("a",) in groups
+    assert ("b",) in groups
+
+
+def test_fuse_8_switched_off_lets_a_convolution_with_a_computed_weight_fuse() -> None:
+    model = Model()
+    x, w = model.input([1, 4, 32, 32]), model.input([4, 4, 3, 3])
+    w = model.node("Tanh", [w], name="w")
+    x = model.node("Conv", [model.conv(x, 4, 4, name="first"), w], name="second", pads=[1, 1, 1, 1])
+    model.output(model.relu(x, name="relu"))
+    assert ("second",) in groups_of(model, ROOMY, Options(objective="dram_bytes"))
+    fused = groups_of(model, ROOMY, off("FUSE-8", objective="dram_bytes"))
+    assert any({"second", "relu"} <= set(group) for group in fused)
+
+
+def test_fuse_4_switched_off_lets_a_group_have_two_outputs() -> None:
+    model = Model()
+    x = model.relu(model.conv(model.input([1, 4, 32, 32]), 4, 4, 1, name="a"), name="ra")
+    model.output(model.conv(x, 4, 4, 1, name="b"))
+    model.output(model.conv(x, 4, 4, 1, name="c"))
+    single = groups_of(model, ROOMY, Options(objective="dram_bytes"))
+    double = groups_of(model, ROOMY, off("FUSE-4", objective="dram_bytes"))
+    assert not any({"b", "c"} <= set(group) for group in single)
+    assert any({"b", "c"} <= set(group) for group in double)
+
+
+def test_fuse_18_limit_bounds_the_images_in_a_tile() -> None:
+    model = convs(2, extent=4, batch=8)
+    for images in (2, 4):
+        groups = plan_groups(model, ROOMY, limit("FUSE-18", images, objective="dram_bytes"))
+        fused = [group for group in groups if len(group.nodes) > 2]
+        assert fused
+        assert all(group.tiling.tile[0] <= images for group in fused if group.mode == "whole-map")
+
+
+def test_fuse_18_switched_off_puts_more_images_into_a_tile() -> None:
+    model = convs(2, extent=4, batch=64)
+    profile = small_profile(nram_bytes=262_144)
+    (bounded,) = plan_groups(model, profile, Options(objective="dram_bytes"))
+    (free,) = plan_groups(model, profile, off("FUSE-18", objective="dram_bytes"))
+    assert bounded.tiling.tile[0] <= 16 < free.tiling.tile[0]
+
+
+def test_fuse_11_limit_stops_growth_where_halos_cost_too_much() -> None:
+    model = convs(2, extent=64)
+    profile = small_profile(nram_bytes=20_000)
+    strict = groups_of(model, profile, limit("FUSE-11", 0, objective="dram_bytes"))
+    lax = groups_of(model, profile, limit("FUSE-11", 1000, objective="dram_bytes"))
+    assert max(map(len, strict)) == 2
+    assert max(map(len, lax)) == 4
+
+
+def test_fuse_20_refuses_a_group_that_costs_more_than_none() -> None:
+    """Switched off, rules may be worse than none; switched on, they never are."""
+    model = convs(2, extent=64, channels=16)
+    profile = small_profile(nram_bytes=24_000, cores=2)
+    chosen = Options(objective="latency")
+    plan = compile_model(model.data(), profile, chosen).plan
+    loose = compile_model(model.data(), profile, off("FUSE-20", "FUSE-11", objective="latency")).plan
+    assert plan.totals.latency_s <= plan.baseline.latency_s
+    assert loose.totals.latency_s > loose.baseline.latency_s
+    assert loose.segments != plan.segments
+
+
+def test_fuse_16_wants_the_weights_of_two_steps_resident() -> None:
+    """Two convolutions of 9,216 bytes of weights each in a WRAM of 16,000."""
+    model = Model()
+    x = model.conv(model.input([1, 16, 8, 8]), 16, 16, name="a")
+    model.output(model.conv(x, 16, 16, name="b"))
+    profile = small_profile(nram_bytes=65_536, wram_bytes=16_000, sram_bytes=262_144)
+    loose = plan_groups(model, profile, off("FUSE-16", objective="dram_bytes"))
+    assert [group.mode for group in loose] == ["whole-map"]
+    bound = plan_groups(model, profile, Options(objective="dram_bytes"))
+    assert [(group.mode, group.tiling) for group in bound] != [(group.mode, group.tiling) for group in loose]
+
+
+def two_convs(batch: int, extent: int, *layers: tuple[int, int, int]) -> Model:
+    """Convolutions of (input channels, filters, kernel) in a chain."""
+    model = Model()
+    x = model.input([batch, layers[0][0], extent, extent])
+    for channels, filters, kernel in layers:
+        x = model.conv(x, channels, filters, kernel)
+    model.output(x)
+    return model
+
+
+def test_fuse_12_wants_input_and_output_to_fit_together() -> None:
+    """The input is gone before the output is there, so memory alone would allow a larger tile."""
+    model = two_convs(4, 16, (16, 8, 1), (8, 32, 3))
+    profile = small_profile(nram_bytes=15_627, wram_bytes=27_880, cores=2)
+    bound = plan_groups(model, profile, Options(objective="dram_bytes"))
+    loose = plan_groups(model, profile, off("FUSE-12", objective="dram_bytes"))
+    assert [group.tiling for group in bound] != [group.tiling for group in loose]
+
+
+def test_fuse_14_leaves_room_for_a_steps_weights_beside_its_input() -> None:
+    model = two_convs(1, 16, (4, 32, 3), (32, 8, 3))
+    profile = small_profile(nram_bytes=45_867, sram_bytes=12_508, cores=2)
+    bound = plan_groups(model, profile, Options(objective="dram_bytes"))
+    loose = plan_groups(model, profile, off("FUSE-14", objective="dram_bytes"))
+    assert [group.tiling for group in bound] != [group.tiling for group in loose]
+
+
+@pytest.mark.parametrize("number", [10, 11, 12, 13, 14, 15, 16, 17, 18])
+def test_a_switched_off_capacity_rule_leaves_the_plan(number: int) -> None:
+    """FUSE-10 to FUSE-18: a rule that is on is printed with its verdict, one that is off is not asked."""
+    rule = f"FUSE-{number}"
+    for chosen, present in ((Options(objective="dram_bytes"), True), (off(rule, objective="dram_bytes"), False)):
+        groups = [group for group in plan_groups(convs(2), ROOMY, chosen) if len(group.nodes) > 2]
+        assert groups
+        assert all((rule in {verdict.id for verdict in group.rules}) == present for group in groups)
+
+
+def chain_of(*kinds: str) -> Model:
+    """A chain of ops, large enough that fusing pays."""
+    model = Model()
+    x = model.input([1, 4, 64, 64])
+    for index, kind in enumerate(kinds):
+        name = f"{kind}{index}"
+        if kind == "conv":
+            x = model.conv(x, 4, 4, 1, name=name)
+        elif kind == "mul":
+            x = model.node("Mul", [x, model.weight(4, 1, 1)], name=name)
+        else:
+            x = model.relu(x, name=name)
+    model.output(x)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("profit", "kinds", "fused"),
+    [
+        ("any", ("conv", "relu", "conv"), True),  # FUSE-5 alone
+        ("any", ("mul", "relu"), True),  # FUSE-7 alone
+        ("any", ("relu", "relu"), False),
+        ("all", ("conv", "relu", "conv"), False),
+        ("all", ("mul", "relu"), False),
+        ("all", ("conv", "conv", "relu", "mul", "relu"), True),
+        (("FUSE-5",), ("mul", "relu"), False),
+        (("FUSE-7",), ("mul", "relu"), True),
+        (("FUSE-6",), ("conv", "relu", "conv"), False),
+        (("FUSE-6",), ("conv", "conv", "relu"), True),
+        (("FUSE-5", "FUSE-7"), ("conv", "relu", "conv"), False),
+        (("FUSE-5", "FUSE-7"), ("conv", "conv", "mul", "relu"), True),
+    ],
+)
+def test_profit_says_which_of_rules_5_to_7_have_to_hold(profit: object, kinds: tuple[str, ...], fused: bool) -> None:
+    """FUSE-5, FUSE-6, FUSE-7: any one, all, or a list."""
+    chosen = Options(objective="dram_bytes", profit=profit)  # type: ignore[arg-type]
+    groups = groups_of(chain_of(*kinds), ROOMY, chosen)
+    assert (len(groups) == 1) == fused
+
+
+@pytest.mark.parametrize(("rule", "kinds"), [("FUSE-5", ("conv", "relu", "conv")), ("FUSE-7", ("mul", "relu"))])
+def test_a_profit_rule_that_is_off_proves_nothing(rule: str, kinds: tuple[str, ...]) -> None:
+    assert len(groups_of(chain_of(*kinds), ROOMY, Options(objective="dram_bytes"))) == 1
+    assert len(groups_of(chain_of(*kinds), ROOMY, off(rule, objective="dram_bytes"))) > 1
+
+
+def test_start_rule_b_leaves_ops_before_the_first_convolution_out() -> None:
+    """FUSE-A against FUSE-B with FUSE-1 (FUSE-2 would take them in)."""
+    model = chain_of("relu", "conv", "relu", "conv")
+    whole = groups_of(model, ROOMY, Options(objective="dram_bytes", start_rule="A"))
+    assert len(whole) == 1
+    forward = Options(
+        objective="dram_bytes",
+        start_rule="B",
+        rules={"FUSE-1": RuleSetting(enabled=True), "FUSE-2": RuleSetting(enabled=False)},
+    )
+    assert groups_of(model, ROOMY, forward)[0] == ("relu0",)
+
+
+def test_start_rule_b_grows_backwards_by_default() -> None:
+    """SPEC 5.3, defaults: A with FUSE-1, or B with FUSE-2."""
+    model = chain_of("relu", "conv", "relu", "conv")
+    assert len(groups_of(model, ROOMY, Options(objective="dram_bytes", start_rule="B"))) == 1
+
+
+def test_fuse_3_switched_off_takes_branches_op_by_op() -> None:
+    """Without whole blocks a group may not pass the two loose ends of an open block, as FUSE-4 forbids them."""
+    model = Model()
+    x = model.relu(model.conv(model.input([1, 4, 32, 32]), 4, 4, name="c0"), name="r0")
+    left = model.conv(model.conv(x, 4, 4, name="l1"), 4, 4, name="l2")
+    model.output(model.node("Add", [left, model.conv(x, 4, 4, 1, name="m1")], name="add"))
+    block = ("l1", "l2", "m1", "add")
+    with_blocks = groups_of(model, ROOMY, Options(objective="dram_bytes"))
+    without = groups_of(model, ROOMY, off("FUSE-3", objective="dram_bytes"))
+    assert any({"r0", *block} <= set(group) for group in with_blocks)
+    assert not any({"r0", *block} <= set(group) for group in without)
+
+
+def test_strategy_none_is_its_own_baseline() -> None:
+    """FUSE-N."""
+    plan = compile_model(convs(3).data(), ROOMY, Options(fusion="none")).plan
+    assert plan.totals.dram_bytes == plan.baseline.dram_bytes
+    assert plan.totals.latency_s == plan.baseline.latency_s
+    assert [group.nodes for segment in plan.segments for group in segment.groups] == [
+        (f"c{index}", f"r{index}") for index in range(3)
+    ]
+
+
+def test_every_edge_that_leaves_a_group_says_why() -> None:
+    """SPEC 5.4: the first rule still failing, or the two objectives."""
+    model = convs(6)
+    groups = plan_groups(model, ROOMY, Options(objective="dram_bytes"))
+    assert len(groups) > 1
+    for group in groups[:-1]:
+        (edge,) = group.boundary
+        assert edge.consumer in {node for other in groups for node in other.nodes} - set(group.nodes)
+        assert edge.rule == "FUSE-19"
+        assert edge.actual is not None
+        assert edge.limit == 4
+        assert edge.actual > edge.limit
+    (last,) = groups[-1].boundary
+    assert last.consumer is None
+
+
+def test_fused_groups_name_the_objective_that_merging_would_cost() -> None:
+    """SPEC 5.4, FUSE-20: the objective of the merged group against the objective of the two apart."""
+    model = Model()
+    x = model.input([1, 64, 8, 8])
+    for index in range(2):
+        x = model.conv(x, 64, 64, 1, name=f"c{index}")
+    model.output(x)
+    for objective in OBJECTIVES:
+        groups = plan_groups(model, small_profile(nram_bytes=12_000, cores=4), Options(objective=objective))  # type: ignore[arg-type]
+        for group in groups:
+            for edge in group.boundary:
+                if edge.rule == "FUSE-20":
+                    assert edge.actual is not None
+                    assert edge.limit is not None
+                    assert edge.actual > edge.limit
+
+
+def test_nothing_fits_names_op_needed_and_available_bytes() -> None:
+    """SPEC 5.3: a single op is legal only if its smallest tiling fits."""
+    model = Model()
+    x = model.relu(model.input([1, 64, 8, 8]), name="fine")
+    model.output(model.conv(x, 64, 64, name="large"))
+    with pytest.raises(LimitError) as caught:
+        compile_model(model.data(), small_profile(nram_bytes=2_000))
+    error = caught.value
+    assert error.code == "does_not_fit"
+    assert error.node == "large"
+    assert error.op_type == "Conv"
+    assert "bytes needed" in str(error.actual)
+    assert "bytes available" in str(error.limit)
+    needed, available = (int(str(text).split()[0]) for text in (error.actual, error.limit))
+    assert available < needed
+    assert available <= 2_000
+    assert error.hint
+
+
+def test_verifier_refuses_groups_that_miss_an_op() -> None:
+    fused = fuse(convs(2), ROOMY, Options(fusion="none"))
+    (segment,) = fused.segments
+    broken = FusedSegment(segment=segment.segment, groups=segment.groups[:1], boundaries=segment.boundaries[:1])
+    with pytest.raises(InternalError, match="exactly once"):
+        verify_fused(FusedGraph(partitioned=fused.partitioned, facts=fused.facts, segments=(broken,), baseline=()))
+
+
+def test_verifier_refuses_groups_out_of_order() -> None:
+    fused = fuse(convs(2), ROOMY, Options(fusion="none"))
+    (segment,) = fused.segments
+    broken = FusedSegment(segment=segment.segment, groups=segment.groups[::-1], boundaries=segment.boundaries[::-1])
+    with pytest.raises(InternalError, match="before one that it reads"):
+        verify_fused(FusedGraph(partitioned=fused.partitioned, facts=fused.facts, segments=(broken,), baseline=()))
+
+
+@settings(max_examples=80)
+@given(models())
+def test_blocks_have_one_entry_and_one_exit(model: Model) -> None:
+    """FUSE-3: every path from the op before a block to the end of the segment passes its exit."""
+    graph = whole_segment(model.facts())
+    for op in graph.ops:
+        leave = graph.exits[op]
+        assert leave == brute_exit(graph, op)
+
+
+def brute_exit(graph: SegmentGraph, op: int) -> int | None:
+    """The first op after `op` on every path from it to where results leave the segment."""
+
+    def leaves_without(banned: int) -> bool:
+        pending, seen = [op], {op}
+        while pending:
+            current = pending.pop()
+            if graph.leaves[current] or not graph.successors[current]:
+                return True
+            for user in graph.successors[current]:
+                if user != banned and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return False
+
+    through = [other for other in bits(graph.descendants[op]) if not leaves_without(other)]
+    return min(through, default=None)
+
+
+@settings(max_examples=60)
+@given(models(), st.data())
+def test_convexity_by_bit_sets_equals_convexity_by_paths(model: Model, data: st.DataObject) -> None:
+    graph = whole_segment(model.facts())
+    members = data.draw(st.sets(st.sampled_from(graph.ops), min_size=1))
+    outside: set[int] = set()
+    comes_back = False
+    for op in graph.ops:
+        before = set(graph.predecessors[op])
+        if op in members:
+            comes_back |= bool(before & outside)
+        elif before & (outside | members):
+            outside.add(op)
+    assert graph.is_convex(mask_of(members)) != comes_back

@@ -1,0 +1,251 @@
+"""Users' own profiles: what is wrong is named by path, value and what was expected (PROF-1, PROF-4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.errors import ProfileError, TesseraError
+from compiler.profile import builtin_names, builtin_profile, parse_profile, profile_digest, profile_json
+from compiler.profile.load import MAX_PROFILE_BYTES
+from tests.models import error_of
+from tests.profiles import profile_values
+from tests.strategies import profiles
+
+REMOVE = object()
+
+
+def changed(path: str, value: Any, *, name: str = "cluster4x4") -> bytes:
+    """A built-in profile with one field changed, added or removed, as JSON."""
+    values = profile_values(name)
+    *parents, leaf = path.split(".")
+    target = values
+    for parent in parents:
+        target = target[parent]
+    if value is REMOVE:
+        del target[leaf]
+    else:
+        target[leaf] = value
+    return json.dumps(values).encode()
+
+
+def refused(data: bytes) -> ProfileError:
+    """The error that a profile gives."""
+    with pytest.raises(ProfileError) as caught:
+        parse_profile(data, origin="mine")
+    assert caught.value.code == "invalid_profile"
+    assert caught.value.stage == "profile"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("nram.capacity_bytes", -1),
+        ("nram.capacity_bytes", 0),
+        ("nram.capacity_bytes", "512 KiB"),
+        ("nram.capacity_bytes", 1.5),
+        ("nram.capacity_bytes", True),
+        ("sram.capacity_bytes", 2**60),
+        ("sram.capacity_bytes", 3),
+        ("wram.capacity_bytes", 7),
+        ("dram.bandwidth_bytes_per_s", 0),
+        ("dram.bandwidth_bytes_per_s", -5.0),
+        ("dram.bandwidth_bytes_per_s", 1e300),
+        ("dram.read_pj_per_byte", -0.1),
+        ("dram.multicast", "yes"),
+        ("clock_hz", 0),
+        ("chips", 0),
+        ("clusters_per_chip", 0),
+        ("cores_per_cluster", 100_000),
+        ("line_bytes", 0),
+        ("engines.gdma.bytes_per_cycle", 0),
+        ("engines.mvdma.startup_ns", -1),
+        ("vector.lanes", 0),
+        ("static_w", -1),
+        ("name", ""),
+        ("name", "../../etc"),
+        ("name", 5),
+        ("schema", "tessera.profile/2"),
+        ("weights.compression", 0),
+        ("weights.compression", 1.5),
+        ("weights.mode", "teleported"),
+        ("limits.program_bytes", 0),
+        ("engines.link", {"topology": "star", "bytes_per_cycle": 1}),
+        ("dram.colour", "blue"),
+        ("colour", "blue"),
+        ("matrix.arrays.int8.k", -1),
+        ("matrix.pj_per_mac.int8", -1),
+    ],
+)
+def test_a_bad_field_is_named_with_path_value_and_what_was_expected(path: str, value: Any) -> None:
+    """PROF-4."""
+    error = refused(changed(path, value))
+    named = path.removesuffix(".topology")
+    assert named in error.message
+    if not isinstance(value, dict):
+        assert error.actual == str(value)
+    assert error.limit
+    assert error.hint is not None
+    assert named in error.hint
+
+
+@pytest.mark.parametrize(
+    "path", ["schema", "name", "clock_hz", "chips", "dram", "nram", "engines", "matrix", "vector", "line_bytes"]
+)
+def test_a_missing_field_is_named(path: str) -> None:
+    """PROF-4."""
+    assert path in refused(changed(path, REMOVE)).message
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("cluster4x4", "engines.gdma"), ("cluster4x4", "engines.mvdma"), ("edge4", "engines.iodma")]
+)
+def test_a_missing_engine_is_named(name: str, path: str) -> None:
+    """Without it data does not reach the cores."""
+    error = refused(changed(path, REMOVE, name=name))
+    assert path in error.message
+    assert error.actual == "absent"
+
+
+def test_a_matrix_array_of_an_unknown_type_is_refused() -> None:
+    error = refused(changed("matrix.arrays.float31", {"k": 1, "c": 1}))
+    assert "matrix.arrays" in error.message
+    assert error.actual == "float31"
+
+
+def test_a_profile_without_arrays_is_refused() -> None:
+    assert "matrix.arrays" in refused(changed("matrix.arrays", {})).message
+
+
+def test_an_array_without_energy_is_refused() -> None:
+    assert "matrix.pj_per_mac.int8" in refused(changed("matrix.pj_per_mac", {"float32": 1, "float16": 1})).message
+
+
+@pytest.mark.parametrize("text", [".nan", ".inf", "-.inf", "NaN", "Infinity", "1e400"])
+def test_numbers_that_are_none_are_refused(text: str) -> None:
+    data = yaml.safe_dump(profile_values("edge4")).replace("static_w: 0.2", f"static_w: {text}")
+    assert text in data
+    assert "static_w" in refused(data.encode()).message
+
+
+@pytest.mark.parametrize("data", [b"[]", b"5", b"", b"null", b"just text", b"- a\n- b"])
+def test_a_profile_that_is_no_object_is_refused(data: bytes) -> None:
+    assert refused(data).limit == "object"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"a: b: c",
+        b"\xff\xfe\x00",
+        b"a\x00: 1",
+        b"!!python/object/apply:os.system ['true']",
+        b"? [1, 2]\n: 3",
+        b"[" * 60_000,
+        b"{a: " * 9_000,
+        b"clock_hz: " + b"9" * 5000,
+    ],
+)
+def test_what_is_neither_yaml_nor_json_is_refused(data: bytes) -> None:
+    assert "\n" not in str(refused(data))
+
+
+def test_yaml_aliases_are_refused_before_they_expand() -> None:
+    """A bomb of a few hundred bytes would otherwise expand to gigabytes."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    assert "aliases" in refused("\n".join(lines).encode()).message
+
+
+@pytest.mark.parametrize("data", [b"name: a\nname: b", b'{"name": "a", "name": "b"}', b"dram: {a: 1, a: 2}"])
+def test_a_field_given_twice_is_refused(data: bytes) -> None:
+    assert "twice" in refused(data).message
+
+
+def test_keys_that_are_no_text_are_refused() -> None:
+    error = refused(b"1: 2\nname: x")
+    assert "`" not in error.message
+
+
+def test_a_profile_that_is_too_large_is_refused_unread() -> None:
+    error = refused(b"#" * (MAX_PROFILE_BYTES + 1))
+    assert (error.actual, error.limit) == (MAX_PROFILE_BYTES + 1, MAX_PROFILE_BYTES)
+
+
+@pytest.mark.parametrize("text", ["1e9", "1E9", "1.0e9", "1.0e+9", "1000000000", "1_000_000_000"])
+def test_yaml_numbers_mean_what_they_mean_in_json(text: str) -> None:
+    """YAML 1.1 would read 1e9 as text."""
+    data = yaml.safe_dump(profile_values("cluster4x4")).replace("clock_hz: 1000000000.0", f"clock_hz: {text}")
+    assert f"clock_hz: {text}" in data
+    assert parse_profile(data.encode()).clock_hz == 1e9
+
+
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_json_is_read_however_it_is_indented(indent: Any) -> None:
+    data = json.dumps(profile_values("edge4"), indent=indent).encode()
+    assert parse_profile(data) == builtin_profile("edge4")
+
+
+@pytest.mark.parametrize("name", ["cluster4x4", "edge4"])
+def test_the_digest_depends_on_content_not_on_form(name: str) -> None:
+    """PROF-1."""
+    values = profile_values(name)
+    turned = dict(reversed(values.items()))
+    forms = [json.dumps(values), json.dumps(turned), json.dumps(values, indent=3)]
+    forms += [yaml.safe_dump(values), yaml.safe_dump(turned, default_flow_style=True)]
+    digests = {profile_digest(parse_profile(form.encode())) for form in forms}
+    assert digests == {profile_digest(builtin_profile(name))}
+
+
+def test_the_digest_does_not_depend_on_defaults_being_written_out() -> None:
+    short = profile_values("edge4")
+    for name in ("sram", "wram", "chip_link_bytes_per_s", "description"):
+        del short[name]
+    full = profile_values("edge4") | {"description": ""}
+    assert profile_digest(parse_profile(json.dumps(short).encode())) == profile_digest(
+        parse_profile(json.dumps(full).encode())
+    )
+
+
+def test_whole_numbers_and_floats_of_equal_value_have_equal_digests() -> None:
+    whole = parse_profile(changed("dram.read_pj_per_byte", 80))
+    assert profile_digest(whole) == profile_digest(parse_profile(changed("dram.read_pj_per_byte", 80.0)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("nram.capacity_bytes", 524_289), ("static_w", 1.5), ("name", "other"), ("line_bytes", 32)]
+)
+def test_the_digest_changes_with_each_field(path: str, value: Any) -> None:
+    assert profile_digest(parse_profile(changed(path, value))) != profile_digest(builtin_profile("cluster4x4"))
+
+
+def test_digests_of_built_in_profiles_differ() -> None:
+    assert len({profile_digest(builtin_profile(name)) for name in builtin_names()}) == len(builtin_names())
+
+
+@given(profiles())
+def test_the_canonical_form_reads_back_as_the_same_profile(profile: Any) -> None:
+    assert parse_profile(profile_json(profile)) == profile
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_loader(data: bytes) -> None:
+    with pytest.raises(TesseraError):
+        parse_profile(data)
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=4), lambda c: st.lists(c, max_size=3)),
+    st.sampled_from(sorted(profile_values("cluster4x4"))),
+)
+def test_no_value_of_any_field_crashes_the_loader(value: Any, field: str) -> None:
+    data = json.dumps({**profile_values("cluster4x4"), field: value}).encode()
+    error = error_of(lambda: parse_profile(data))
+    assert error is None or field in str(error)

@@ -1,0 +1,71 @@
+"""The cache key changes with every input that changes the output, and with nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compiler import cache_key as module
+from compiler.cache_key import cache_key
+from compiler.options import Options, parse_options
+from compiler.profile import builtin_profile
+
+PROFILE = builtin_profile("edge4")
+BASE = cache_key("a" * 64, PROFILE, Options(), name="m")
+
+CHANGES: dict[str, Any] = {
+    "objective": "energy",
+    "fusion": "none",
+    "start_rule": "B",
+    "profit": "all",
+    "rules": {"FUSE-11": {"limit": 50}},
+    "halo": "recompute",
+    "dims": {"batch": 2},
+}
+BOUNDS: dict[str, Any] = {"time_limit_s": 3, "memory_limit_bytes": 10**9}
+
+
+def test_the_key_is_a_digest_and_stable() -> None:
+    assert len(BASE) == 64
+    assert cache_key("a" * 64, PROFILE, Options(), name="m") == BASE
+
+
+@pytest.mark.parametrize("option", CHANGES)
+def test_the_key_changes_with_each_option(option: str) -> None:
+    assert cache_key("a" * 64, PROFILE, parse_options({option: CHANGES[option]}), name="m") != BASE
+
+
+@pytest.mark.parametrize("option", BOUNDS)
+def test_the_key_does_not_change_with_bounds_on_the_job(option: str) -> None:
+    assert cache_key("a" * 64, PROFILE, parse_options({option: BOUNDS[option]}), name="m") == BASE
+
+
+def test_every_option_is_judged_here() -> None:
+    """An option added later has to say whether it is part of the key."""
+    single = {"split", "partition"}  # one value only in this version
+    assert set(Options.__struct_fields__) == {*CHANGES, *BOUNDS, *single}
+
+
+def test_the_key_changes_with_model_profile_and_name() -> None:
+    keys = {
+        BASE,
+        cache_key("b" * 64, PROFILE, Options(), name="m"),
+        cache_key("a" * 64, builtin_profile("cluster4x4"), Options(), name="m"),
+        cache_key("a" * 64, PROFILE, Options(), name="other"),
+    }
+    assert len(keys) == 4
+
+
+def test_the_key_changes_with_the_compiler_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPILER_VERSION", "999")
+    assert cache_key("a" * 64, PROFILE, Options(), name="m") != BASE
+
+
+def test_the_key_does_not_change_with_the_order_of_rules() -> None:
+    rules = {"FUSE-19": {"limit": 3}, "FUSE-11": {"limit": 50}}
+    first, second = (
+        cache_key("a" * 64, PROFILE, parse_options({"rules": dict(order)}))
+        for order in (rules.items(), reversed(rules.items()))
+    )
+    assert first == second

@@ -1,0 +1,157 @@
+"""Options: the defaults of SPEC section 13, and refusals that name option, value and what was expected."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.errors import RequestError
+from compiler.options import RULE_IDS, Options, RuleSetting, parse_assignments, parse_options
+from tests.models import error_of
+
+
+def refused(values: dict[str, Any]) -> RequestError:
+    """The error that options give."""
+    with pytest.raises(RequestError) as caught:
+        parse_options(values)
+    return caught.value
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    options = parse_options({})
+    assert options == Options()
+    assert (options.objective, options.start_rule, options.profit) == ("latency", "A", "any")
+    assert (options.split, options.halo, options.partition) == ("exact", "auto", "auto")
+    assert (options.dims, options.rules) == ({}, {})
+
+
+def test_an_unknown_option_is_named_with_those_known() -> None:
+    error = refused({"objektive": "latency"})
+    assert (error.code, error.actual) == ("unknown_option", "objektive")
+    assert "objective" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("objective", "beauty"),
+        ("objective", 5),
+        ("fusion", "maybe"),
+        ("start_rule", "C"),
+        ("profit", "some"),
+        ("profit", ["FUSE-4"]),
+        ("rules", []),
+        ("rules", {"FUSE-11": {"limit": -1}}),
+        ("rules", {"FUSE-11": {"limit": float("inf")}}),
+        ("rules", {"FUSE-11": {"limit": float("nan")}}),
+        ("rules", {"FUSE-11": {"enabled": 1}}),
+        ("rules", {"FUSE-11": {"colour": "red"}}),
+        ("dims", {"batch": 0}),
+        ("dims", {"batch": 2**40}),
+        ("dims", {"batch": 1.5}),
+        ("dims", {"batch": "1"}),
+        ("time_limit_s", 0),
+        ("time_limit_s", -1),
+        ("time_limit_s", float("nan")),
+        ("memory_limit_bytes", 0),
+    ],
+)
+def test_a_bad_value_is_named_with_its_option(option: str, value: Any) -> None:
+    error = refused({option: value})
+    assert error.code == "invalid_option"
+    assert option in error.message
+    assert error.actual == json.dumps(value)
+    assert error.limit
+
+
+def test_an_unknown_rule_is_named() -> None:
+    error = refused({"rules": {"FUSE-21": {"enabled": False}}})
+    assert (error.code, error.actual) == ("unknown_option", "FUSE-21")
+
+
+@pytest.mark.parametrize("rule", RULE_IDS[2:])
+def test_each_rule_can_be_switched_off(rule: str) -> None:
+    options = parse_options({"rules": {rule: {"enabled": False}}})
+    assert not options.rule_enabled(rule)
+    assert all(options.rule_enabled(other) for other in RULE_IDS[2:] if other != rule)
+
+
+def test_a_rules_limit_replaces_its_default() -> None:
+    options = parse_options({"rules": {"FUSE-11": {"limit": 50}}})
+    assert options.rule_limit("FUSE-11", 100) == 50
+    assert options.rule_limit("FUSE-18", 16) == 16
+
+
+@pytest.mark.parametrize(("start", "direction"), [("A", "FUSE-1"), ("B", "FUSE-2")])
+def test_the_direction_of_growth_follows_the_start_rule(start: str, direction: str) -> None:
+    """Defaults: A with FUSE-1, or B with FUSE-2."""
+    options = parse_options({"start_rule": start})
+    assert options.rule_enabled(direction)
+    assert options.rule_enabled("FUSE-1") != options.rule_enabled("FUSE-2")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_both_directions_on_or_off_is_refused(enabled: bool) -> None:
+    rules = {"FUSE-1": {"enabled": enabled}, "FUSE-2": {"enabled": enabled}}
+    assert refused({"rules": rules}).code == "invalid_option"
+
+
+def test_one_direction_switched_on_switches_the_other_off() -> None:
+    options = parse_options({"rules": {"FUSE-2": {"enabled": True}}})
+    assert not options.rule_enabled("FUSE-1")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], Options()),
+        (["objective=energy"], Options(objective="energy")),
+        (['objective="energy"'], Options(objective="energy")),
+        (["profit=all"], Options(profit="all")),
+        (['profit=["FUSE-6"]'], Options(profit=("FUSE-6",))),
+        (["rules.FUSE-11.limit=50"], Options(rules={"FUSE-11": RuleSetting(limit=50)})),
+        (
+            ["rules.FUSE-11.limit=50", "rules.FUSE-11.enabled=false"],
+            Options(rules={"FUSE-11": RuleSetting(limit=50, enabled=False)}),
+        ),
+        (['rules={"FUSE-4": {"enabled": false}}'], Options(rules={"FUSE-4": RuleSetting(enabled=False)})),
+        (["dims.batch=4", "dims.seq=7"], Options(dims={"batch": 4, "seq": 7})),
+        (["dims.x.0=1"], Options(dims={"x.0": 1})),
+        (["time_limit_s=2.5"], Options(time_limit_s=2.5)),
+    ],
+)
+def test_assignments_are_options(words: list[str], expected: Options) -> None:
+    assert parse_assignments(words) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["objective"],
+        ["=energy"],
+        ["objective=beauty"],
+        ["nothing=1"],
+        ["rules=1", "rules.FUSE-4.enabled=false"],
+        ["dims=" + "[" * 100_000],
+        ["rules.FUSE-11.limit=Infinity"],
+        ["rules.FUSE-11.limit=1e999"],
+        ["time_limit_s=NaN"],
+        ["dims.batch=" + "9" * 5000],
+        [""],
+    ],
+)
+def test_bad_assignments_are_refused(words: list[str]) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_assignments(words)
+    assert caught.value.code in ("invalid_option", "unknown_option")
+    assert len(str(caught.value)) < 2000
+
+
+@given(st.lists(st.text(max_size=20), max_size=3))
+def test_no_words_crash_the_parser(words: list[str]) -> None:
+    error = error_of(lambda: parse_assignments(words))
+    assert error is None or error.code in ("invalid_option", "unknown_option")

@@ -1,0 +1,50 @@
+"""What all tests share: golden files, and Hypothesis without deadlines (the machines are shared)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# Deterministic, so that a run says the same twice; no deadline and no example database.
+hypothesis.settings.register_profile(
+    "tessera",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.filter_too_much,
+        hypothesis.HealthCheck.data_too_large,
+    ],
+)
+hypothesis.settings.load_profile("tessera")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-golden`, which rewrites the golden files."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files under tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare text with tests/golden/<module>/<test>.txt; a missing file fails."""
+    module = Path(str(request.node.path)).stem.removeprefix("test_")
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in request.node.name.removeprefix("test_")).strip("-")
+    path = GOLDEN / module / f"{name}.txt"
+
+    def compare(actual: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"golden file {path} is missing; write it with --update-golden and review it")
+        assert actual == path.read_text(encoding="utf-8")
+
+    return compare
