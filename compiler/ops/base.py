@@ -203,9 +203,9 @@ class OpKind:
 
 
 def broadcast_access(shape: tuple[int, ...], output: tuple[int, ...]) -> tuple[AxisMap, ...]:
-    """Access of a numpy-broadcast input: trailing axes align, an extent of 1 is needed whole."""
+    """Access of a numpy-broadcast input: trailing axes align, an axis that is repeated is needed whole."""
     lead = len(output) - len(shape)
-    return tuple(WHOLE if extent == 1 else same(lead + index) for index, extent in enumerate(shape))
+    return tuple(same(lead + index) if extent == output[lead + index] else WHOLE for index, extent in enumerate(shape))
 
 
 def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:

@@ -134,3 +134,14 @@ def test_fuse_2_offers_the_op_before_a_chain() -> None:
     graph = block()
     start = group_of(graph.facts, "behind")
     assert next(fuse_2(graph, start, graph.all & ~start)) & group_of(graph.facts, "close")
+
+
+def test_fuse_2_offers_the_latest_op_before_the_group_first() -> None:
+    model = Model()
+    first = model.conv(model.input([1, 4, 8, 8]), 4, 4, name="first")
+    second = model.conv(model.input([1, 4, 8, 8]), 4, 4, name="second")
+    model.output(model.node("Add", [first, second], name="add"))
+    graph = whole_segment(model.facts())
+    start = group_of(graph.facts, "add")
+    units = list(fuse_2(graph, start, graph.all & ~start))
+    assert units == [group_of(graph.facts, "second"), group_of(graph.facts, "first")]

@@ -62,6 +62,14 @@ def channels_are_free(geometry: GroupGeometry) -> bool:
 def overwrites(geometry: GroupGeometry) -> bool:
     """True if nothing but element-wise ops stands between an input and the only output of equal size."""
     tensors = geometry.facts.tensors
+    for op in geometry.ops:
+        for operand in op.operands:
+            shape, target = tensors[operand.tensor].shape, tensors[op.output].shape
+            if operand.constant or prod(shape) != prod(target):
+                continue
+            # a view that regroups axes reads other positions than it writes
+            if shape != target or any(m.axis != i for i, m in enumerate(operand.access) if shape[i] > 1):
+                return False
     sizes = {prod(tensors[name].shape) * tensors[name].element_bytes for name in geometry.inputs}
     result = geometry.output
     return (
