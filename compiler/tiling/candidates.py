@@ -66,7 +66,7 @@ class CandidateTable:
             for operand in op.operands
             if not operand.constant
         ]
-        self._readers = np.array([step for step, _ in reads], dtype=np.int64)
+        self._read_steps = np.unique(np.array([step for step, _ in reads], dtype=np.int64), return_index=True)
         self._read_tensors = np.array([tensor for _, tensor in reads], dtype=np.int64)
         self._makes = [column[op.output] for op in geometry.ops]
         self._outputs = [column[name] for name in geometry.outputs or (geometry.primary,)]
@@ -138,8 +138,11 @@ class CandidateTable:
 
     def _read(self, volumes: Reals) -> Reals:
         """Bytes [step, candidate] that each step reads."""
+        # readers ascend, so each step's operands stand side by side
         result = np.zeros((len(self.table.geometry.ops), volumes.shape[1]))
-        np.add.at(result, self._readers, volumes[self._read_tensors])
+        steps, begins = self._read_steps
+        if len(steps):
+            result[steps] = np.add.reduceat(volumes[self._read_tensors], begins, axis=0)
         return result
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:

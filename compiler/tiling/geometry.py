@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ Box = tuple[AxisRange, ...]
 Lengths = Mapping[str, tuple[int, ...]]
 
 
+# Up to so many entries a table of tensors held per step is cheap.
+_SMALL: Final = 4096
 _Known = dict[tuple[int, ...], tuple[AxisRange, AxisRange]]
 
 
@@ -175,8 +178,19 @@ class GroupGeometry:
             and any(self._same_size(name, self.outputs[0]) for name in self.inputs)
         )
 
+    @cached_property
+    def _held(self) -> NDArray[np.float64] | None:
+        """1 where a tensor is held at a step; only for small groups, where a matrix product is fastest."""
+        names, first, last = self.lifetimes
+        if len(self.ops) * len(names) > _SMALL:
+            return None
+        steps = np.arange(len(self.ops))[:, None]
+        return ((first <= steps) & (steps <= last)).astype(np.float64)
+
     def peak(self, volumes: NDArray[np.float64]) -> NDArray[np.float64]:
         """The most bytes held at any step; `volumes` are bytes [tensor, candidate] in the order of `lifetimes`."""
+        if self._held is not None:
+            return np.asarray((self._held @ volumes).max(axis=0))
         _, first, last = self.lifetimes
         change = np.zeros((len(self.ops) + 2, volumes.shape[1]))
         np.add.at(change, first, volumes)
