@@ -14,14 +14,15 @@ from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
 from app.redis_urls import connect, connect_async
 from app.settings import Settings
-from app.store import BlobStore, DirectoryStore
+from app.store import BlobStore, document_store, model_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Settings, connections and the store of one application."""
+    """Settings, connections and the stores (uploaded models; documents) of one application."""
 
     settings: Settings
+    models: BlobStore
     store: BlobStore
     broker: redis.Redis
     cache: redis.Redis
@@ -35,11 +36,12 @@ def create_context(settings: Settings) -> Context:
     """Connect lazily: nothing is sent before the first request."""
     if settings.broker_url is None or settings.cache_url is None:
         raise ValueError("the API needs TESSERA_BROKER_URL and TESSERA_CACHE_URL")
-    store = DirectoryStore(settings.store_dir)
+    store = document_store(settings.store_dir)
     broker, cache = connect(settings.broker_url), connect(settings.cache_url)
     records = Records(broker, settings)
     return Context(
         settings=settings,
+        models=model_store(settings.store_dir),
         store=store,
         broker=broker,
         cache=cache,

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app import errors
 from compiler.errors import (
@@ -24,6 +25,7 @@ from compiler.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 # The first class that fits counts, so the more special ones stand above.
 _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
@@ -117,8 +119,9 @@ def install(app: FastAPI) -> None:
         parts = {"code": code, "stage": "request", "message": message}
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             parts["actual"] = request.method
-            parts["limit"] = (error.headers or {}).get("Allow", "")
         headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = parts["limit"] = allowed_methods(request)
         return problem_response(parts, error.status_code, request_id_of(request), headers)
 
     async def on_invalid(request: Request, error: Exception) -> Response:
@@ -135,7 +138,10 @@ def install(app: FastAPI) -> None:
         status = HTTPStatus.BAD_REQUEST if malformed else HTTPStatus.UNPROCESSABLE_ENTITY
         return problem_response(parts, status, request_id_of(request))
 
-    async def on_redis_error(request: Request, _: Exception) -> Response:
+    async def on_redis_error(request: Request, error: Exception) -> Response:
+        transient = (redis.exceptions.ReadOnlyError, redis.exceptions.OutOfMemoryError)
+        if isinstance(error, redis.ResponseError) and not isinstance(error, transient):
+            raise error  # our own mistake: trying again would not help
         parts = {
             "code": "service_unavailable",
             "stage": "service",
@@ -148,6 +154,17 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(redis.RedisError, on_redis_error)
+
+
+def allowed_methods(request: Request) -> str:
+    """The methods of all routes that the path belongs to (RFC 9110: Allow lists them all)."""
+    return ", ".join(
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.router.routes
+        )
+    )
 
 
 def request_id_of(request: Request) -> str | None:

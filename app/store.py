@@ -144,6 +144,16 @@ class DirectoryStore:
             leftover.unlink(missing_ok=True)
 
 
+def model_store(root: Path) -> DirectoryStore:
+    """Where uploaded models lie; apart from documents, so that deleting a model never takes a document with it."""
+    return DirectoryStore(root / "models")
+
+
+def document_store(root: Path) -> DirectoryStore:
+    """Where profiles, plans and reports lie."""
+    return DirectoryStore(root / "documents")
+
+
 class DirectoryWriter:
     """A blob on its way into a DirectoryStore."""
 

@@ -18,7 +18,7 @@ from app.jobs.records import Records
 from app.jobs.results import ResultCache
 from app.redis_urls import connect
 from app.settings import Settings
-from app.store import DirectoryStore
+from app.store import document_store, model_store
 
 log = structlog.get_logger(__name__)
 
@@ -59,10 +59,11 @@ class Worker:
 
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
-        store = DirectoryStore(self.settings.store_dir)
+        store = document_store(self.settings.store_dir)
         self._computer = Computer(
             records=Records(connect(self.settings.broker_url), self.settings),
             results=ResultCache(connect(self.settings.cache_url), self.settings, store),
+            models=model_store(self.settings.store_dir),
             store=store,
             settings=self.settings,
         )

@@ -31,6 +31,7 @@ class Computer:
 
     records: Records
     results: ResultCache
+    models: BlobStore
     store: BlobStore
     settings: Settings
 
@@ -72,7 +73,7 @@ class Computer:
         try:
             profile = parse_profile(self.store.read(lease.profile))
             options = msgspec.json.decode(lease.options, type=Options)
-            with self.store.mapped(lease.model) as data:
+            with self.models.mapped(lease.model) as data:
                 source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
                 compilation = compile_model(source, profile, options, observer=keeper)
                 plan = self.store.put(plan_json(compilation.plan))

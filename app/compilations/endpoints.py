@@ -128,7 +128,7 @@ async def _from_json(request: Request, context: Context) -> Wanted:
 async def _from_form(request: Request, context: Context) -> Wanted:
     settings = context.settings
     form = await receive_form(
-        request, context.store, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
+        request, context.models, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
     )
     with form:
         return await run_in_threadpool(_resolve_form, context, form)
@@ -170,7 +170,7 @@ def _form_profile(context: Context, part: bytes) -> Profile:
 def _json_object(data: bytes, what: str) -> dict[str, Any]:
     try:
         values = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise MalformedError(f"{what} is not JSON: {error}", stage="request") from None
     if not isinstance(values, dict):
         raise RequestError(

@@ -45,6 +45,7 @@ def ready(request: Request, context: ContextDependency) -> Response:
         ("broker", context.broker.ping),
         ("cache", context.cache.ping),
         ("store", context.store.check),
+        ("models", context.models.check),
     )
     failing = [name for name, check in checks if not _passes(check)]
     workers = context.records.workers() if "broker" not in failing else 0

@@ -28,7 +28,7 @@ class Event:
 
 def checked_event_id(text: str) -> str:
     """The id of an event as a client sent it back; raises RequestError if it is none of ours."""
-    if not _ID.fullmatch(text):
+    if not _ID.fullmatch(text) or any(int(part) >= 2**64 for part in text.split("-")):
         raise RequestError(
             "Last-Event-ID is not the id of an event of this service",
             code="invalid_event_id",

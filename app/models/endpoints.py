@@ -59,14 +59,14 @@ async def upload_model(
     if is_multipart(request):
         form = await receive_form(
             request,
-            context.store,
+            context.models,
             settings.max_upload_bytes,
             settings.max_document_bytes,
             frozenset(["model"]),
         )
     else:
         _check_raw_type(request)
-        form = await receive_raw(request, context.store, settings.max_upload_bytes, file_name(name))
+        form = await receive_raw(request, context.models, settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, None)
 
 
@@ -86,7 +86,7 @@ async def put_model(
 ) -> Response:
     """Upload an ONNX file whose SHA-256 is known; refused if the bytes have another."""
     _check_raw_type(request)
-    form = await receive_raw(request, context.store, context.settings.max_upload_bytes, file_name(name))
+    form = await receive_raw(request, context.models, context.settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, model_id)
 
 

@@ -94,7 +94,7 @@ def delete(context: Context, digest: str) -> None:
             hint="Cancel its jobs or wait for them",
         )
     if answer == "deleted":
-        context.store.delete(digest)
+        context.models.delete(digest)
         context.records.deleted_model(digest)
 
 

@@ -37,6 +37,8 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
             actual=printable(profile.name, 80),
             hint="Give the profile another name",
         )
+    if profile.name in builtin_names():  # the very same: it is known already and listed once
+        return ProfileSummary(name=profile.name, digest=profile_digest(profile), builtin=True), False
     digest = keep(context, profile)
     key = f"tessera:profile:{digest}"
     now_ms = round(datetime.now(UTC).timestamp() * 1000)

@@ -22,7 +22,7 @@ from app.jobs.queue import UNACKED_KEYS
 from app.jobs.records import LEASES_KEY, QUEUES, Records
 from app.redis_urls import connect
 from app.settings import Settings
-from app.store import DirectoryStore
+from app.store import document_store, model_store
 from app.supervisor import redis_server
 from app.supervisor.child import Child
 from app.supervisor.lock import DirectoryLock
@@ -169,7 +169,8 @@ class EmbeddedService:
                 f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"
             ) from None
         self._lock.acquire()
-        DirectoryStore(self._settings.store_dir).remove_temporary()
+        for store in (model_store(self._settings.store_dir), document_store(self._settings.store_dir)):
+            store.remove_temporary()
         for leftover in (self._data_dir / "tmp").iterdir():
             shutil.rmtree(leftover, ignore_errors=True)
         self._listener = self._listen()

@@ -130,7 +130,7 @@ def test_a_too_large_upload_of_unknown_length_is_refused_while_it_streams(
     api: Api, service: EmbeddedService, how: str
 ) -> None:
     head = b'--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\n'
-    temporary = service.data_dir / "blobs" / "tmp"
+    temporary = service.data_dir / "blobs" / "models" / "tmp"
     largest = 0
 
     def size() -> int:

@@ -15,7 +15,7 @@ import redis
 from app.jobs.records import JobRequest, Lease, Records
 from app.jobs.results import ResultCache
 from app.settings import Settings
-from app.store import DirectoryStore
+from app.store import document_store, model_store
 from compiler.errors import CompilationCancelledError, InternalError
 from compiler.profile import builtin_profile, profile_json
 from tests.app.conftest import client, redis_url  # noqa: F401 - fixtures
@@ -31,14 +31,21 @@ class Desk:
 
     def __init__(self, connection: redis.Redis, folder: Path) -> None:
         self.settings = Settings(data_dir=folder, lease_s=30.0)
-        self.store = DirectoryStore(self.settings.store_dir)
+        self.models = model_store(self.settings.store_dir)
+        self.store = document_store(self.settings.store_dir)
         self.records = Records(connection, self.settings)
         self.results = ResultCache(connection, self.settings, self.store)
-        self.computer = Computer(records=self.records, results=self.results, store=self.store, settings=self.settings)
+        self.computer = Computer(
+            records=self.records,
+            results=self.results,
+            models=self.models,
+            store=self.store,
+            settings=self.settings,
+        )
         self.client = connection
 
     def submit(self, data: bytes, content: str = "c1") -> str:
-        model = self.store.put(data)
+        model = self.models.put(data)
         self.records.pin_model(model)
         self.records.register_model(model, "net.onnx", len(data))
         request = JobRequest(
