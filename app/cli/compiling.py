@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli.inputs import existing_model, load_profile, open_model, profile_text
+from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job
@@ -32,7 +33,8 @@ def compile_here(model: Path, profile: str, settings: Sequence[str], console: Co
     options = parse_assignments(settings)
     hardware = load_profile(profile)
     source = open_model(model)
-    with ProgressBar(console, source.name) as bar:
+    limits = bounded(options.time_limit_s, options.memory_limit_bytes)
+    with ProgressBar(console, source.name) as bar, limits:
         compilation = compile_model(source, hardware, options, observer=bar)
     return Compiled(plan=plan_json(compilation.plan), report=report_json(compilation.report))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from enum import IntEnum
+from http import HTTPStatus
 
 from rich.console import Console
 from rich.text import Text
 
-from app.client.client import ServiceError
+from app.client.client import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
 
@@ -30,6 +31,7 @@ _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
     (LimitError, ExitCode.MODEL_OR_PROFILE),
     (RequestError, ExitCode.USAGE),
     (SetupError, ExitCode.USAGE),
+    (UnreachableError, ExitCode.USAGE),
 )
 # Problems of the service that lie in how it was asked, not in the model or the profile.
 _USAGE_CODES = frozenset(
@@ -42,6 +44,8 @@ def exit_code_of(error: TesseraError) -> ExitCode:
     if isinstance(error, ServiceError):
         if error.status >= 500:
             return ExitCode.INTERNAL
+        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            return ExitCode.USAGE  # the model and the profile are never what 404, 405, 413... are about
         return ExitCode.USAGE if error.code in _USAGE_CODES else ExitCode.MODEL_OR_PROFILE
     for kind, code in _OF_CLASS:
         if isinstance(error, kind):

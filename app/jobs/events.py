@@ -41,16 +41,20 @@ def checked_event_id(text: str) -> str:
 async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> AsyncIterator[Event]:
     """The events after an id, until the job is final or forgotten."""
     key = events_key(job)
+    ended = False
     while True:
-        answer: Any = await client.xread({key: after}, count=200, block=_BLOCK_MS)
+        answer: Any = await client.xread({key: after}, count=200, block=None if ended else _BLOCK_MS)
         for _, entries in answer or ():
             for event_id, fields in entries:
                 after = event_id
                 yield Event(event_id, fields["state"], fields["data"])
                 if fields["state"] in FINAL_STATES:
                     return
-        if not answer and not await client.exists(key):
-            return
+        if not answer:
+            # an id ahead of the stream would wait for ever: what the record says ends it, after one more look
+            if ended or not await client.exists(key):
+                return
+            ended = await client.hget(f"tessera:job:{job}", "state") in FINAL_STATES
 
 
 async def anything_after(client: redis.asyncio.Redis, job: str, after: str) -> bool:

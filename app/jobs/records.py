@@ -7,6 +7,7 @@ uses this module too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -164,10 +165,19 @@ class Records:
         """Cancel a job; its state after that, or None if there is no such job."""
         return cast(State | None, self._run("cancel", job))
 
-    def claim(self, count: int = 50) -> list[Delivery]:
-        """The deliveries that are due; each is due again later unless a worker takes it up."""
-        sends = self._run("claim", count, _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s))
+    def claim(self, count: int = 50, room: Mapping[str, int] | None = None) -> list[Delivery]:
+        """The deliveries that are due; each is due again later unless a worker takes it up.
+
+        `room` is how many more messages each queue's list may hold; without it there is room for all.
+        """
+        first_ms, last_ms = _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
+        free = dict.fromkeys(QUEUES, count) if room is None else dict(room)
+        sends = self._run("claim", count, first_ms, last_ms, json.dumps(free))
         return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
+
+    def messages(self, queue: str) -> int:
+        """Messages that wait in the list of a Celery queue."""
+        return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
         """End what ran out of time or lost its worker; pairs of what was done and to which."""

@@ -7,10 +7,14 @@ import threading
 import redis
 import structlog
 
-from app.jobs.records import Records
+from app.jobs.records import QUEUES, Records
 from app.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+
+# Messages that may wait in one of Celery's lists; the records hold the whole queue.
+_MESSAGES_MAX = 200
 
 
 class Relay:
@@ -37,6 +41,10 @@ class Relay:
         self._wake.set()
         self._thread.join(timeout=5)
 
+    def _room(self) -> dict[str, int]:
+        """How many more messages each of Celery's lists may hold: enough to keep workers busy, not more."""
+        return {queue: _MESSAGES_MAX - self._records.messages(queue) for queue in QUEUES}
+
     def _run(self) -> None:
         # Imported here so that the API answers before Celery is loaded.
         from kombu.exceptions import OperationalError
@@ -50,7 +58,7 @@ class Relay:
             try:
                 for what, to in self._records.reap():
                     log.warning("reaped", outcome=what, of=to)
-                for delivery in self._records.claim():
+                for delivery in self._records.claim(room=self._room()):
                     celery.send_task(
                         COMPUTE_TASK,
                         args=(delivery.content, delivery.fence),

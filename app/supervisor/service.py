@@ -208,10 +208,12 @@ class EmbeddedService:
                 listener.close()
             raise SetupError(
                 f"cannot listen on {host} port {port}: {error.strerror}",
-                code="port_taken",
+                code="host_unknown" if isinstance(error, socket.gaierror) else "port_taken",
                 stage="setup",
-                actual=port,
-                hint="Choose another with --port, or --port 0 for any that is free",
+                actual=host if isinstance(error, socket.gaierror) else port,
+                hint="Choose an address of this machine with --host"
+                if isinstance(error, socket.gaierror)
+                else "Choose another with --port, or --port 0 for any that is free",
             ) from None
         return listener
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,7 @@ def files(folder: Path) -> dict[str, str]:
         (SQUEEZENET, "cluster4x4", "colour=red", 2, "colour"),
         (SQUEEZENET, "cluster4x4", "objective=speed", 2, "objective"),
         (SQUEEZENET, "cluster4x4", "nonsense", 2, "nonsense"),
+        (SQUEEZENET, "cluster4x4", "time_limit_s=0.01", 3, "time_limit"),
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
@@ -95,6 +98,15 @@ def test_wrong_input_is_one_block_that_names_the_thing_and_its_exit_code(
         assert answer.stderr.startswith("error: ")
 
 
+def test_a_memory_limit_bounds_a_local_compilation() -> None:
+    program = "from app.cli.main import run; run()"
+    words = ["compile", SQUEEZENET, "--profile", "cluster4x4", "--set", "memory_limit_bytes=1"]
+    answer = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 3
+    assert "memory_limit" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
 def test_an_unexpected_failure_is_exit_code_1_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("x")
@@ -113,7 +125,7 @@ def test_unknown_commands_and_missing_words_are_usage_errors() -> None:
 
 def test_no_service_at_the_url_is_said_in_one_block() -> None:
     answer = tessera("compile", SQUEEZENET, "--profile", "edge4", "--server", "http://127.0.0.1:9")
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "http://127.0.0.1:9" in answer.stderr
 
 

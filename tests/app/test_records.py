@@ -518,3 +518,17 @@ def check_agreement(bench: Bench, jobs: list[str]) -> None:
         if state in FINAL_STATES:
             entries = cast(list[tuple[str, dict[str, str]]], client.xrange(events_key(job)))
             assert [fields["state"] in FINAL_STATES for _, fields in entries].count(True) == 1
+
+
+def test_a_full_list_gets_no_more_messages_and_loses_none(bench: Bench) -> None:
+    for number in range(5):
+        bench.submit(f"c{number}")
+    first = bench.records.claim(room={"short": 2, "long": 2})
+    assert len(first) == 2
+    assert bench.records.claim(room={"short": 0, "long": 2}) == []
+    for _ in range(200):
+        first += bench.records.claim(room={"short": 5, "long": 0})
+        if len({delivery.content for delivery in first}) == 5:
+            break
+        time.sleep(0.02)
+    assert {delivery.content for delivery in first} == {f"c{number}" for number in range(5)}

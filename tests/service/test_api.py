@@ -458,3 +458,35 @@ def test_operation_ids_are_stable(api: Api) -> None:
 def test_a_request_id_of_the_caller_is_kept_if_it_is_a_plain_word(api: Api) -> None:
     assert api.http.get("/livez", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert api.http.get("/livez", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
+
+
+def test_deleting_a_model_whose_bytes_are_a_plan_leaves_the_plan(api: Api, network: str) -> None:
+    job = api.finished(api.submit(network, "edge4"))
+    plan = api.http.get(job["links"]["plan"])
+    model = api.upload(plan.content, "plan.onnx")
+    assert api.http.delete(f"/v1/models/{model}").status_code == 204
+    assert api.http.get(job["links"]["plan"]).content == plan.content
+
+
+def test_a_refused_method_lists_all_that_the_path_has(api: Api) -> None:
+    answer = api.http.request("PATCH", f"/v1/models/{'0' * 64}")
+    assert_problem(answer, 405, "method_not_allowed", "PATCH")
+    assert {"GET", "PUT", "DELETE"} <= set(answer.headers["allow"].split(", "))
+
+
+def test_text_that_is_no_utf8_and_an_event_id_out_of_range_are_the_callers_fault(api: Api, network: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = api.http.post("/v1/compilations", content=b'{"model": "\xff"}', headers=headers)
+    assert_problem(answer, 400, "malformed_request")
+    job = api.finished(api.submit(network, "edge4"))
+    answer = api.http.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": "99999999999999999999-0"})
+    assert_problem(answer, 422, "invalid_event_id", "99999999999999999999-0")
+
+
+def test_an_event_id_ahead_of_the_stream_ends_with_the_job(api: Api) -> None:
+    job = api.submit(api.upload(conv_chain(300, channels=5)), "edge4")
+    headers = {"Last-Event-ID": "99999999999999-0"}
+    answer = api.http.get(f"/v1/jobs/{job}/events", headers=headers, timeout=60)
+    assert answer.status_code == 200
+    assert "data:" not in answer.text
+    assert api.job(job)["state"] == "succeeded"

@@ -1,0 +1,50 @@
+"""The limits of a compilation in this process: the options that bound a job bound it here too."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from compiler.errors import LimitError
+
+
+@contextmanager
+def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Iterator[None]:
+    """Run a block within a time (seconds) and a growth of memory (bytes); raises LimitError beyond."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+
+    def expired(_signal: int, _frame: FrameType | None) -> None:
+        raise LimitError(
+            "the compilation took longer than time_limit_s allows",
+            code="time_limit",
+            limit=time_limit_s,
+            hint="Raise time_limit_s or compile a smaller model",
+        )
+
+    previous = signal.signal(signal.SIGALRM, expired)
+    try:
+        if memory_limit_bytes is not None:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            wanted = pages * resource.getpagesize() + memory_limit_bytes
+            resource.setrlimit(
+                resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+            )
+        if time_limit_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, time_limit_s)
+        yield
+    except MemoryError:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        raise LimitError(
+            "the compilation needs more memory than memory_limit_bytes allows",
+            code="memory_limit",
+            limit=memory_limit_bytes,
+            hint="Raise memory_limit_bytes or compile a smaller model",
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
