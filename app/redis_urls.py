@@ -53,4 +53,5 @@ def connect_async(url: str) -> redis.asyncio.Redis:
         retry=AsyncRetry(ExponentialBackoff(cap=0.4, base=0.05), 4),
         retry_on_error=[redis.ConnectionError],
         socket_timeout=None,  # reads that block are what it is for
+        max_connections=5000,  # every event stream and every waiting request holds one
     )

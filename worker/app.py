@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ import redis
 import structlog
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import Celery, signals
+from celery.worker import state
 
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
@@ -35,6 +38,7 @@ class Worker:
     name: str = field(default_factory=lambda: f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}")
     _computer: Any = None
     _records: Records | None = None
+    _void_since: dict[str, float] = field(default_factory=dict)
 
     def celery(self) -> Celery:
         """The Celery application with the task and the signals connected."""
@@ -81,10 +85,31 @@ class Worker:
         # Celery looks after its children every 5 s; the closed pipe that should make it look at once is often
         # seen before waitpid knows of the death.
         sender.timer.call_repeatedly(_LOOK_AFTER_CHILDREN_S, sender.pool.maintain_pool)
+        sender.timer.call_repeatedly(_HEARTBEAT_S, self._end_hung)
 
     def _beat(self) -> None:
         with suppress(redis.RedisError, OSError):
             self._main_records().heartbeat(self.name, _HEARTBEAT_TTL_S)
+
+    def _end_hung(self) -> None:
+        """End children whose computation was given to others: stuck, they would hold their slot for ever.
+
+        A child that is merely finishing goes on by itself within the grace.
+        """
+        now, still_active = time.monotonic(), set()
+        for request in list(state.active_requests):
+            if request.worker_pid is None or request.name != COMPUTE_TASK:
+                continue
+            content, fence = request.args[0], int(request.args[1])
+            with suppress(redis.RedisError, OSError):
+                if self._main_records().holds(content, fence):
+                    continue
+                still_active.add(request.id)
+                since = self._void_since.setdefault(request.id, now)
+                if now - since > self.settings.stop_grace_s + _HEARTBEAT_S:
+                    log.warning("hung_child_ended", content=content, fence=fence, pid=request.worker_pid)
+                    os.kill(request.worker_pid, signal.SIGKILL)
+        self._void_since = {key: since for key, since in self._void_since.items() if key in still_active}
 
     def _ends(self, **_: Any) -> None:
         with suppress(redis.RedisError, OSError):

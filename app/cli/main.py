@@ -79,7 +79,7 @@ def compile_command(
         from app.cli import compiling
         from app.cli.plan_table import print_plan
 
-        console = Console(stderr=True)
+        console = Console(stderr=True, markup=False)
         compiled = (
             compiling.compile_here(model, profile, settings or [], console)
             if server is None
@@ -92,7 +92,7 @@ def compile_command(
         else:
             print_plan(json.loads(compiled.plan), Console())
             if out is not None:
-                Console().print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
+                Console(markup=False).print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
 
 
 @cli.command()

@@ -33,7 +33,7 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
             stage="setup",
             hint="Start `python -m app.server` and `python -m worker`, or unset both",
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     ended = threading.Event()
     for sig in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sig, lambda _, __: ended.set())
@@ -51,7 +51,7 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
 
 def demo(model: Path, profile: str) -> None:
     """Run the whole way once on a service that exists for it alone."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way everything is stopped and removed
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tessera-demo-") as folder:

@@ -23,6 +23,7 @@ FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
+STOPPED_KEY = "tessera:stopped"
 
 _SCRIPTS = (
     "accept",
@@ -221,6 +222,11 @@ class Records:
     def stopped(self, lease: Lease) -> Literal["stopped", "refused"]:
         """Report that the work ended because no job waits for it any more."""
         return cast(Literal["stopped", "refused"], self._run("finish", lease.content, lease.fence, ""))
+
+    def holds(self, content: str, fence: int) -> bool:
+        """Whether the work under this fence still counts."""
+        state, current = cast(list[str | None], self._redis.hmget(f"tessera:computation:{content}", ["state", "fence"]))
+        return current == str(fence) and state in ("running", "stopping")
 
     def lost(self, content: str, fence: int) -> str:
         """Report that the worker under this fence is dead, which ends its lease at once."""

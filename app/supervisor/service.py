@@ -19,7 +19,7 @@ import redis
 
 from app.errors import SetupError
 from app.jobs.queue import UNACKED_KEYS
-from app.jobs.records import LEASES_KEY, QUEUES, Records
+from app.jobs.records import LEASES_KEY, QUEUES, STOPPED_KEY, Records
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
@@ -50,6 +50,8 @@ class EmbeddedService:
         self._children: list[Child] = []
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._idle = threading.Event()
+        self._released = threading.Event()
         self._stop_once = threading.Lock()
         self._deaths: dict[str, int] = {}
         self._redis_socket = Path()
@@ -123,8 +125,8 @@ class EmbeddedService:
         with self._stop_once:
             self._stopping.set()
             if self._watcher is not None:
-                self._watcher.join()
-                self._watcher = None
+                # It stays until its children have stopped: what it forked dies with it (PR_SET_PDEATHSIG).
+                self._idle.wait()
             for child in self._children:
                 if child.name != "redis":
                     child.signal(signal.SIGTERM)
@@ -138,9 +140,14 @@ class EmbeddedService:
                     while child.running() and time.monotonic() < deadline and self._leases_held():
                         time.sleep(0.02)
                     child.wait(0)
+            self._note_stop()
             for child in self._children:
                 child.signal(signal.SIGTERM)
                 child.wait(5.0)
+            if self._watcher is not None:
+                self._released.set()
+                self._watcher.join()
+                self._watcher = None
             if self._children and self._redis_socket.parent.parent != self._data_dir:
                 with suppress(OSError):
                     self._redis_socket.unlink(missing_ok=True)
@@ -224,6 +231,13 @@ class EmbeddedService:
         Records(client, self._settings).restart()
         client.close()
 
+    def _note_stop(self) -> None:
+        """Tell the next start that this end was asked for, so that what it cuts off is not held against the jobs."""
+        client = connect(f"unix://{self._redis_socket}?db=0")
+        with suppress(redis.RedisError):
+            client.set(STOPPED_KEY, 1)
+        client.close()
+
     def _leases_held(self) -> bool:
         client = connect(f"unix://{self._redis_socket}?db=0")
         try:
@@ -282,4 +296,9 @@ class EmbeddedService:
                 elif now >= due[child.name]:
                     del due[child.name]
                     started[child.name] = now
-                    child.start()
+                    try:
+                        child.start()
+                    except OSError:  # no memory or no process to be had just now: the child counts as died again
+                        continue
+        self._idle.set()
+        self._released.wait()

@@ -114,6 +114,19 @@ def test_a_hung_worker_loses_its_lease_and_its_late_publish_is_refused(start: St
     client.close()
 
 
+def test_a_hung_child_is_ended_and_its_slot_taken_up(start: Start) -> None:
+    service, api = start(worker_concurrency=1)
+    client = records(service)
+    job = api.submit(api.upload(conv_chain(LONG, channels=6)))
+    child = until(lambda: working_child(client, 1), "the worker to begin")
+    process = next(p for p in tree(service.pids["worker"]) if p.pid == child)
+    process.suspend()
+    found = api.finished(job)
+    assert (found["state"], found["attempts"]) == ("succeeded", 2)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    client.close()
+
+
 def test_killing_any_part_of_the_service_orphans_nothing_and_loses_no_job(start: Start) -> None:
     service, api = start()
     model = api.upload(conv_chain(LONG))

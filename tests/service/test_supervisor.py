@@ -89,6 +89,21 @@ def test_a_job_accepted_before_a_stop_finishes_after_the_next_start(tmp_path: Pa
         api.http.close()
 
 
+def test_stops_that_were_asked_for_are_not_held_against_a_job(tmp_path: Path) -> None:
+    job = ""
+    for _ in range(4):
+        with EmbeddedService(settings(tmp_path / "data")) as service:
+            service.wait_until()
+            api = Api(service.url)
+            job = job or api.submit(api.upload(conv_chain(1500)))
+            until(lambda: api.job(job)["state"] in ("running", "succeeded"), "the job to run")  # noqa: B023
+            api.http.close()
+    with EmbeddedService(settings(tmp_path / "data")) as service:
+        api = Api(service.url)
+        assert api.finished(job)["state"] == "succeeded"
+        api.http.close()
+
+
 def test_a_second_supervisor_on_the_same_data_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
     with EmbeddedService(settings(tmp_path / "data")):
         with pytest.raises(SetupError, match=f"in use by process {psutil.Process().pid}") as caught:

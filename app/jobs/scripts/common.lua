@@ -7,6 +7,7 @@ local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a compu
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
 local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
 local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
+local STOPPED_KEY = 'tessera:stopped'      -- set while a service that was stopped on purpose is down
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
 
 local function job_key(job) return 'tessera:job:' .. job end
