@@ -95,8 +95,8 @@ def test_stops_that_were_asked_for_are_not_held_against_a_job(tmp_path: Path) ->
         with EmbeddedService(settings(tmp_path / "data")) as service:
             service.wait_until()
             api = Api(service.url)
-            job = job or api.submit(api.upload(conv_chain(1500)))
-            until(lambda: api.job(job)["state"] in ("running", "succeeded"), "the job to run")  # noqa: B023
+            job = job or api.submit(api.upload(conv_chain(9000)))
+            until(lambda: api.job(job)["state"] == "running", "the job to run")  # noqa: B023
             api.http.close()
     with EmbeddedService(settings(tmp_path / "data")) as service:
         api = Api(service.url)
