@@ -23,7 +23,8 @@ log = structlog.get_logger(__name__)
 
 _SAMPLE_S = 0.05
 _CANCEL_POLL_S = 0.1
-_ADDRESS_SPACE_SLACK = 256 * 1024 * 1024
+# Address space beside the memory that counts: the mapped model (2 GiB at most), thread stacks, arenas.
+_ADDRESS_SPACE_SLACK = (2048 + 256) * 1024 * 1024
 
 
 def anonymous_bytes() -> int:
