@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from compiler.errors import LimitError, ModelError, RequestError, printable
+from compiler.frontend.nodes import attributes_of, node_names
 from compiler.frontend.read import OnnxModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import constant_of, derive, element_type, literal, materialise
@@ -65,7 +66,7 @@ class _Lowering:
         self.fixed: set[str] = set()
         self.graph_inputs: list[str] = []
         graph = model.proto.graph
-        self.names = _node_names(graph)
+        self.names = node_names(graph)
         self.used = frozenset(
             [name for node in graph.node for name in node.input] + [value.name for value in graph.output]
         )
@@ -390,7 +391,7 @@ class _Lowering:
         return Call(
             op_type=node.op_type,
             node=name,
-            attributes=_attributes(node, name),
+            attributes=attributes_of(node, name),
             inputs=tuple(inputs),
             opset=self.model.opset,
             values=MappingProxyType(values),
@@ -471,43 +472,6 @@ class _Lowering:
             folded=tuple(sorted(folded, key=order.__getitem__)),
             opset=self.model.opset,
         )
-
-
-def _node_names(graph: onnx.GraphProto) -> list[str]:
-    """A unique name per node: its own, or `OpType_index` where it has none or shares one."""
-    taken: set[str] = {node.name for node in graph.node if node.name}
-    seen: set[str] = set()
-    names = []
-    for index, node in enumerate(graph.node):
-        name = node.name
-        if not name or name in seen:
-            name = f"{node.op_type}_{index}"
-            while name in taken or name in seen:
-                name += "_"
-        seen.add(name)
-        names.append(name)
-    return names
-
-
-def _attributes(node: onnx.NodeProto, name: str) -> Mapping[str, Attribute]:
-    result: dict[str, Attribute] = {}
-    for attribute in node.attribute:
-        match attribute.type:
-            case onnx.AttributeProto.INT:
-                result[attribute.name] = int(attribute.i)
-            case onnx.AttributeProto.FLOAT:
-                result[attribute.name] = float(attribute.f)
-            case onnx.AttributeProto.STRING:
-                result[attribute.name] = attribute.s.decode("utf-8", "replace")
-            case onnx.AttributeProto.INTS:
-                result[attribute.name] = tuple(int(v) for v in attribute.ints)
-            case onnx.AttributeProto.FLOATS:
-                result[attribute.name] = tuple(float(v) for v in attribute.floats)
-            case onnx.AttributeProto.STRINGS:
-                result[attribute.name] = tuple(v.decode("utf-8", "replace") for v in attribute.strings)
-    if node.op_type == "Cast" and isinstance(result.get("to"), int):
-        result["to"] = element_type(int(str(result["to"])), node=name, what="attribute to")
-    return MappingProxyType(result)
 
 
 def _with_origin(op: Op, name: str) -> Op:

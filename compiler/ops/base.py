@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -163,7 +164,7 @@ class Inferred:
     source: int | None = None
 
 
-class OpKind:
+class OpKind(ABC):
     """The definition of one op kind; instances are stateless and shared."""
 
     op_class: ClassVar[OpClass]
@@ -173,13 +174,13 @@ class OpKind:
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
+    @abstractmethod
     def infer(self, call: Call) -> Inferred:
         """The output's type and the resolved op; raises ModelError naming the node where the call is not legal."""
-        raise NotImplementedError(self.kind)
 
+    @abstractmethod
     def access(self, call: Call) -> Access:
         """For each input and axis, the map from the output's box; the call has its output."""
-        raise NotImplementedError(self.kind)
 
     def work(self, call: Call) -> Work:
         """Work per output element; the call has its output."""

@@ -161,6 +161,9 @@ class Identity(OpKind):
         data = call.tensor(0)
         return Inferred(shape=data.shape, dtype=data.dtype, axes=data.axes, kind="Identity", inputs=(0,), source=0)
 
+    def access(self, call: Call) -> Access:
+        return (tuple(same(axis) for axis in range(len(call.tensor(0).shape))),)
+
 
 class Transpose(OpKind):
     """Permutation of axes."""
