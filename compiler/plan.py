@@ -7,9 +7,6 @@ from typing import Any, Literal
 
 import msgspec
 
-PLAN_SCHEMA = "tessera.plan/1"
-REPORT_SCHEMA = "tessera.report/1"
-
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A part of a document."""

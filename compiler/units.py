@@ -9,8 +9,6 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-KIB: Final = 1024
-
 # Name -> (bytes per element, numpy type that carries its values) (IMPORT-5).
 _DTYPES: Final[Mapping[str, tuple[int, np.dtype[Any]]]] = MappingProxyType(
     {

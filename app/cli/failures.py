@@ -44,9 +44,9 @@ def exit_code_of(error: TesseraError) -> ExitCode:
     if isinstance(error, ServiceError):
         if error.status >= 500:
             return ExitCode.INTERNAL
-        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
-            return ExitCode.USAGE  # the model and the profile are never what 404, 405, 413... are about
-        return ExitCode.USAGE if error.code in _USAGE_CODES else ExitCode.MODEL_OR_PROFILE
+        # the model and the profile are never what 404, 405, 413... are about
+        usage = error.status != HTTPStatus.UNPROCESSABLE_ENTITY or error.code in _USAGE_CODES
+        return ExitCode.USAGE if usage else ExitCode.MODEL_OR_PROFILE
     for kind, code in _OF_CLASS:
         if isinstance(error, kind):
             return code

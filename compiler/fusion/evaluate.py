@@ -159,10 +159,6 @@ class Evaluator:
             return [choice.check]
         return [rule(choice.figures) for rule in (*PHYSICAL, *self.constraints(group))]
 
-    def is_chain(self, group: int) -> bool:
-        """True if the group is a chain of strategy `none`."""
-        return group in self._chains
-
 
 def _is_redundancy(rule: Constraint) -> bool:
     return isinstance(rule, partial) and rule.func is capacity.fuse_11

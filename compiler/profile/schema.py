@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-SCHEMA = "tessera.profile/1"
-
 # Rates and frequencies; the lower bound keeps times finite.
 Positive = Annotated[float, Meta(ge=1e-3, le=1e18)]
 NonNegative = Annotated[float, Meta(ge=0, le=1e18)]

@@ -57,7 +57,7 @@ class Configuration:
 
     `units` units share the work as `spread` says; inside a unit `cores` cores share it as `core_spread` says.
     `channel_slices` cuts the output channels so that a slice's weights fit; `slices_outer` runs all tiles for one
-    slice before the next, else all slices for one tile. `images` images lie in a tile at most.
+    slice before the next, else all slices for one tile.
     """
 
     units: int

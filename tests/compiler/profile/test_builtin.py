@@ -8,10 +8,9 @@ import pytest
 
 from compiler.errors import RequestError
 from compiler.profile import builtin_names, builtin_profile
-from compiler.units import KIB
 from tests.profiles import profile_values
 
-MIB, GIB = 1024 * KIB, 1024**3
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 # Path -> value, for every figure of the table and of the text below it.
 FIGURES: dict[str, dict[str, Any]] = {
