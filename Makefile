@@ -3,11 +3,12 @@
 #   make test   runs the tests
 SHELL := /bin/sh
 VENV ?= .venv
+EXPORT_VENV ?= .venv-export
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 WORKERS ?= 2
 
-.PHONY: help demo serve test test-all check format bench openapi lock clean
+.PHONY: help demo serve test test-all check format bench export-models openapi lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -51,6 +52,15 @@ format: $(VENV)/.dev  ## apply the formatter and the safe lint fixes
 
 bench: $(VENV)/.dev  ## measure and print the figures of docs/benchmarks
 	@$(BIN)/python -m tests.bench
+
+$(EXPORT_VENV)/.export: requirements/export.txt
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \
+	  echo "set-up: virtual environment in $(EXPORT_VENV) from $$python"; "$$python" -m venv $(EXPORT_VENV)
+	@$(EXPORT_VENV)/bin/python -m pip --disable-pip-version-check --quiet --no-input install -r requirements/export.txt
+	@touch $@
+
+export-models: $(EXPORT_VENV)/.export  ## write tests/data/exported anew (installs torch in $(EXPORT_VENV))
+	@$(EXPORT_VENV)/bin/python -m tests.export
 
 openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json and the JSON schemas of the documents
 	@$(BIN)/python -m app.documents

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -13,10 +15,14 @@ from compiler.cost.objective import Totals
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.groups import Boundary, FusedGraph, FusedSegment, Group
+from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import Graph
 from compiler.options import Options
+from compiler.partition.chips import Traffic
+from compiler.partition.segments import CutKind, Segment, SegmentKind
 from compiler.profile import Profile, profile_digest
+from compiler.tiling.stationary import WeightTable
 from compiler.version import COMPILER_VERSION
 
 ASSUMPTIONS = (
@@ -44,19 +50,20 @@ class Documents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe:
-    """Pass: the plan and the report of a fused graph."""
+    """Pass: the plan and the report of a mapped graph."""
 
     name: str = "describe"
     source: ModelSource
     profile: Profile
     options: Options
 
-    def run(self, fused: FusedGraph) -> Documents:
+    def run(self, mapped: MappedGraph) -> Documents:
         """Both documents; deterministic to the byte."""
-        graph = fused.partitioned.graph
+        fused = mapped.fused
+        graph, facts = fused.partitioned.graph, fused.facts
         model = doc.ModelRef(name=self.source.name, sha256=self.source.sha256)
         profile = doc.ProfileRef(name=self.profile.name, digest=profile_digest(self.profile))
-        totals = self._totals(fused)
+        totals = self._totals(mapped)
         baseline = self._baseline(fused)
         chosen = msgspec.to_builtins(self.options)
         for bound in ("time_limit_s", "memory_limit_bytes"):
@@ -69,8 +76,12 @@ class Describe:
             compiler_version=COMPILER_VERSION,
             totals=totals,
             baseline=baseline,
+            native=_native(fused),
+            dims=dict(graph.dims),
             folded=graph.folded,
-            segments=_segments(graph, fused.segments),
+            patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
+            partition=self._partition(mapped),
+            segments=self._segments(mapped),
         )
         report = doc.Report(
             schema="tessera.report/1",
@@ -81,7 +92,7 @@ class Describe:
             baseline=baseline,
             values_checked=False,
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
-            weight_bytes=sum(t.size_bytes for t in graph.tensors.values() if t.constant is not None),
+            weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=tuple(
                 _group_report(f"{found.segment.id}.g{number}", group)
                 for found in fused.segments
@@ -91,13 +102,16 @@ class Describe:
         )
         return Documents(plan=plan, report=report)
 
-    def _totals(self, fused: FusedGraph) -> doc.Totals:
+    def _totals(self, mapped: MappedGraph) -> doc.Totals:
+        fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
         total = Totals.of(group.choice.cost for found in fused.segments for group in found.groups)
         needed = needed_positions(facts)
-        floor = dram_floor_bytes(facts, needed)
-        segments = tuple(SegmentGraph(facts, found.segment.ops) for found in fused.segments)
-        reference = dram_reference_bytes(facts, segments)
+        floor = dram_floor_bytes(facts, needed, self.profile)
+        segments = tuple(
+            SegmentGraph(facts, found.segment.ops) for found in fused.segments if found.segment.kind is SegmentKind.CHIP
+        )
+        reference = dram_reference_bytes(facts, segments, self.profile)
         bound = roofline_cycles(facts, needed, floor, self.profile) / self.profile.clock_hz
         latency, energy = total.cycles / self.profile.clock_hz, total.energy_pj * 1e-12
         images = _images(graph)
@@ -109,6 +123,10 @@ class Describe:
             latency_bound_s=bound,
             energy_j=energy,
             macs=sum(op.total_macs for op in facts.ops),
+            host_link_bytes=sum(t.size_bytes for t in mapped.assignment.traffic if None in (t.source, t.target)),
+            stationary_weight_bytes=sum(load.weight_bytes for load in mapped.assignment.chips)
+            if self.profile.is_stationary
+            else 0,
             images=images,
             per_image=doc.PerImage(
                 dram_bytes=total.dram_bytes / images, latency_s=latency / images, energy_j=energy / images
@@ -125,6 +143,142 @@ class Describe:
             latency_s=total.cycles / self.profile.clock_hz,
             energy_j=total.energy_pj * 1e-12,
         )
+
+    def _segments(self, mapped: MappedGraph) -> tuple[doc.PlanSegment, ...]:
+        """Segments with their nodes, each node once: one of several ops (Split) stands with the first of them."""
+        seen: set[str] = set()
+        weights = WeightTable(mapped.fused.facts, self.profile)
+        segments = zip(mapped.fused.segments, mapped.chip_of, strict=True)
+        return tuple(_segment(mapped.fused, found, chip, weights, seen) for found, chip in segments)
+
+    def _partition(self, mapped: MappedGraph) -> doc.PartitionDoc:
+        partitioned = mapped.fused.partitioned
+        graph = partitioned.graph
+        name = {index: graph.ops[index].node for index in range(len(graph.ops))}
+        chip_segments = [s.id for s in partitioned.segments if s.kind is SegmentKind.CHIP]
+        return doc.PartitionDoc(
+            strategy=self.options.merge,
+            segments_before_merge=partitioned.unmerged,
+            failed=tuple(
+                doc.FailedCompileDoc(
+                    first=name[entry.first],
+                    last=name[entry.last],
+                    code=entry.code,
+                    why=entry.why,
+                    cut=entry.by.value,
+                    parts=entry.parts,
+                )
+                for entry in partitioned.failed
+            ),
+            merges=tuple(
+                doc.MergeDoc(
+                    first=name[entry.first],
+                    last=name[entry.last],
+                    members=entry.members,
+                    compiled=entry.compiled,
+                    why=entry.why,
+                )
+                for entry in partitioned.merges
+            ),
+            apart=tuple(
+                doc.ApartDoc(
+                    before=partitioned.segments[entry.segment - 1].id,
+                    after=partitioned.segments[entry.segment].id,
+                    why=entry.why,
+                )
+                for entry in partitioned.apart
+            ),
+            chips=tuple(
+                doc.ChipDoc(
+                    chip=load.chip,
+                    segments=tuple(chip_segments[number] for number in load.segments),
+                    cycles=load.cycles,
+                    weight_bytes=load.weight_bytes,
+                    reprogrammed_bytes=load.weight_bytes
+                    if self.profile.is_stationary and len(load.segments) > 1
+                    else 0,
+                )
+                for load in mapped.assignment.chips
+            ),
+            traffic=tuple(_traffic(entry) for entry in mapped.assignment.traffic),
+        )
+
+
+def _segment(
+    fused: FusedGraph, found: FusedSegment, chip: int | None, weights: WeightTable, seen: set[str]
+) -> doc.PlanSegment:
+    graph, facts = fused.partitioned.graph, fused.facts
+    segment = found.segment
+    on_host = segment.kind is SegmentKind.HOST
+    groups = tuple(
+        _group(graph, f"{segment.id}.g{number}", group, reasons, seen)
+        for number, (group, reasons) in enumerate(zip(found.groups, found.boundaries, strict=True))
+    )
+    nodes = _nodes(graph, segment.ops, seen) if on_host else tuple(n for group in groups for n in group.nodes)
+    return doc.PlanSegment(
+        id=segment.id,
+        kind=segment.kind.value,
+        chip=chip,
+        cut=_cut(graph, segment),
+        nodes=nodes,
+        macs=sum(facts.ops[op].total_macs for op in segment.ops),
+        weight_bytes=facts.weight_bytes(segment.ops),
+        resident_bytes_per_core=weights.resident_bytes_per_core(segment.ops),
+        cycles=sum(group.choice.cost.cycles for group in found.groups),
+        units=fused.partitioned.mapping.part(segment.ops).counts(),
+        host=_host_nodes(graph, segment) if on_host else (),
+        groups=groups,
+    )
+
+
+_CUTS: Final[Mapping[CutKind, str]] = MappingProxyType(
+    {
+        CutKind.BEGIN: "the graph begins here",
+        CutKind.HOST: "host and chip take turns here",
+        CutKind.NAMED: "option partition names the node before it",
+        CutKind.OUTPUT_TAP: "the result of the node before it is an output and is read further on",
+        CutKind.ARTICULATION: "exactly one live tensor crosses here",
+        CutKind.BALANCED: "a balanced cut: the largest resource share of the parts is smallest here",
+    }
+)
+
+
+def _cut(graph: Graph, segment: Segment) -> doc.CutDoc:
+    cut = segment.cut
+    return doc.CutDoc(
+        kind=cut.kind.value,
+        after=None if cut.after is None else graph.ops[cut.after].node,
+        crossing_bytes=cut.crossing_bytes,
+        why=_CUTS[cut.kind],
+    )
+
+
+def _host_nodes(graph: Graph, segment: Segment) -> tuple[doc.HostNodeDoc, ...]:
+    keys = dict.fromkeys(str(dict(graph.ops[op].attributes)["node"]) for op in segment.ops)
+    hosts = [graph.host[key] for key in keys]
+    return tuple(doc.HostNodeDoc(node=h.name, op_type=h.op_type, reason=h.reason, macs=h.macs) for h in hosts)
+
+
+def _traffic(entry: Traffic) -> doc.LinkTrafficDoc:
+    def place(chip: int | None) -> str:
+        return "host" if chip is None else f"chip {chip}"
+
+    return doc.LinkTrafficDoc(source=place(entry.source), target=place(entry.target), bytes=entry.size_bytes)
+
+
+def _native(fused: FusedGraph) -> doc.NativeShare:
+    """Nodes and multiply-accumulates on the chip and on the host; a node in both counts as the host's."""
+    graph = fused.partitioned.graph
+    on_host = {node for op in graph.on_host for node in graph.ops[op].origin}
+    everything = {node for op in graph.ops for node in op.origin}
+    macs = [node.macs for node in graph.host.values()]
+    return doc.NativeShare(
+        chip_nodes=len(everything - on_host),
+        host_nodes=len(on_host),
+        chip_macs=sum(op.total_macs for op in fused.facts.ops),
+        host_macs=sum(count for count in macs if count is not None),
+        host_nodes_of_unknown_work=sum(count is None for count in macs),
+    )
 
 
 def _sorted(values: dict[str, Any]) -> dict[str, Any]:
@@ -144,31 +298,11 @@ def _images(graph: Graph) -> int:
     return 1
 
 
-def _segments(graph: Graph, segments: tuple[FusedSegment, ...]) -> tuple[doc.PlanSegment, ...]:
-    """Segments with their nodes, each node once: one of several ops (Split) stands with the first of them."""
-    seen: set[str] = set()
-    return tuple(_segment(graph, found, seen) for found in segments)
-
-
 def _nodes(graph: Graph, ops: tuple[int, ...], seen: set[str]) -> tuple[str, ...]:
     names = [node for index in ops for node in graph.ops[index].origin]
     new = tuple(dict.fromkeys(name for name in names if name not in seen))
     seen.update(new)
     return new
-
-
-def _segment(graph: Graph, found: FusedSegment, seen: set[str]) -> doc.PlanSegment:
-    groups = tuple(
-        _group(graph, f"{found.segment.id}.g{number}", group, reasons, seen)
-        for number, (group, reasons) in enumerate(zip(found.groups, found.boundaries, strict=True))
-    )
-    return doc.PlanSegment(
-        id=found.segment.id,
-        kind="chip",
-        nodes=tuple(node for group in groups for node in group.nodes),
-        reason=None,
-        groups=groups,
-    )
 
 
 def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...], seen: set[str]) -> doc.PlanGroup:

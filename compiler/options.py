@@ -28,6 +28,19 @@ class RuleSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     limit: Annotated[float, msgspec.Meta(ge=0, le=1e18)] | None = None
 
 
+Extent = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+Merge = Literal["pairwise", "thresholds", "forward", "forward-greedy", "bidirectional", "optimal", "none"]
+
+
+class DimRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The range of a dynamic dimension; compilation is for its maximum."""
+
+    min: Extent = 1
+    max: Extent
+    step: Extent = 1
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user may choose for one compilation; the defaults are those of SPEC section 13.
 
@@ -42,10 +55,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rules: dict[str, RuleSetting] = {}
     split: Literal["exact"] = "exact"
     halo: Literal["auto", "recompute"] = "auto"
-    partition: Literal["auto"] = "auto"
-    dims: dict[str, Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]] = {}
+    partition: Literal["auto"] | tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=4096)], ...] = "auto"
+    merge: Merge = "forward-greedy"
+    min_macs: Amount | None = None
+    max_macs: Amount | None = None
+    min_weight_bytes: Amount | None = None
+    max_weight_bytes: Amount | None = None
+    min_vector_nodes: Amount | None = None
+    max_vector_nodes: Amount | None = None
+    chips: Literal["balanced", "single", "one-each"] = "balanced"
+    strict: bool = False
+    dims: dict[str, Extent | DimRange] = {}
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+    @property
+    def maxima(self) -> dict[str, int]:
+        """The dynamic dimensions at the largest extent asked for."""
+        return {name: extent.max if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}
 
     def rule_enabled(self, rule_id: str) -> bool:
         """Whether a rule binds: growth direction and profit rules follow `start_rule` and `profit` unless set."""

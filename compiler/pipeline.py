@@ -11,14 +11,20 @@ from compiler.describe import Describe
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.normalise import FoldBatchNorm
+from compiler.frontend.patterns import RecognisePatterns
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
+from compiler.frontend.validate import ValidateModel
+from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments, verify_fused
 from compiler.fusion.groups import FusedGraph
+from compiler.fusion.map_chips import MapToChips
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.options import Options
-from compiler.partition.segments import PartitionByOutputTaps, PartitionedGraph, verify_partition
+from compiler.partition.partition import PartitionGraph
+from compiler.partition.segments import PartitionedGraph, verify_partition
+from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
 
 
@@ -35,13 +41,18 @@ class Pass(Protocol):
 
 def build_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned."""
+    compilers = SegmentCompilers(profile, options)
     return (
         ReadModel(),  # ModelSource -> OnnxModel
-        LowerModel(dims=options.dims),  # OnnxModel -> Graph
+        ValidateModel(),  # OnnxModel -> OnnxModel
+        LowerModel(dims=options.maxima, strict=options.strict),  # OnnxModel -> Graph
         FoldBatchNorm(),  # Graph -> Graph
-        PartitionByOutputTaps(),  # Graph -> PartitionedGraph
-        FuseSegments(profile=profile, options=options),  # PartitionedGraph -> FusedGraph
-        Describe(source=source, profile=profile, options=options),  # FusedGraph -> Documents
+        RecognisePatterns(source=source),  # Graph -> Graph
+        SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        PartitionGraph(profile=profile, options=options, candidates=compilers.of),  # Graph -> PartitionedGraph
+        FuseSegments(options=options, compilers=compilers),  # PartitionedGraph -> FusedGraph
+        MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph
+        Describe(source=source, profile=profile, options=options),  # MappedGraph -> Documents
     )
 
 

@@ -38,7 +38,9 @@ class Totals(_Part, frozen=True, kw_only=True):
     """The whole plan, for the whole batch.
 
     `dram_bytes_floor`, `dram_bytes_reference`: SPEC 5.1. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
-    or all multiply-accumulates on full arrays). Gaps are plan / yardstick.
+    or all multiply-accumulates on full arrays). Gaps are plan / yardstick. `macs` are the chips'. `host_link_bytes`
+    cross between chips and host per inference. `stationary_weight_bytes` are loaded once, before the first inference,
+    and are in no DRAM figure.
     """
 
     dram_bytes: int
@@ -48,6 +50,8 @@ class Totals(_Part, frozen=True, kw_only=True):
     latency_bound_s: float
     energy_j: float
     macs: int
+    host_link_bytes: int
+    stationary_weight_bytes: int
     images: int
     per_image: PerImage
     dram_gap_to_floor: float
@@ -105,7 +109,7 @@ class PlanOp(_Part, frozen=True, kw_only=True):
     kind: str
     weight_bytes: int
     weight_loads: int
-    weight_mode: Literal["none", "resident", "once-through", "streamed"]
+    weight_mode: Literal["none", "stationary", "resident", "once-through", "streamed"]
 
 
 class RuleVerdict(_Part, frozen=True, kw_only=True):
@@ -147,21 +151,135 @@ class PlanGroup(_Part, frozen=True, kw_only=True):
     boundary: tuple[BoundaryDoc, ...]
 
 
+class CutDoc(_Part, frozen=True, kw_only=True):
+    """Why a segment begins where it does: the kind of cut, the node before it, the bytes that cross it, in words."""
+
+    kind: Literal["begin", "host", "named", "output-tap", "articulation", "balanced"]
+    after: str | None
+    crossing_bytes: int
+    why: str
+
+
+class HostNodeDoc(_Part, frozen=True, kw_only=True):
+    """A node that the host runs, and why; `macs` is None where its work cannot be told before it runs."""
+
+    node: str
+    op_type: str
+    reason: str
+    macs: int | None
+
+
 class PlanSegment(_Part, frozen=True, kw_only=True):
-    """A segment: one executable on the chip, or ops that stay on the host with the reason."""
+    """A segment: one executable on a chip, or nodes that stay on the host, each with its reason (IMPORT-6).
+
+    `units` counts the nodes of the segment's mapping graph by hardware unit (PART-6). `resident_bytes_per_core` are
+    stationary weights in the fullest core, 0 where weights stream.
+    """
 
     id: str
     kind: Literal["chip", "host"]
+    chip: int | None
+    cut: CutDoc
     nodes: tuple[str, ...]
-    reason: str | None
+    macs: int
+    weight_bytes: int
+    resident_bytes_per_core: int
+    cycles: int
+    units: dict[str, int]
+    host: tuple[HostNodeDoc, ...]
     groups: tuple[PlanGroup, ...]
+
+
+class FailedCompileDoc(_Part, frozen=True, kw_only=True):
+    """A segment that did not compile whole: its first and last node, why, and how it was cut (PART-3)."""
+
+    first: str
+    last: str
+    code: str
+    why: str
+    cut: str
+    parts: int
+
+
+class MergeDoc(_Part, frozen=True, kw_only=True):
+    """A merge of neighbouring segments that was tried (PART-4): its first and last node, and what came of it."""
+
+    first: str
+    last: str
+    members: int
+    compiled: bool
+    why: str | None
+
+
+class ApartDoc(_Part, frozen=True, kw_only=True):
+    """Two neighbouring chip segments that merging left apart, and why."""
+
+    before: str
+    after: str
+    why: str
+
+
+class ChipDoc(_Part, frozen=True, kw_only=True):
+    """One chip's load (PART-5).
+
+    `reprogrammed_bytes`: stationary weights loaded anew per inference, because the chip runs several executables in
+    turn; excluded from DRAM figures (SPEC 5.1).
+    """
+
+    chip: int
+    segments: tuple[str, ...]
+    cycles: int
+    weight_bytes: int
+    reprogrammed_bytes: int
+
+
+class LinkTrafficDoc(_Part, frozen=True, kw_only=True):
+    """Bytes per inference from one place to another: `host` or `chip N`."""
+
+    source: str
+    target: str
+    bytes: int
+
+
+class PartitionDoc(_Part, frozen=True, kw_only=True):
+    """How the segments came about: what did not compile whole, which merges were tried, which chip runs what."""
+
+    strategy: str
+    segments_before_merge: int
+    failed: tuple[FailedCompileDoc, ...]
+    merges: tuple[MergeDoc, ...]
+    apart: tuple[ApartDoc, ...]
+    chips: tuple[ChipDoc, ...]
+    traffic: tuple[LinkTrafficDoc, ...]
+
+
+class PatternDoc(_Part, frozen=True, kw_only=True):
+    """A recognised pattern: its kind, and the nodes that make it up."""
+
+    kind: str
+    nodes: tuple[str, ...]
+
+
+class NativeShare(_Part, frozen=True, kw_only=True):
+    """How much of the model the accelerator runs: nodes (folded ones apart) and multiply-accumulates.
+
+    `host_nodes_of_unknown_work` have multiply-accumulates that cannot be told before they run; they are not in
+    `host_macs`.
+    """
+
+    chip_nodes: int
+    host_nodes: int
+    chip_macs: int
+    host_macs: int
+    host_nodes_of_unknown_work: int
 
 
 class Plan(_Part, frozen=True, kw_only=True):
     """plan.json: what was fused, why it stopped there, and how far it is from the physical limit.
 
-    `options` are all options that decide the plan, defaults included. `folded` are nodes evaluated at compile time,
-    or needed by no output; every other node is in exactly one group.
+    `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
+    extents that the plan is for. `folded` are nodes evaluated at compile time, or needed by no output; every other
+    node is in exactly one group or host segment.
     """
 
     schema: Literal["tessera.plan/1"]
@@ -171,7 +289,11 @@ class Plan(_Part, frozen=True, kw_only=True):
     compiler_version: str
     totals: Totals
     baseline: Baseline
+    native: NativeShare
+    dims: dict[str, int]
     folded: tuple[str, ...]
+    patterns: tuple[PatternDoc, ...]
+    partition: PartitionDoc
     segments: tuple[PlanSegment, ...]
 
 

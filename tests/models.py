@@ -17,6 +17,7 @@ from compiler.frontend.lower import LowerModel
 from compiler.frontend.normalise import FoldBatchNorm
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
+from compiler.frontend.validate import ValidateModel
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
@@ -191,7 +192,7 @@ def error_of(action: Callable[[], object]) -> TesseraError | None:
 
 def import_graph(data: bytes, dims: Mapping[str, int] | None = None, *, fold: bool = True) -> Graph:
     """Read, lower and (by default) fold batch normalisations; verified after each pass."""
-    graph = LowerModel(dims=dims or {}).run(ReadModel().run(ModelSource.from_bytes(data)))
+    graph = LowerModel(dims=dims or {}).run(ValidateModel().run(ReadModel().run(ModelSource.from_bytes(data))))
     verify_graph(graph)
     if fold:
         graph = FoldBatchNorm().run(graph)

@@ -14,7 +14,9 @@ from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job
+from compiler.errors import RequestError
 from compiler.options import parse_assignments
+from compiler.plan import Plan, plan_json, report_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +26,29 @@ class Compiled:
     plan: bytes
     report: bytes
 
+    def plan_document(self) -> Plan:
+        """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
+        try:
+            return msgspec.json.decode(self.plan, type=Plan)
+        except msgspec.ValidationError as error:
+            raise RequestError(
+                "the service's plan is of another version of Tessera than this command line",
+                code="version_mismatch",
+                actual=str(error),
+                hint="Use the same version on both sides",
+            ) from None
+
+
+def compiled(model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None) -> Compiled:
+    """Compile here, or on a service where one is named."""
+    if server is None:
+        return compile_here(model, profile, settings, console)
+    return compile_on_server(server, model, profile, settings, console)
+
 
 def compile_here(model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
     """Compile in this process; nothing is started."""
     from compiler.compile import compile_model
-    from compiler.plan import plan_json, report_json
 
     options = parse_assignments(settings)
     hardware = load_profile(profile)

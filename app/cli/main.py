@@ -30,6 +30,7 @@ cli = typer.Typer(
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="An option of the compilation, key=value")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
 ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
 
@@ -67,10 +68,11 @@ def demo() -> None:
 
 @cli.command(name="compile")
 def compile_command(
-    model: Annotated[Path, typer.Argument(help="An ONNX file", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
     profile: ProfileOption,
     settings: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    strict: StrictFlag = False,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -80,11 +82,7 @@ def compile_command(
         from app.cli.plan_table import print_plan
 
         console = Console(stderr=True, markup=False)
-        compiled = (
-            compiling.compile_here(model, profile, settings or [], console)
-            if server is None
-            else compiling.compile_on_server(server, model, profile, settings or [], console)
-        )
+        compiled = compiling.compiled(model, profile, _all_settings(settings, strict), console, server)
         if out is not None:
             compiling.write(compiled, out)
         if as_json:
@@ -93,6 +91,27 @@ def compile_command(
             print_plan(json.loads(compiled.plan), Console())
             if out is not None:
                 Console(markup=False).print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
+
+
+@cli.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
+    profile: ProfileOption,
+    settings: SetOption = None,
+    group: Annotated[str | None, typer.Option("--group", help="A group (s0.g3) or segment (s0) of the plan")] = None,
+    strict: StrictFlag = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or one group."""
+    with failures(as_json=as_json):
+        from app.cli import compiling
+        from compiler.explain import explain as in_words
+
+        console = Console(stderr=True, markup=False)
+        compiled = compiling.compiled(model, profile, _all_settings(settings, strict), console, server)
+        text = in_words(compiled.plan_document(), group)
+        sys.stdout.write(json.dumps({"explanation": text.splitlines()}) + "\n" if as_json else text)
 
 
 @cli.command()
@@ -143,6 +162,11 @@ def failures(*, as_json: bool) -> Iterator[None]:
             as_json=as_json,
         )
         raise typer.Exit(ExitCode.INTERNAL) from None
+
+
+def _all_settings(settings: list[str] | None, strict: bool) -> list[str]:
+    """The options given, with the flag --strict as one of them."""
+    return [*(settings or []), *(["strict=true"] if strict else [])]
 
 
 def _profile_rows(server: str | None) -> list[dict[str, object]]:

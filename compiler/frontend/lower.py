@@ -1,53 +1,95 @@
 """Lowering: ONNX nodes, in order, to ops of the IR; shapes are inferred and constants folded on the way.
 
 Shape arithmetic and shape inference need each other (a Reshape's target may be computed from a Shape), so they are
-one walk. Whatever has only constant inputs is evaluated if it is small, kept as a splat if it is one, and described
-(not computed) if it is a view of a large weight.
+one walk. Each node is, in this order: evaluated, put in other nodes' terms, run by the accelerator, or left to the
+host with the reason why (IMPORT-2, IMPORT-6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
 
-from compiler.errors import LimitError, ModelError, RequestError, printable
-from compiler.frontend.nodes import attributes_of, node_names
-from compiler.frontend.read import OnnxModel
-from compiler.frontend.source import ModelSource
-from compiler.frontend.values import constant_of, derive, element_type, literal, materialise
-from compiler.ir.constant import Constant, Literal, Splat
-from compiler.ir.graph import Attribute, Graph, Op, Tensor
+from compiler.errors import LimitError, ModelError, TesseraError, printable
+from compiler.frontend.decompose import decompose
+from compiler.frontend.fold import (
+    FOLD_ELEMENTS,
+    Folded,
+    bounded,
+    by_reference,
+    compile_time,
+    depth_of,
+    literal_of,
+    may_describe,
+    symbolic_result,
+)
+from compiler.frontend.functions import (
+    FunctionTable,
+    all_nodes,
+    branch_nodes,
+    captured,
+    has_function,
+    instantiate,
+    schema_function,
+)
+from compiler.frontend.host import HostResult, host_macs, host_node, host_results
+from compiler.frontend.nodes import node_names
+from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
+from compiler.frontend.refusals import not_strict, unmade_value
+from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
+from compiler.frontend.table import ValueTable
+from compiler.frontend.values import derive, literal
+from compiler.ir.constant import Constant, Literal, Opaque, Splat
+from compiler.ir.graph import HOST, Attribute, Graph, HostNode, Op, Tensor
+from compiler.ir.symbol import Dim, symbols_of
 from compiler.ops import OP_KINDS
-from compiler.ops.base import Array, Call, Inferred, default_axes
-from compiler.units import dtype_name
+from compiler.ops.base import Call, Inferred, default_axes
+from compiler.units import DTYPE_NAMES
 
-# Constants up to this many elements are evaluated while lowering; larger ones stay descriptions.
-FOLD_ELEMENTS: Final = 65_536
-MAX_ELEMENTS: Final = 2**40
-_DEFAULT_DOMAINS: Final = ("", "ai.onnx")
+MAX_EXPANSION_DEPTH: Final = 32
+# Nodes lowered in all, whatever they were expanded from.
+MAX_LOWERED: Final = 400_000
+_CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerModel:
-    """Pass: protobuf structure to graph (IMPORT-2). `dims` fixes dynamic dimensions by name."""
+    """Pass: protobuf structure to graph (IMPORT-2).
+
+    `dims` gives dynamic dimensions their maximum by name; `strict` makes an op of the host an error (IMPORT-6).
+    """
 
     name: str = "lower"
     dims: Mapping[str, int] = field(default_factory=dict)
+    strict: bool = False
 
     def run(self, model: OnnxModel) -> Graph:
         """Raises ModelError naming the node for what cannot be lowered."""
         lowering = _Lowering(model, self.dims)
-        lowering.constants()
-        lowering.inputs()
-        for index, node in enumerate(model.proto.graph.node):
-            lowering.node(index, node)
-        return lowering.finish()
+        scope = Scope(opsets=model.opsets)
+        for name, node in zip(lowering.names, model.proto.graph.node, strict=True):
+            lowering.node(node, name, scope)
+        graph = lowering.finish()
+        if self.strict and graph.host:
+            raise not_strict(graph)
+        return graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Where a node stands: the opset versions it was written for, and how deep it comes from expansions."""
+
+    opsets: Mapping[str, int]
+    depth: int = 0
+
+    def version(self, domain: str) -> int:
+        """The opset version of a domain."""
+        return self.opsets.get(domain, 1)
 
 
 class _Lowering:
@@ -55,101 +97,59 @@ class _Lowering:
 
     def __init__(self, model: OnnxModel, dims: Mapping[str, int]) -> None:
         self.model = model
-        self.source: ModelSource = model.source
-        self.dims = dims
-        self.tensors: dict[str, Tensor] = {}
-        self.alias: dict[str, str] = {}
-        self.values: dict[str, Array] = {}
+        self.table = ValueTable(model, dims)
+        self.functions = FunctionTable.of_model(model.proto)
+        self.signatures = Signatures()
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
+        self.host: dict[str, HostNode] = {}
         self.folded: list[str] = []
-        self.fixed: set[str] = set()
-        self.graph_inputs: list[str] = []
+        self.order: dict[str, int] = {}
+        self.lowered = 0
         graph = model.proto.graph
         self.names = node_names(graph)
-        self.used = frozenset(
-            [name for node in graph.node for name in node.input] + [value.name for value in graph.output]
-        )
+        self.used = {name for node in all_nodes(graph.node) for name in node.input}
+        self.used.update(value.name for value in graph.output)
+        self.taken = set(self.used) | {name for node in graph.node for name in node.output}
 
-    def constants(self) -> None:
-        """Initialisers become constant tensors; their bytes stay where they are."""
-        for position, proto in enumerate(self.model.proto.graph.initializer):
-            constant = constant_of(
-                proto,
-                span=self.model.weights.get(position),
-                node=None,
-                what=f"initializer {proto.name!r}",
-            )
-            if proto.name in self.tensors:
-                raise ModelError(
-                    f"initializer {proto.name!r} is given twice",
-                    code="duplicate_value",
-                    stage="import",
-                    actual=proto.name,
-                )
-            self._constant(proto.name, constant)
-        if self.model.proto.graph.sparse_initializer:
-            raise ModelError("sparse initialisers are not supported", code="unsupported_op", stage="import")
+    def fresh(self, hint: str) -> str:
+        """A value name that nothing has yet."""
+        name = hint
+        count = 0
+        while name in self.taken:
+            count += 1
+            name = f"{hint}.{count}"
+        self.taken.add(name)
+        return name
 
-    def inputs(self) -> None:
-        """Graph inputs that no initialiser defines; dynamic dims take the value given for them."""
-        for value in self.model.proto.graph.input:
-            if value.name in self.tensors:
-                continue
-            what = f"input {value.name!r}"
-            if not value.type.HasField("tensor_type"):
-                raise ModelError(f"{what} is not a tensor", code="unsupported_dtype", stage="import")
-            tensor_type = value.type.tensor_type
-            dtype = element_type(tensor_type.elem_type, node=None, what=what)
-            if not tensor_type.HasField("shape"):
-                raise ModelError(f"{what} has no shape", code="unknown_shape", stage="import")
-            shape = tuple(self._extent(dim, axis, value.name, what) for axis, dim in enumerate(tensor_type.shape.dim))
-            self._bounded(shape, None, what)
-            self.tensors[value.name] = Tensor(name=value.name, shape=shape, dtype=dtype, axes=default_axes(len(shape)))
-            self.graph_inputs.append(value.name)
-        for name in self.dims:
-            if name not in self.fixed:
-                raise RequestError(
-                    f"option dims names {printable(name, 80)!r}, which no input of the model has",
-                    code="unknown_dim",
-                    stage="import",
-                    actual=printable(name, 80),
-                )
+    # The walk -------------------------------------------------------------------------------------------------------
 
-    def _extent(self, dim: onnx.TensorShapeProto.Dimension, axis: int, tensor: str, what: str) -> int:
-        if dim.HasField("dim_value") and dim.dim_value > 0:
-            return int(dim.dim_value)
-        if dim.HasField("dim_value") and dim.dim_value < 0:
-            raise ModelError(
-                f"{what} has a negative extent on axis {axis}",
-                code="invalid_shape",
-                stage="import",
-                actual=dim.dim_value,
-                limit="at least 1",
-            )
-        name = dim.dim_param or f"{tensor}.{axis}"
-        if name in self.dims:
-            self.fixed.add(name)
-            return self.dims[name]
-        raise ModelError(
-            f"{what} has the dynamic dimension {name!r} on axis {axis}, and option dims gives no value for it",
-            code="dynamic_dim",
-            stage="import",
-            actual=name,
-            hint=f"Give it one: --set dims.{name}=1",
-        )
-
-    def node(self, index: int, node: onnx.NodeProto) -> None:
-        """Lower one node: fold it, drop it, or append its op.
+    def node(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
+        """Lower one node, called `name` in the model.
 
         What a definition did not foresee in a node's attributes or constants is the model's fault, not ours.
         """
-        name = self.names[index]
+        self.order.setdefault(name, len(self.order))
+        self.lowered += 1
+        if self.lowered > MAX_LOWERED or scope.depth > MAX_EXPANSION_DEPTH:
+            raise LimitError(
+                "with its functions expanded the graph has too many nodes",
+                code="expansion_too_large",
+                stage="import",
+                node=name,
+                op_type=node.op_type,
+                actual=f"more than {MAX_LOWERED} nodes, or {MAX_EXPANSION_DEPTH} levels",
+                limit=MAX_LOWERED,
+            )
         try:
-            self._node(name, node)
-        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:
+            self._node(node, name, scope)
+        except TesseraError as error:
+            if error.node is None:
+                error.node, error.op_type = name, node.op_type
+            raise
+        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(
-                f"op {node.op_type!r} cannot be read: its attributes or constants are malformed",
+                f"op {printable(node.op_type, 80)!r} cannot be read: its attributes or constants are malformed",
                 code="invalid_model",
                 stage="import",
                 node=name,
@@ -157,63 +157,89 @@ class _Lowering:
                 actual=f"{type(error).__name__}: {error}",
             ) from error
 
-    def _node(self, name: str, node: onnx.NodeProto) -> None:
-        if not node.output or not node.output[0] or len({o for o in node.output if o}) < sum(map(bool, node.output)):
-            raise ModelError(
-                "a node needs a first output, and all its outputs need names of their own",
-                code="invalid_model",
-                stage="import",
-                node=name,
-                op_type=node.op_type,
-                actual=", ".join(map(repr, node.output)) or "no outputs",
-            )
-        if node.domain not in _DEFAULT_DOMAINS:
-            raise self._unsupported(node, name, f"domain {node.domain!r} is not known")
-        call = self._call(node, name)
-        if self._compile_time(node, call):
+    def _nodes(self, nodes: Sequence[onnx.NodeProto], name: str, scope: Scope, *, inner_names: bool) -> None:
+        self.used.update(value for node in nodes for value in node.input)
+        for node in nodes:
+            self.node(node, node.name if inner_names else name, scope)
+
+    def _node(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
+        function = self.functions.find(node)
+        if function is not None:
+            body = instantiate(function, node, name, self.fresh)
+            versions = opset_versions(function.opset_import, what=f"function {function.name!r}")
+            self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=True)
+            return
+        domain = plain_domain(node.domain)
+        version = scope.version(domain)
+        signature = self.signatures.find(node.op_type, domain, version)
+        if signature is None or signature.deprecated:
+            raise unknown_op(node, name, version, signature)
+        call = self.table.call(node, name, version)
+        check_types(signature, name, call.inputs)
+        if node.op_type == "If" and 0 in call.values:
+            branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
+            graph = next(attribute.g for attribute in node.attribute if attribute.name == branch)
+            body = branch_nodes(graph, node, name, self.fresh)
+            self._nodes(body, name, replace(scope, depth=scope.depth + 1), inner_names=True)
+            return
+        reason = self._native(node, name, call, scope) if domain == "" else f"domain {domain} runs on the host"
+        if reason is not None and not self._expanded(node, name, call, signature, scope):
+            self._on_host(node, name, signature, scope, reason)
+
+    def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
+        """Evaluate the node, put it in other terms, or append its op; None if that was done, else why not."""
+        folded = compile_time(node, call, self.table.source.files)
+        if folded is not None:
+            self.table.set_constant(node.output[0], folded)
             self.folded.append(name)
-            return
+            return None
+        unknown = next((t for t in call.inputs if t is not None and not t.is_known), None)
+        if unknown is not None:
+            return f"the shape of its input {unknown.name!r} is known only when the host has run"
+        if node.op_type in _CONTROL_FLOW:
+            return "control flow runs on the host"
+        if self._by_reference(node, name, call):
+            return None
+        replaced = decompose(node, call, self.fresh)
+        if replaced is not None:
+            self._nodes(replaced, name, replace(scope, depth=scope.depth + 1), inner_names=False)
+            return None
         if node.op_type == "Split":
-            self._split(node, call)
-            return
+            return self._split(node, call)
         kind = OP_KINDS.get(node.op_type)
         if kind is None:
-            raise self._unsupported(node, name, "there is no definition of this op type in this version")
-        extra = [output for output in node.output[1:] if output]
-        used = [output for output in extra if self._is_used(output)]
-        if used:
-            raise self._unsupported(node, name, f"its output {used[0]!r} beside the first is used")
-        self._append(kind.infer(call), call, node.output[0], name)
+            return f"the accelerator has no {node.op_type}"
+        if node.op_type == "Concat":
+            call = _without_empty(call)
+        constants = all(t is None or t.constant is not None for t in call.inputs)
+        refusal = kind.unsupported(call, any_dtype=constants)
+        if refusal is not None:
+            return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
+        extra = next((output for output in node.output[1:] if output and output in self.used), None)
+        if extra is not None:
+            return f"its output {extra!r} beside the first is used"
+        inferred = kind.infer(call)
+        if not self._append(inferred, call, node.output[0], name):
+            refusal = kind.unsupported(call)
+            return f"not run by the accelerator unless {refusal.reason}" if refusal else "it could not be evaluated"
+        return None
 
-    def _append(self, inferred: Inferred, call: Call, output: str, name: str) -> None:
-        self._bounded(inferred.shape, name, f"output {output!r}")
+    def _append(self, inferred: Inferred, call: Call, output: str, name: str) -> bool:
+        """Make the op's result: an alias, a constant or an op; False if it had to be a constant and is none."""
+        bounded(inferred.shape, name, f"output {output!r}")
         if inferred.source is not None:
-            source = call.tensor(inferred.source).name
-            self.alias[output] = source
-            if source in self.made_by:
-                op = self.ops[self.made_by[source]]
-                self.ops[self.made_by[source]] = _with_origin(op, name)
-            else:
-                self.folded.append(name)
-            return
+            self._alias(output, call.tensor(inferred.source).name, name)
+            return True
         tensor = Tensor(name=output, shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes)
         kept = tuple(call.inputs[i] if i < len(call.inputs) else None for i in inferred.inputs)
         folded = self._fold(inferred, call, kept, tensor)
         if folded is not None:
-            self._constant(output, folded)
+            self.table.set_constant(output, folded)
             self.folded.append(name)
-            return
-        if min(tensor.shape, default=1) < 1:
-            raise ModelError(
-                f"output {output!r} is empty",
-                code="invalid_shape",
-                stage="import",
-                node=name,
-                op_type=call.op_type,
-                actual=tensor.shape,
-                limit="extents of at least 1",
-            )
-        self.tensors[output] = tensor
+            return True
+        if any(t is not None and t.dtype not in DTYPE_NAMES for t in kept):
+            return False
+        self.table.tensors[output] = tensor
         self.made_by[output] = len(self.ops)
         self.ops.append(
             Op(
@@ -221,262 +247,247 @@ class _Lowering:
                 inputs=tuple("" if t is None else t.name for t in kept),
                 output=output,
                 origin=(name,),
-                attributes=tuple(sorted(inferred.attributes.items())),
+                attributes=tuple(sorted((key, _plain(value)) for key, value in inferred.attributes.items())),
             )
         )
-
-    def _fold(self, inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> Constant | None:
-        """The output as a constant if all inputs are constants and folding stays small."""
-        constants = [t.constant for t in kept if t is not None]
-        if not constants or any(c is None for c in constants):
-            return None
-        first = constants[0]
-        moves = inferred.kind in ("Reshape", "Transpose", "Expand", "Slice")
-        if moves and first is not None and isinstance(first.data, Splat):
-            return Constant(shape=output.shape, dtype=output.dtype, data=first.data)
-        if output.elements <= FOLD_ELEMENTS and all(t is None or t.name in self.values for t in kept):
-            arrays = tuple(None if t is None else self.values[t.name] for t in kept)
-            resolved = Call(
-                op_type=inferred.kind,
-                node=call.node,
-                attributes=inferred.attributes,
-                inputs=kept,
-                opset=call.opset,
-                output=output,
-            )
-            result = OP_KINDS[inferred.kind].evaluate(resolved, arrays)
-            return None if result is None else literal(np.asarray(result), output.dtype)
-        if inferred.kind == "Reshape" and first is not None:
-            return derive("reshape", (first,), output.shape)
-        if inferred.kind == "Transpose" and first is not None:
-            perm = inferred.attributes["perm"]
-            return derive("transpose", (first,), output.shape, {"perm": _ints(perm)})
-        return None
-
-    def _compile_time(self, node: onnx.NodeProto, call: Call) -> bool:
-        """Ops that only ever make constants: evaluated here (Constant, ConstantOfShape, Shape...)."""
-        result: Constant | None = None
-        match node.op_type:
-            case "Constant":
-                result = self._constant_node(node, call)
-            case "ConstantOfShape":
-                result = self._constant_of_shape(node, call)
-            case "Shape" | "Size":
-                shape = call.tensor(0).shape
-                if node.op_type == "Shape":
-                    begin, end, _ = slice(call.integer("start", 0), call.integer("end", len(shape))).indices(len(shape))
-                    result = literal(np.array(shape[begin:end], dtype=np.int64), "int64")
-                else:
-                    result = literal(np.array(prod(shape), dtype=np.int64), "int64")
-            case "Range":
-                start, limit, step = (call.value(i, "bound").reshape(()) for i in range(3))
-                count = max(0, int(np.ceil((float(limit) - float(start)) / float(step)))) if float(step) else 0
-                if not 0 < count <= FOLD_ELEMENTS:
-                    call.fail("the range's length is out of bounds", actual=count, limit=f"1 to {FOLD_ELEMENTS}")
-                result = literal(
-                    np.asarray(start.item() + np.arange(count) * step.item(), dtype=start.dtype),
-                    dtype_name(start),
-                )
-            case "Gather":
-                data, indices = call.value(0, "data"), call.value(1, "indices")
-                axis = call.axis("axis", 0, data.ndim)
-                if indices.size and (indices.min() < -data.shape[axis] or indices.max() >= data.shape[axis]):
-                    call.fail("an index is out of range", actual=int(indices.max()), limit=data.shape[axis])
-                if data.size // max(1, data.shape[axis]) * indices.size > FOLD_ELEMENTS:
-                    call.fail(
-                        "the gathered constant is too large",
-                        code="unsupported_op",
-                        actual=data.size // max(1, data.shape[axis]) * indices.size,
-                        limit=FOLD_ELEMENTS,
-                    )
-                result = literal(np.take(data, indices.astype(np.int64), axis=axis), dtype_name(data))
-        if result is None:
-            return False
-        self._constant(node.output[0], result)
         return True
 
-    def _constant_node(self, node: onnx.NodeProto, call: Call) -> Constant:
-        for attribute in node.attribute:
-            if attribute.name == "value":
-                return constant_of(attribute.t, span=None, node=call.node, what="attribute value")
-            if attribute.name in ("value_float", "value_floats"):
-                values: object = attribute.f if attribute.name == "value_float" else list(attribute.floats)
-                return literal(np.array(values, dtype=np.float32), "float32")
-            if attribute.name in ("value_int", "value_ints"):
-                values = attribute.i if attribute.name == "value_int" else list(attribute.ints)
-                return literal(np.array(values, dtype=np.int64), "int64")
-        call.fail("the constant has no value of a supported kind", code="unsupported_op")
+    def _alias(self, output: str, source: str, name: str) -> None:
+        """The output is the input unchanged: another name for it."""
+        self.table.alias[output] = source
+        if source in self.made_by and self.ops[self.made_by[source]].kind != HOST:
+            op = self.ops[self.made_by[source]]
+            if name not in op.origin:
+                self.ops[self.made_by[source]] = replace(op, origin=(*op.origin, name))
+        else:
+            self.folded.append(name)
 
-    def _constant_of_shape(self, node: onnx.NodeProto, call: Call) -> Constant:
-        shape = tuple(int(v) for v in np.asarray(call.value(0, "shape")).reshape(-1))
-        if any(extent < 0 for extent in shape):
-            call.fail("negative extent in the shape", code="invalid_shape", actual=shape)
-        self._bounded(shape, call.node, f"output {node.output[0]!r}")
-        value, dtype = b"\0\0\0\0", "float32"
-        for attribute in node.attribute:
-            if attribute.name == "value":
-                one = constant_of(attribute.t, span=None, node=call.node, what="attribute value")
-                if prod(one.shape) != 1 or not isinstance(one.data, Literal):
-                    call.fail("the value must have one element", actual=one.shape)
-                value, dtype = one.data.data, one.dtype
-        return Constant(shape=shape, dtype=dtype, data=Splat(value=value))
+    def _fold(self, inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> Folded | None:
+        """The output as a constant: empty, or all inputs are constants and it stays small or a description."""
+        if output.elements == 0:
+            data = Literal(data=b"")
+            return Folded(constant=Constant(shape=_extents(output.shape), dtype=output.dtype, data=data))
+        constants = [t.constant for t in kept if t is not None]
+        present = tuple(c for c in constants if c is not None and not isinstance(c.data, Opaque))
+        if not constants or len(present) < len(constants):
+            return None
+        shape = _extents(output.shape)
+        moves = inferred.kind in ("Reshape", "Transpose", "Expand", "Slice", "Tile")
+        if moves and isinstance(present[0].data, Splat):
+            return Folded(constant=Constant(shape=shape, dtype=output.dtype, data=present[0].data))
+        small = output.elements <= FOLD_ELEMENTS and all(t is None or t.name in self.table.values for t in kept)
+        if small:
+            resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
+            arrays = tuple(None if t is None else self.table.values[t.name] for t in kept)
+            kind = OP_KINDS[inferred.kind]
+            with np.errstate(all="ignore"):
+                result = kind.evaluate(resolved, arrays)
+            if result is None:
+                return None
+            symbolic = None
+            if any(t is not None and t.name in self.table.symbolic for t in kept):
+                symbolic = symbolic_result(
+                    inferred.kind,
+                    [self.table.elements(t) for t in kept if t is not None],
+                    lambda elements: kind.evaluate(resolved, tuple(elements)),
+                )
+            if symbolic is not None:
+                symbolic = symbolic.reshape(shape)
+            return Folded(constant=literal(np.asarray(result).reshape(shape), output.dtype), symbolic=symbolic)
+        depths = [depth_of(constant) for constant in present]
+        if all(t is not None for t in kept) and may_describe(present, output, depths):
+            attributes = {key: _plain(value) for key, value in inferred.attributes.items()}
+            return Folded(constant=derive(inferred.kind, present, shape, attributes, output.dtype))
+        return None
 
-    def _split(self, node: onnx.NodeProto, call: Call) -> None:
+    def _by_reference(self, node: onnx.NodeProto, name: str, call: Call) -> bool:
+        results = by_reference(node, call, self.table.values) if node.op_type not in OP_KINDS else None
+        if results is None:
+            return False
+        for output, result in zip((o for o in node.output if o), results, strict=True):
+            self.table.set_constant(output, Folded(constant=literal_of(result)))
+        self.folded.append(name)
+        return True
+
+    def _split(self, node: onnx.NodeProto, call: Call) -> str | None:
         """Split becomes one Slice per used output, all with the Split's name as origin."""
         data = call.tensor(0)
         axis = call.axis("axis", 0, len(data.shape))
         extent, outputs = data.shape[axis], list(node.output)
         sizes = call.integers("split")
         if sizes is None and call.has(1):
-            sizes = tuple(int(v) for v in np.asarray(call.value(1, "split")).reshape(-1))
+            if 1 not in call.values:
+                return "not run by the accelerator unless split (input 1) is known at compile time"
+            sizes = tuple(v if isinstance(v, Dim) else int(v) for v in call.values[1].reshape(-1))
         if sizes is None:
             part = -(-extent // len(outputs))
-            sizes = tuple(min(part, extent - i * part) for i in range(len(outputs)))
-        if len(sizes) != len(outputs) or sum(sizes) != extent or any(size < 1 for size in sizes):
-            call.fail("the parts do not add up to the axis", actual=sizes, limit=extent)
-        if not any(output and self._is_used(output) for output in outputs):
-            self.folded.append(call.node)
+            sizes = tuple([part] * (len(outputs) - 1) + [extent - (len(outputs) - 1) * part])
+        if len(sizes) != len(outputs) or sum(sizes) != extent or any(size < 0 for size in sizes):
+            call.fail("split sizes do not add up to the axis", actual=tuple(map(int, sizes)), limit=int(extent))
+        slices = OP_KINDS["Slice"]
+        refusal = slices.unsupported(replace(call, attributes={}, values={}, inputs=call.inputs[:1]))
+        if refusal is not None and data.constant is None:
+            return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
         begin = 0
         for output, size in zip(outputs, sizes, strict=True):
-            if output and self._is_used(output):
-                shape = (*data.shape[:axis], size, *data.shape[axis + 1 :])
-                attributes: dict[str, Attribute] = {
-                    "begin": tuple(begin if i == axis else 0 for i in range(len(shape))),
-                    "step": (1,) * len(shape),
-                }
-                part_of = Inferred(
-                    shape=shape,
+            if output and output in self.used:
+                starts = tuple(begin if i == axis else 0 for i in range(len(data.shape)))
+                inferred = Inferred(
+                    shape=tuple(size if i == axis else e for i, e in enumerate(data.shape)),
                     dtype=data.dtype,
                     axes=data.axes,
                     kind="Slice",
                     inputs=(0,),
-                    attributes=attributes,
+                    attributes={"begin": starts, "step": (1,) * len(data.shape)},
                     source=0 if len(outputs) == 1 else None,
                 )
-                self._append(part_of, call, output, call.node)
-            begin += size
+                self._append(inferred, call, output, call.node)
+            begin = begin + size
+        return None
 
-    def _call(self, node: onnx.NodeProto, name: str) -> Call:
-        inputs: list[Tensor | None] = []
-        values: dict[int, Array] = {}
-        for position, given in enumerate(node.input):
-            if not given:
-                inputs.append(None)
-                continue
-            resolved = self.alias.get(given, given)
-            tensor = self.tensors.get(resolved)
-            if tensor is None:
-                raise ModelError(
-                    f"input {given!r} is produced by no earlier node, initialiser or graph input",
-                    code="missing_value",
-                    stage="import",
-                    node=name,
-                    op_type=node.op_type,
-                    actual=given,
-                    hint="Nodes must stand in topological order",
-                )
-            inputs.append(tensor)
-            if resolved in self.values:
-                values[position] = self.values[resolved]
-        for output in node.output:
-            if output and (output in self.tensors or output in self.alias):
-                raise ModelError(
-                    f"value {output!r} is produced twice",
-                    code="duplicate_value",
-                    stage="import",
-                    node=name,
-                    op_type=node.op_type,
-                    actual=output,
-                )
-        return Call(
-            op_type=node.op_type,
-            node=name,
-            attributes=attributes_of(node, name),
-            inputs=tuple(inputs),
-            opset=self.model.opset,
-            values=MappingProxyType(values),
+    # What the accelerator does not run ------------------------------------------------------------------------------
+
+    def _expanded(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> bool:
+        """Put the operator's own definition as a function in its place, if it has one that helps; True if so."""
+        schema = signature.schema
+        if not has_function(schema) or plain_domain(node.domain):
+            return False
+        if any(t is not None and (not t.is_known or t.dtype not in DTYPE_NAMES) for t in call.inputs):
+            return False
+        if node.op_type in OP_KINDS and not any(o and o in self.used for o in node.output[1:]):
+            return False
+        function = schema_function(node, call, schema, scope.version(""))
+        if function is None or any(inner.op_type in _CONTROL_FLOW for inner in all_nodes(function.node)):
+            return False
+        if any(inner.op_type == node.op_type for inner in function.node):
+            return False
+        versions = {plain_domain(entry.domain): int(entry.version) for entry in function.opset_import}
+        versions.setdefault("", scope.version(""))
+        body = instantiate(function, node, name, self.fresh)
+        self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=False)
+        return True
+
+    def _on_host(self, node: onnx.NodeProto, name: str, signature: Signature, scope: Scope, reason: str) -> None:
+        """Leave the node to the host: one op per used result, and the node itself."""
+        reads = [self.table.resolved(value) if value else "" for value in node.input]
+        inner = [self.table.resolved(value) for value in captured(node)]
+        for value, source in zip([*node.input, *captured(node)], [*reads, *inner], strict=True):
+            if value and source not in self.table.tensors:
+                raise unmade_value(node, name, value)
+        shown = {
+            value: self.table.tensors[source]
+            for value, source in zip([*node.input, *captured(node)], [*reads, *inner], strict=True)
+            if value
+        }
+        values = {value: self.table.values[t.name] for value, t in shown.items() if t.name in self.table.values}
+        results = host_results(node, name, signature, shown, values, scope.opsets)
+        macs = host_macs(node, [self.table.tensors.get(value) for value in reads])
+        key = name
+        count = 0
+        while key in self.host:
+            count += 1
+            key = f"{name}#{count}"
+        self.host[key] = host_node(node, name, reason, [*reads, *inner], scope.opsets, self.functions, macs)
+        for position, (output, result) in enumerate(zip(node.output, results, strict=True)):
+            if output and output in self.used:
+                self._host_result(output, result, name, (*reads, *inner), (("node", key), ("result", position)))
+
+    def _host_result(
+        self,
+        output: str,
+        result: HostResult,
+        name: str,
+        inputs: tuple[str, ...],
+        attributes: tuple[tuple[str, Attribute], ...],
+    ) -> None:
+        known = result.shape is not None and min(result.shape, default=1) > 0
+        shape = result.shape if known and result.shape is not None else ()
+        if known:
+            bounded(shape, name, f"output {output!r}")
+        self.table.tensors[output] = Tensor(
+            name=output, shape=shape, dtype=result.dtype, axes=default_axes(len(shape)), is_known=known
         )
+        self.made_by[output] = len(self.ops)
+        self.ops.append(Op(kind=HOST, inputs=inputs, output=output, origin=(name,), attributes=attributes))
 
-    def _constant(self, name: str, constant: Constant) -> None:
-        self.tensors[name] = Tensor(
-            name=name,
-            shape=constant.shape,
-            dtype=constant.dtype,
-            axes=default_axes(len(constant.shape)),
-            constant=constant,
-        )
-        if prod(constant.shape) <= FOLD_ELEMENTS:
-            self.values[name] = materialise(constant, self.source)
+    # Names and constants --------------------------------------------------------------------------------------------
 
-    def _is_used(self, output: str) -> bool:
-        return output in self.used
-
-    def _bounded(self, shape: tuple[int, ...], node: str | None, what: str) -> None:
-        if prod(shape) > MAX_ELEMENTS:
-            raise LimitError(
-                f"{what} has too many elements",
-                code="tensor_too_large",
-                stage="import",
-                node=node,
-                actual=f"{prod(shape)} elements in {shape}",
-                limit=MAX_ELEMENTS,
-            )
-
-    def _unsupported(self, node: onnx.NodeProto, name: str, why: str) -> ModelError:
-        return ModelError(
-            f"op {node.op_type!r} is not supported: {why}",
-            code="unsupported_op",
-            stage="import",
-            node=name,
-            op_type=node.op_type,
-            actual=node.op_type,
-            hint=f"Supported: {', '.join(sorted(OP_KINDS))}",
-        )
+    # After the last node --------------------------------------------------------------------------------------------
 
     def finish(self) -> Graph:
         """The graph, without ops that no output needs."""
         proto = self.model.proto.graph
         outputs = []
         for value in proto.output:
-            name = self.alias.get(value.name, value.name)
-            if name not in self.tensors:
+            name = self.table.resolved(value.name)
+            if name not in self.table.tensors:
                 raise ModelError(
-                    f"graph output {value.name!r} is produced by no node",
+                    f"graph output {printable(value.name, 120)!r} is produced by no node",
                     code="missing_value",
                     stage="import",
-                    actual=value.name,
+                    actual=printable(value.name, 120),
+                    limit="the output of a node",
                 )
             outputs.append(name)
         if not outputs:
             raise ModelError("the graph has no outputs", code="empty_graph", stage="import", actual=0, limit="1")
+        kept = self._needed(outputs)
+        names = {name for op in kept for name in (*op.inputs, op.output) if name} | set(outputs)
+        live = {node for op in kept for node in op.origin}
+        folded = {name for name in (*self.folded, *self._dropped(kept)) if name not in live}
+        hosts = {str(dict(op.attributes)["node"]) for op in kept if op.kind == HOST}
+        return Graph(
+            name=proto.name or self.table.source.name,
+            ops=kept,
+            tensors=MappingProxyType({name: _settled(t) for name, t in self.table.tensors.items() if name in names}),
+            inputs=tuple(name for name in self.table.graph_inputs if name in names),
+            outputs=tuple(dict.fromkeys(outputs)),
+            output_names=tuple(value.name for value in proto.output),
+            folded=tuple(sorted(folded, key=self.order.__getitem__)),
+            opset=self.model.opsets[""],
+            host=MappingProxyType({name: node for name, node in self.host.items() if name in hosts}),
+            dims=MappingProxyType(dict(sorted(self.table.fixed.items()))),
+        )
+
+    def _needed(self, outputs: Sequence[str]) -> tuple[Op, ...]:
         needed = set(outputs)
         kept: list[Op] = []
         for op in reversed(self.ops):
             if op.output in needed:
                 kept.append(op)
                 needed.update(name for name in op.inputs if name)
-            else:
-                self.folded.extend(op.origin)
-        kept.reverse()
-        names = {name for op in kept for name in (*op.inputs, op.output) if name} | set(outputs)
-        live_nodes = {node for op in kept for node in op.origin}
-        order = {name: index for index, name in enumerate(self.names)}
-        folded = {name for name in self.folded if name not in live_nodes}
-        return Graph(
-            name=proto.name or self.source.name,
-            ops=tuple(kept),
-            tensors=MappingProxyType({name: t for name, t in self.tensors.items() if name in names}),
-            inputs=tuple(name for name in self.graph_inputs if name in names),
-            outputs=tuple(dict.fromkeys(outputs)),
-            output_names=tuple(value.name for value in proto.output),
-            folded=tuple(sorted(folded, key=order.__getitem__)),
-            opset=self.model.opset,
-        )
+        return tuple(reversed(kept))
+
+    def _dropped(self, kept: tuple[Op, ...]) -> list[str]:
+        live = {op.output for op in kept}
+        return [name for op in self.ops if op.output not in live for name in op.origin]
 
 
-def _with_origin(op: Op, name: str) -> Op:
-    return Op(kind=op.kind, inputs=op.inputs, output=op.output, origin=(*op.origin, name), attributes=op.attributes)
+def _without_empty(call: Call) -> Call:
+    """A Concat without the parts that hold nothing."""
+    filled = [index for index, t in enumerate(call.inputs) if t is None or t.elements or len(t.shape) > 1]
+    if len(filled) == len(call.inputs) or not filled:
+        return call
+    return replace(
+        call,
+        inputs=tuple(call.inputs[index] for index in filled),
+        values={new: call.values[old] for new, old in enumerate(filled) if old in call.values},
+    )
 
 
-def _ints(value: Attribute) -> tuple[int, ...]:
-    return tuple(int(item) for item in value) if isinstance(value, tuple) else ()
+def _extents(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as plain integers."""
+    return tuple(int(extent) for extent in shape)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute without extents that vary: their value at the maxima."""
+    if isinstance(value, tuple):
+        return tuple(_plain(item) for item in value)
+    return int(value) if isinstance(value, Dim) else value
+
+
+def _settled(tensor: Tensor) -> Tensor:
+    """The tensor as later stages see it: extents are plain integers, what varies stands beside them."""
+    symbols = symbols_of(tensor.shape)
+    return replace(tensor, shape=_extents(tensor.shape), symbols=symbols) if symbols else tensor

@@ -44,6 +44,6 @@ def attributes_of(node: onnx.NodeProto, name: str) -> Mapping[str, Attribute]:
                 result[attribute.name] = tuple(float(v) for v in attribute.floats)
             case onnx.AttributeProto.STRINGS:
                 result[attribute.name] = tuple(v.decode("utf-8", "replace") for v in attribute.strings)
-    if node.op_type == "Cast" and isinstance(result.get("to"), int):
+    if node.op_type in ("Cast", "CastLike") and isinstance(result.get("to"), int):
         result["to"] = element_type(int(str(result["to"])), node=name, what="attribute to")
     return MappingProxyType(result)

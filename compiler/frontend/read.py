@@ -1,42 +1,47 @@
-"""Reading a model file: bytes to protobuf structure, with weights left in place."""
+"""Reading a model: bytes, or an archive of a model and its external data, to protobuf structure (IMPORT-1)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from compiler.errors import LimitError, ModelError
+from compiler.frontend.archive import SiblingFiles, open_archive
 from compiler.frontend.source import ModelSource
 from compiler.frontend.wire import split_weights
 
 MAX_FILE_BYTES: Final = 2**31 - 1
-MAX_NODES: Final = 200_000
-_DEFAULT_DOMAINS: Final = ("", "ai.onnx")
+DEFAULT_DOMAIN: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxModel:
-    """A parsed model: the structure, its opset, and where large weights lie (initialiser position -> span)."""
+    """A parsed model: its structure, and where large weights lie (initialiser position -> span).
+
+    `source` is the model file itself, with the files beside it; `opsets` are the versions it imports, by domain (the
+    default domain is "").
+    """
 
     source: ModelSource
     proto: onnx.ModelProto
-    opset: int
-    weights: dict[int, tuple[int, int]]
+    opsets: Mapping[str, int]
+    weights: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadModel:
-    """Pass: file to protobuf structure (IMPORT-1)."""
+    """Pass: file or archive to protobuf structure (IMPORT-1)."""
 
     name: str = "read"
 
     def run(self, source: ModelSource) -> OnnxModel:
         """Raises ModelError if the file is not an ONNX model of a known version, LimitError if it is too large."""
-        size = source.size_bytes
-        if size == 0:
+        if source.size_bytes == 0:
             raise ModelError(
                 "the model file is empty",
                 code="empty_model",
@@ -44,6 +49,13 @@ class ReadModel:
                 actual="0 bytes",
                 limit="at least 1 byte",
             )
+        archive = open_archive(source)
+        if archive is not None:
+            name = archive.model_name()
+            folder = name[: name.rfind("/") + 1]
+            files = SiblingFiles(archive, folder)
+            source = ModelSource(name=source.name, data=archive.read(name), sha256=source.sha256, files=files)
+        size = source.size_bytes
         if size > MAX_FILE_BYTES:
             raise LimitError(
                 "the model file is too large",
@@ -51,6 +63,7 @@ class ReadModel:
                 stage="import",
                 actual=size,
                 limit=MAX_FILE_BYTES,
+                hint="Keep large weights as external data",
             )
         split = split_weights(source.view(0, size))
         proto = onnx.ModelProto()
@@ -64,12 +77,13 @@ class ReadModel:
                 actual=str(error),
                 hint="Give a file written by onnx.save or an exporter",
             ) from None
-        return OnnxModel(source=source, proto=proto, opset=_check(proto), weights=split.weights)
+        opsets = _opsets(proto)
+        return OnnxModel(source=source, proto=proto, opsets=opsets, weights=MappingProxyType(split.weights))
 
 
-def _check(proto: onnx.ModelProto) -> int:
-    """The opset of the default domain, after the checks that come before anything else."""
-    if not proto.HasField("graph") or not proto.graph.node:
+def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
+    """The opset versions by domain, after the checks that come before anything else."""
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(
             "the file holds no graph with nodes",
             code="not_onnx" if not proto.opset_import else "empty_graph",
@@ -77,14 +91,6 @@ def _check(proto: onnx.ModelProto) -> int:
             actual=f"{len(proto.graph.node)} nodes",
             limit="at least 1 node",
             hint="Give a file written by onnx.save or an exporter",
-        )
-    if len(proto.graph.node) > MAX_NODES:
-        raise LimitError(
-            "the graph has too many nodes",
-            code="too_many_nodes",
-            stage="import",
-            actual=len(proto.graph.node),
-            limit=MAX_NODES,
         )
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
@@ -94,24 +100,37 @@ def _check(proto: onnx.ModelProto) -> int:
             actual=proto.ir_version,
             limit=f"1 to {onnx.IR_VERSION}",
         )
-    versions = [entry.version for entry in proto.opset_import if entry.domain in _DEFAULT_DOMAINS]
-    opset = versions[0] if versions else 1
-    if len(versions) > 1:
-        raise ModelError(
-            "the model imports the default opset more than once",
-            code="duplicate_opset",
-            stage="import",
-            actual=", ".join(map(str, versions)),
-            limit="one version",
-        )
+    return opset_versions(proto.opset_import, what="the model")
+
+
+def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
+    """Versions by domain; raises ModelError for one given twice, or outside what the pinned onnx knows."""
+    result: dict[str, int] = {}
+    for entry in imports:  # type: ignore[attr-defined]
+        domain = plain_domain(entry.domain)
+        if domain in result:
+            raise ModelError(
+                f"{what} imports the {domain or 'default'} opset more than once",
+                code="duplicate_opset",
+                stage="import",
+                actual=f"{result[domain]}, {entry.version}",
+                limit="one version",
+            )
+        result[domain] = int(entry.version)
+    opset = result.setdefault(DEFAULT_DOMAIN, 1)
     newest = onnx.defs.onnx_opset_version()
     if not 1 <= opset <= newest:
         raise ModelError(
-            "the model's opset is not known",
+            f"{what}'s opset is not known",
             code="unsupported_opset",
             stage="import",
             actual=opset,
             limit=f"1 to {newest}",
             hint=f"Convert the model to opset {newest} or older",
         )
-    return opset
+    return MappingProxyType(result)
+
+
+def plain_domain(domain: str) -> str:
+    """The domain with the default one's other name resolved."""
+    return DEFAULT_DOMAIN if domain == "ai.onnx" else domain

@@ -12,12 +12,16 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from compiler.errors import InternalError, ModelError
-from compiler.frontend.source import ModelSource
-from compiler.ir.constant import Constant, Derived, Literal, Splat, Stored
-from compiler.ops.base import Array
+from compiler.errors import InternalError, ModelError, printable
+from compiler.frontend.archive import safe_path
+from compiler.frontend.source import Buffer, ModelSource
+from compiler.ir.constant import Constant, Derived, Literal, Opaque, Splat, Stored
+from compiler.ir.graph import Attribute, Tensor
+from compiler.ops import OP_KINDS
+from compiler.ops.base import Array, Call, default_axes
 from compiler.units import element_bytes, numpy_dtype
 
+# Element types whose values the compiler can hold (IMPORT-5 and what shape arithmetic needs).
 _TYPES: Final[Mapping[int, str]] = MappingProxyType(
     {
         getattr(onnx.TensorProto, label): name
@@ -38,29 +42,48 @@ _TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     }
 )
+# All element types of ONNX by our name for them; those beyond the table above only the host understands.
+ONNX_CODES: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        _TYPES.get(code, label.lower()): code
+        for label, code in onnx.TensorProto.DataType.items()
+        if code != onnx.TensorProto.UNDEFINED
+    }
+)
+_LABELS: Final[Mapping[int, str]] = MappingProxyType({code: name for name, code in ONNX_CODES.items()})
+
+
+def type_label(code: int) -> str | None:
+    """Our name of an ONNX element type, one that only the host understands included; None for no type."""
+    return _LABELS.get(code)
 
 
 def element_type(code: int, *, node: str | None, what: str) -> str:
-    """The element type name of an ONNX type code; raises ModelError for types outside IMPORT-5."""
-    name = _TYPES.get(code)
+    """The element type name of an ONNX type code; raises ModelError for a code that is none."""
+    name = _LABELS.get(code)
     if name is None:
-        known = onnx.TensorProto.DataType.items()
-        label = next((text for text, number in known if number == code), str(code))
         raise ModelError(
-            f"{what} has an element type that is not supported",
+            f"{what} has an element type that does not exist",
             code="unsupported_dtype",
             stage="import",
             node=node,
-            actual=label.lower(),
-            limit=", ".join(sorted(_TYPES.values())),
+            actual=f"type code {code}",
+            limit=", ".join(sorted(ONNX_CODES)),
         )
     return name
 
 
-def constant_of(proto: onnx.TensorProto, *, span: tuple[int, int] | None, node: str | None, what: str) -> Constant:
-    """A constant from a protobuf tensor, or from the span of the file that holds its bytes.
+def constant_of(
+    proto: onnx.TensorProto,
+    *,
+    span: tuple[int, int] | None,
+    node: str | None,
+    what: str,
+    files: Mapping[str, Buffer] = MappingProxyType({}),
+) -> Constant:
+    """A constant from a protobuf tensor, from the span of the file that holds its bytes, or from a file beside it.
 
-    Raises ModelError if dims are negative, data is external, or the bytes do not fit the shape.
+    Raises ModelError if dims are negative, external data is not there, or the bytes do not fit the shape.
     """
     shape = tuple(int(extent) for extent in proto.dims)
     dtype = element_type(proto.data_type, node=node, what=what)
@@ -70,9 +93,14 @@ def constant_of(proto: onnx.TensorProto, *, span: tuple[int, int] | None, node: 
 
     if any(extent < 0 for extent in shape):
         raise fail("negative extent", "invalid_shape", shape, "at least 0")
-    if proto.data_location == onnx.TensorProto.EXTERNAL or proto.external_data:
-        raise fail("its data is in another file", "external_data", "external", "data inside the model file")
+    is_external = proto.data_location == onnx.TensorProto.EXTERNAL or proto.external_data
+    if proto.data_type not in _TYPES:
+        if is_external or span is not None:
+            raise fail("large data of this element type is not supported", "unsupported_dtype", dtype, "inline data")
+        return Constant(shape=shape, dtype=dtype, data=Opaque(tensor=proto.SerializeToString(deterministic=True)))
     expected = prod(shape) * element_bytes(dtype)
+    if is_external:
+        return Constant(shape=shape, dtype=dtype, data=_external(proto, expected, files, fail))
     if span is not None:
         if span[1] != expected:
             raise fail("its bytes do not fit its shape", "invalid_tensor", span[1], expected)
@@ -81,11 +109,56 @@ def constant_of(proto: onnx.TensorProto, *, span: tuple[int, int] | None, node: 
         if len(proto.raw_data) != expected:
             raise fail("its bytes do not fit its shape", "invalid_tensor", len(proto.raw_data), expected)
         return Constant(shape=shape, dtype=dtype, data=Literal(data=proto.raw_data))
+    count = max(len(getattr(proto, field)) for field in _DATA_FIELDS)
+    if count != prod(shape):
+        raise fail("its values do not fit its shape", "invalid_tensor", f"{count} values", f"{prod(shape)} values")
     try:
         array = numpy_helper.to_array(proto)
-    except (ValueError, TypeError) as error:
-        raise fail("its values do not fit its shape", "invalid_tensor", str(error), expected) from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise fail("its values do not fit its type", "invalid_tensor", str(error), expected) from None
     return Constant(shape=shape, dtype=dtype, data=Literal(data=array.tobytes()))
+
+
+_DATA_FIELDS: Final = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
+
+def _external(
+    proto: onnx.TensorProto, expected: int, files: Mapping[str, Buffer], fail: Callable[..., ModelError]
+) -> Stored:
+    """Where external data lies; never outside the upload, never outside its file (IMPORT-4)."""
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    location = entries.get("location", "")
+    path = safe_path(location, what="the location of external data")
+    if path not in files:
+        there = ", ".join(sorted(files)[:5]) or "nothing: the model came alone"
+        raise fail(
+            f"its data is in file {printable(path, 120)!r}, which did not come with the model",
+            "external_data",
+            printable(path, 120),
+            f"a file that came with the model ({printable(there, 200)})",
+        )
+    numbers = {}
+    for key, default in (("offset", 0), ("length", expected)):
+        text = entries.get(key, str(default))
+        if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+            raise fail(f"the {key} of its external data is no number of bytes", "external_data", text, "0 or more")
+        numbers[key] = int(text)
+    size = len(files[path])
+    if numbers["length"] != expected:
+        raise fail(
+            "the length of its external data does not fit its shape", "external_data", numbers["length"], expected
+        )
+    if numbers["offset"] + expected > size:
+        raise fail(
+            f"its external data goes beyond the end of file {printable(path, 120)!r}",
+            "external_data",
+            f"bytes {numbers['offset']} to {numbers['offset'] + expected}",
+            f"{size} bytes",
+        )
+    return Stored(offset=numbers["offset"], size_bytes=expected, file=path)
+
+
+_DIGITS: Final = 18
 
 
 def literal(array: Array, dtype: str) -> Constant:
@@ -104,28 +177,53 @@ def materialise(constant: Constant, source: ModelSource) -> Array:
     if isinstance(data, Splat):
         return np.broadcast_to(np.frombuffer(data.value, dtype=dtype)[0], constant.shape)
     if isinstance(data, Stored):
-        buffer = source.view(data.offset, data.size_bytes)
+        buffer = source.view(data.offset, data.size_bytes, data.file)
         return np.frombuffer(buffer, dtype=dtype).reshape(constant.shape)
     if isinstance(data, Literal):
         return np.frombuffer(data.data, dtype=dtype).reshape(constant.shape)
-    function = _DERIVED.get(data.function)
-    if function is None:
-        raise InternalError(f"no derived constant {data.function!r}", stage="import")
+    if isinstance(data, Opaque):
+        raise InternalError(f"values of type {constant.dtype} are the host's alone", stage="import")
     inputs = tuple(materialise(part, source) for part in data.inputs)
-    result = function(inputs, dict(data.attributes))
+    function = _DERIVED.get(data.function)
+    values = dict(data.attributes)
+    result = _by_definition(constant, data, inputs) if function is None else function(inputs, values)
     return result.astype(dtype, copy=False).reshape(constant.shape)
+
+
+def _by_definition(constant: Constant, data: Derived, inputs: tuple[Array, ...]) -> Array:
+    """The values that an op's own definition computes from constants."""
+
+    def tensor(part: Constant, name: str) -> Tensor:
+        return Tensor(name=name, shape=part.shape, dtype=part.dtype, axes=default_axes(len(part.shape)), constant=part)
+
+    kind = OP_KINDS.get(data.function)
+    if kind is None:
+        raise InternalError(f"no derived constant {data.function!r}", stage="import")
+    call = Call(
+        op_type=data.function,
+        node=data.function,
+        attributes=dict(data.attributes),
+        inputs=tuple(tensor(part, f"input {index}") for index, part in enumerate(data.inputs)),
+        opset=onnx.defs.onnx_opset_version(),
+        output=tensor(constant, "output"),
+    )
+    result = kind.evaluate(call, inputs)
+    if result is None:
+        raise InternalError(f"derived constant {data.function!r} has no evaluation", stage="import")
+    return np.asarray(result)
 
 
 def derive(
     function: str,
     inputs: tuple[Constant, ...],
     shape: tuple[int, ...],
-    attributes: Mapping[str, tuple[int, ...] | float] = MappingProxyType({}),
+    attributes: Mapping[str, Attribute] = MappingProxyType({}),
+    dtype: str | None = None,
 ) -> Constant:
-    """A constant computed from others when needed."""
+    """A constant computed from others when needed; `function` is an op kind or one of this module's own."""
     return Constant(
         shape=shape,
-        dtype=inputs[0].dtype,
+        dtype=dtype or inputs[0].dtype,
         data=Derived(function=function, inputs=inputs, attributes=tuple(sorted(attributes.items()))),
     )
 
@@ -150,8 +248,6 @@ def _batchnorm_bias(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) ->
 
 _DERIVED: Final[Mapping[str, Callable[[tuple[Array, ...], Mapping[str, Any]], Array]]] = MappingProxyType(
     {
-        "reshape": lambda inputs, _: inputs[0],
-        "transpose": lambda inputs, attributes: inputs[0].transpose(attributes["perm"]),
         "batchnorm_weight": _batchnorm_weight,
         "batchnorm_bias": _batchnorm_bias,
     }

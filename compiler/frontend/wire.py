@@ -7,16 +7,23 @@ enough to parse; the weights stay where they are in the (memory-mapped) file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from compiler.errors import ModelError
+from compiler.errors import LimitError, ModelError
 
-# Field numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
+# Field numbers of onnx.proto: ModelProto.graph, GraphProto.node, GraphProto.initializer, TensorProto.raw_data.
 _MODEL_GRAPH = 7
+_GRAPH_NODE = 1
 _GRAPH_INITIALIZER = 5
 _TENSOR_RAW_DATA = 9
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# Bounds that hold before anything is parsed: fields of one kind in the graph, and bytes of structure in all.
+MAX_NODES: Final = 200_000
+MAX_VALUES: Final = 400_000
+MAX_STRUCTURE_BYTES: Final = 1 << 30
 # Smaller payloads stay in the structure: they are shapes, axes and the like, wanted for folding.
 KEEP_BYTES = 1024
 
@@ -34,12 +41,23 @@ def split_weights(data: memoryview) -> SplitModel:
     weights: dict[int, tuple[int, int]] = {}
     out = bytearray()
     position = 0
-    for number, begin, body, end in _fields(data, 0, len(data)):
+    for count, (number, begin, body, end) in enumerate(_fields(data, 0, len(data))):
+        if count >= MAX_VALUES:
+            raise _too_many(0)
         if number == _MODEL_GRAPH:
             graph, position = _split_graph(data, body, end, weights, position)
             _append_message(out, _MODEL_GRAPH, graph)
         else:
             out += data[begin:end]
+        if len(out) > MAX_STRUCTURE_BYTES:
+            raise LimitError(
+                "the model's structure, large weights apart, is too large",
+                code="model_too_large",
+                stage="import",
+                actual=f"more than {MAX_STRUCTURE_BYTES} bytes",
+                limit=MAX_STRUCTURE_BYTES,
+                hint="Keep weights as initializers with raw data",
+            )
     return SplitModel(structure=bytes(out), weights=weights)
 
 
@@ -48,7 +66,11 @@ def _split_graph(
 ) -> tuple[bytearray, int]:
     """One occurrence of `graph`; protobuf merges repeated ones, so initialiser positions go on counting."""
     out = bytearray()
+    seen: Counter[int] = Counter()
     for number, begin, body, end in _fields(data, start, stop):
+        seen[number] += 1
+        if seen[number] > (MAX_NODES if number == _GRAPH_NODE else MAX_VALUES):
+            raise _too_many(number)
         if number == _GRAPH_INITIALIZER:
             if end - body > KEEP_BYTES:
                 tensor, span = _strip_tensor(data, body, end)
@@ -118,6 +140,17 @@ def _append_message(out: bytearray, number: int, payload: bytearray) -> None:
             value >>= 7
         out.append(value)
     out += payload
+
+
+def _too_many(number: int) -> LimitError:
+    nodes = number == _GRAPH_NODE
+    return LimitError(
+        "the graph has too many nodes" if nodes else "the graph has too many values",
+        code="too_many_nodes" if nodes else "too_many_values",
+        stage="import",
+        actual=f"more than {MAX_NODES if nodes else MAX_VALUES}",
+        limit=MAX_NODES if nodes else MAX_VALUES,
+    )
 
 
 def _broken(offset: int) -> ModelError:

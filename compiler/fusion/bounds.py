@@ -28,7 +28,9 @@ def needed_positions(facts: GraphFacts) -> dict[str, list[Positions]]:
 
     Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them.
     """
-    needed: dict[str, list[Positions]] = {name: [_all(facts, name)] for name in facts.graph.outputs}
+    needed: dict[str, list[Positions]] = {
+        name: [_all(facts, name)] for name in facts.graph.chip_outputs if name in facts.tensors
+    }
     for op in reversed(facts.ops):
         wanted = needed.get(op.output)
         if not wanted:
@@ -41,19 +43,26 @@ def needed_positions(facts: GraphFacts) -> dict[str, list[Positions]]:
     return needed
 
 
-def dram_floor_bytes(facts: GraphFacts, needed: dict[str, list[Positions]]) -> int:
+def dram_floor_bytes(facts: GraphFacts, needed: dict[str, list[Positions]], profile: Profile) -> int:
     """Floor: the parts of graph inputs and weights that the outputs need, once, plus the outputs, once.
+
+    What the host makes and the chip reads counts as an input, what the host reads of the chip's as an output;
+    stationary weights do not count (SPEC section 5.1).
 
     Where several ops need different parts of a tensor, their union counts, for separate groups may read just that.
     """
     graph = facts.graph
+    outputs = set(graph.chip_outputs)
     total = 0
     for name, parts in needed.items():
-        if name in graph.producer:
-            if name in graph.outputs:
+        if profile.is_stationary and facts.tensors[name].constant:
+            continue
+        producer = graph.producer.get(name)
+        if producer is not None and producer not in graph.on_host:
+            if name in outputs:
                 total += _bytes(facts, name, _whole(facts, name))
             continue
-        readings = parts[1:] if name in graph.outputs else parts
+        readings = parts[1:] if name in outputs else parts
         total += _union_size(readings, facts.tensors[name].shape) * facts.tensors[name].element_bytes
     return total
 
@@ -133,7 +142,7 @@ def _union_size(parts: list[Positions], shape: tuple[int, ...]) -> int:
     return int(counts[members != 0].sum())
 
 
-def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...]) -> int:
+def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...], profile: Profile) -> int:
     """Reference: the groups of `none`, capacity ignored; each group's needed inputs, weights and outputs once."""
     total = 0
     graph = facts.graph
@@ -158,7 +167,11 @@ def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...]) 
                         for m, extent in zip(operand.access, shape, strict=True)
                     )
                     boxes.setdefault(operand.tensor, []).append(needed)
-            total += sum(_bytes(facts, name, _hull(wanted)) for name, wanted in boxes.items() if name not in made)
+            total += sum(
+                _bytes(facts, name, _hull(wanted))
+                for name, wanted in boxes.items()
+                if name not in made and not (profile.is_stationary and facts.tensors[name].constant)
+            )
     return total
 
 

@@ -2,79 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compiler.cost.objective import Totals
-from compiler.errors import InternalError, LimitError
+from compiler.errors import InternalError
 from compiler.fusion.boundary import boundaries_of
+from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import Evaluator, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group
 from compiler.fusion.none import none_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
-from compiler.partition.segments import PartitionedGraph, Segment
-from compiler.profile.schema import Profile
+from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuseSegments:
-    """Pass: the groups of each segment, by the chosen strategy, and those of `none` (FUSE-R, FUSE-N)."""
+    """Pass: the groups of each chip segment, by the chosen strategy, and those of `none` (FUSE-R, FUSE-N)."""
 
     name: str = "fuse"
-    profile: Profile
     options: Options
+    compilers: SegmentCompilers = field(repr=False)
 
     def run(self, partitioned: PartitionedGraph) -> FusedGraph:
         """Raises LimitError if a single op does not fit the chip, naming it."""
-        facts = graph_facts(partitioned.graph)
-        evaluator = Evaluator(facts, self.profile, self.options)
-        graphs = []
+        facts = partitioned.facts
+        compiler = self.compilers.of(facts)
+        work = []
         for segment in partitioned.segments:
-            check_limits(facts, segment, self.profile)
-            graphs.append(SegmentGraph(facts, segment.ops))
-        plain = [execution_order(graph, none_groups(evaluator, graph, graph.all)) for graph in graphs]
-        totals = [evaluator.totals(groups) for groups in plain]
-        segments, baseline = [], []
-        for number, (segment, graph) in enumerate(zip(partitioned.segments, graphs, strict=True)):
-            groups, gains = plain[number], {}
+            if segment.kind is SegmentKind.CHIP:
+                evaluator, graph = compiler.evaluator(segment.ops), SegmentGraph(facts, segment.ops)
+                work.append((evaluator, graph, execution_order(graph, none_groups(evaluator, graph, graph.all))))
+        totals = [evaluator.totals(groups) for evaluator, _, groups in work]
+        segments: list[FusedSegment] = []
+        baseline: list[FusedSegment] = []
+        number = 0
+        for segment in partitioned.segments:
+            if segment.kind is SegmentKind.HOST:
+                segments.append(FusedSegment(segment=segment, groups=(), boundaries=()))
+                continue
+            evaluator, graph, plain = work[number]
+            groups, gains = plain, {}
             if self.options.fusion == "rules":
                 outside = sum((part for other, part in enumerate(totals) if other != number), Totals())
                 result = greedy_groups(evaluator, graph, outside)
                 groups, gains = result.groups, result.gains
                 totals[number] = evaluator.totals(groups)
             segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
-            baseline.append(_finished(evaluator, graph, segment, plain[number], {}, explain=False))
+            baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
+            number += 1
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
-
-
-def check_limits(facts: GraphFacts, segment: Segment, profile: Profile) -> None:
-    """Raises LimitError if a segment exceeds the profile's limits of one executable, or its tensors the DRAM."""
-    graph = facts.graph
-    names = {name for op in segment.ops for name in (*graph.ops[op].inputs, graph.ops[op].output) if name}
-    weights = sum(graph.tensors[name].size_bytes for name in names if graph.tensors[name].constant is not None)
-    crossing = sum(graph.tensors[name].size_bytes for name in names if name in graph.inputs or name in graph.outputs)
-    macs = sum(facts.ops[op].total_macs for op in segment.ops)
-    limits = profile.limits
-    figures = (
-        ("limits.weight_bytes", "bytes of weights", weights, limits.weight_bytes),
-        ("limits.macs", "multiply-accumulates", macs, limits.macs),
-        ("dram.capacity_bytes", "bytes to store", weights + crossing, profile.dram.capacity_bytes),
-    )
-    for field, what, actual, limit in figures:
-        if limit is not None and actual > limit:
-            raise LimitError(
-                f"segment {segment.id} has too many {what}",
-                code="segment_too_large",
-                stage="partition",
-                node=graph.ops[segment.ops[0]].node,
-                actual=actual,
-                limit=limit,
-                hint=f"Raise {field} in the profile, or split the model; splitting is not done in this version",
-            )
 
 
 def _finished(
@@ -115,6 +95,8 @@ def _plain(check: Check) -> Check:
 def verify_fused(fused: FusedGraph) -> None:
     """Raises InternalError unless groups cover each op once, are convex, and stand in an execution order."""
     for found in fused.segments:
+        if found.segment.kind is SegmentKind.HOST:
+            continue
         graph = SegmentGraph(fused.facts, found.segment.ops)
         covered = [op for group in found.groups for op in group.ops]
         if sorted(covered) != list(found.segment.ops):

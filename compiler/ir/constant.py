@@ -14,10 +14,11 @@ class Splat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Bytes [offset, offset + size_bytes) of the model file, little-endian, row-major."""
+    """Bytes [offset, offset + size_bytes) of the model file, or of `file` beside it, little-endian, row-major."""
 
     offset: int
     size_bytes: int
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,19 @@ class Literal:
 class Derived:
     """Values to be computed from other constants when needed.
 
-    `function` is one of the keys of compiler.frontend.values; `inputs` are the constants it reads.
+    `function` is an op kind, or one of the functions of compiler.frontend.values; `inputs` are what it reads.
     """
 
     function: str
     inputs: tuple[Constant, ...]
-    attributes: tuple[tuple[str, tuple[int, ...] | float], ...] = ()
+    attributes: tuple[tuple[str, int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """A tensor that only the host understands (text, 4-bit and 8-bit floats...): its protobuf message."""
+
+    tensor: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,4 +53,4 @@ class Constant:
 
     shape: tuple[int, ...]
     dtype: str
-    data: Splat | Stored | Literal | Derived
+    data: Splat | Stored | Literal | Derived | Opaque

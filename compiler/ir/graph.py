@@ -5,6 +5,8 @@ Grammar, on one page (every name is unique within its graph):
     graph   = inputs: tensor*  ops: op*  outputs: tensor name*
     op      = kind(inputs: tensor name | "" for an omitted one ...) -> output tensor name  {attributes}  origin
     tensor  = name: dtype[axis=extent ...]  constant?
+
+A node that stays on the host is one op of kind `Host` per result that is used, and one `HostNode`.
 """
 
 from __future__ import annotations
@@ -14,22 +16,34 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
+from typing import Final
 
 from compiler.ir.constant import Constant
+from compiler.ir.pattern import Pattern
+from compiler.ir.symbol import Expression
 from compiler.units import element_bytes
 
+# The kind of ops that the accelerator does not run.
+HOST: Final = "Host"
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A value of the graph: shape with named axes, element type, and its constant if it is one."""
+    """A value of the graph: shape with named axes, element type, and its constant if it is one.
+
+    `shape` is at the maxima of the dynamic dimensions; `symbols` gives the axes that vary, as expressions in the
+    model's symbols. `is_known` is False for a value of the host whose shape (or type) nobody knows before it runs;
+    its `shape` is then empty and means nothing.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     axes: tuple[str, ...]
     constant: Constant | None = None
+    symbols: tuple[tuple[int, Expression], ...] = ()
+    is_known: bool = True
 
     @property
     def elements(self) -> int:
@@ -58,12 +72,36 @@ class Op:
         return self.origin[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNode:
+    """An ONNX node that the host runs: why, and the node itself (serialised, reading and making tensors of the graph).
+
+    `name` is the ONNX node (several host nodes may come from one). `inputs` are all it reads, what its subgraphs
+    capture included; `outputs` all it makes, "" for unnamed ones. `opsets` are the operator set versions it was
+    written for; `functions` the model-local functions it calls. `macs` is None where the work cannot be told before
+    the run.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    reason: str
+    node: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opsets: tuple[tuple[str, int], ...]
+    functions: tuple[bytes, ...] = ()
+    macs: int | None = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Graph:
     """The imported model.
 
     `outputs` are tensors, each once; `output_names` are the ONNX names in their order (several may be one tensor).
     `folded` are the names of ONNX nodes evaluated at compile time or needed by no output: they are in no segment.
+    `host` are the nodes that the host runs, by the name that attribute `node` of a `Host` op gives. `patterns` were
+    recognised. `dims` are the dynamic dimensions with the maxima they were compiled for.
     """
 
     name: str
@@ -74,6 +112,9 @@ class Graph:
     output_names: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     opset: int = field(default=0)
+    host: Mapping[str, HostNode] = field(default_factory=lambda: MappingProxyType({}))
+    patterns: tuple[Pattern, ...] = ()
+    dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
     def producer(self) -> Mapping[str, int]:
@@ -89,6 +130,21 @@ class Graph:
                 if name:
                     table.setdefault(name, []).append(index)
         return MappingProxyType({name: tuple(indices) for name, indices in table.items()})
+
+    @cached_property
+    def on_host(self) -> frozenset[int]:
+        """Indices of the ops that the host runs."""
+        return frozenset(index for index, op in enumerate(self.ops) if op.kind == HOST)
+
+    @cached_property
+    def chip_outputs(self) -> tuple[str, ...]:
+        """What the chip has to hand out: graph outputs that it makes or passes on, and what the host reads of it."""
+        if not self.on_host:
+            return self.outputs
+        mine = [n for n in self.outputs if self.producer.get(n, -1) not in self.on_host]
+        read = [name for index in sorted(self.on_host) for name in self.ops[index].inputs if name]
+        made = [name for name in read if name in self.producer and self.producer[name] not in self.on_host]
+        return tuple(dict.fromkeys([*mine, *made]))
 
     def activations(self, op: Op) -> Iterable[Tensor]:
         """The op's inputs that are not constants."""
@@ -116,5 +172,11 @@ class Graph:
 
 
 def _type(tensor: Tensor) -> str:
-    extents = ",".join(f"{axis}={extent}" for axis, extent in zip(tensor.axes, tensor.shape, strict=True))
+    if not tensor.is_known:
+        return f"{tensor.name}: {tensor.dtype}[?]"
+    varying = dict(tensor.symbols)
+    extents = ",".join(
+        f"{axis}={extent}" + (f" ({varying[index]})" if index in varying else "")
+        for index, (axis, extent) in enumerate(zip(tensor.axes, tensor.shape, strict=True))
+    )
     return f"{tensor.name}: {tensor.dtype}[{extents}]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.errors import InternalError
-from compiler.ir.graph import Graph
+from compiler.ir.graph import HOST, Graph
 
 
 def verify_graph(graph: Graph) -> None:
@@ -20,6 +20,13 @@ def verify_graph(graph: Graph) -> None:
         tensor = graph.tensors.get(op.output)
         if tensor is None or len(tensor.axes) != len(tensor.shape) or len(set(tensor.axes)) != len(tensor.axes):
             raise InternalError(f"value {op.output!r} has no proper type", stage="import", node=op.node)
+        if op.kind == HOST:
+            if dict(op.attributes).get("node") not in graph.host:
+                raise InternalError("a host op has no host node", stage="import", node=op.node)
+        elif not all(graph.tensors[name].is_known for name in (*op.inputs, op.output) if name):
+            raise InternalError(
+                "an op of the chip reads or makes a value of unknown shape", stage="import", node=op.node
+            )
         known.add(op.output)
     for name in graph.outputs:
         if name not in known:

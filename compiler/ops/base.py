@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import ClassVar, NoReturn
+from types import MappingProxyType
+from typing import ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ModelError
+from compiler.errors import InternalError, ModelError
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
 
 Array = NDArray[np.generic]
 # For each input, one map per axis; None for an omitted input.
 Access = tuple[tuple[AxisMap, ...] | None, ...]
+
+FLOATS: Final = ("float32", "float16", "bfloat16")
+INTEGERS: Final = ("int8", "uint8", "int32", "int64")
+NUMBERS: Final = (*FLOATS, *INTEGERS)
+# The element types that the accelerator holds (IMPORT-5).
+NATIVE_DTYPES: Final = (*NUMBERS, "bool")
 
 
 class OpClass(StrEnum):
@@ -61,6 +68,13 @@ class Call:
     output: Tensor | None = None
     values: Mapping[int, Array] = field(default_factory=dict)
 
+    @property
+    def result(self) -> Tensor:
+        """The output's type; only calls of ops of the IR have it."""
+        if self.output is None:
+            raise InternalError("an op is asked for its output's type before that is known", node=self.node)
+        return self.output
+
     def tensor(self, index: int) -> Tensor:
         """Input `index`; raises ModelError if the node does not have it."""
         if index < len(self.inputs):
@@ -83,6 +97,10 @@ class Call:
                 hint="Only constant values are supported here in this version",
             )
         return self.values[index]
+
+    def constant_integers(self, index: int, what: str) -> tuple[int, ...]:
+        """The values of constant input `index` as a list of integers; extents that vary stay what they are."""
+        return tuple(v if isinstance(v, int) else int(v) for v in self.value(index, what).reshape(-1).tolist())
 
     def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
         """A list-of-integers attribute."""
@@ -164,15 +182,103 @@ class Inferred:
     source: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A limit of a definition, stated once: enforced on calls, and printed in the documentation (IMPORT-5).
+
+    `text` is what must hold ("spatial axes are 1 to 3"); `check` sees the call with its ONNX attributes and returns
+    None if it holds, else the offending value. Limits `on_chip_only` do not bind evaluation at compile time.
+    """
+
+    text: str
+    check: Callable[[Call], object | None]
+    on_chip_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the accelerator does not run a legal call: `reason` is what would have to hold, `actual` what is."""
+
+    reason: str
+    actual: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindDescription:
+    """One line of the generated list of native ops; the texts are those of the limits that are enforced."""
+
+    op_type: str
+    op_class: OpClass
+    dtypes: tuple[str, ...]
+    constant_inputs: tuple[str, ...]
+    constraints: tuple[str, ...]
+
+
 class OpKind(ABC):
-    """The definition of one op kind; instances are stateless and shared."""
+    """The definition of one op kind; instances are stateless and shared.
+
+    What is not legal ONNX fails in `infer`. What is legal but does not run on the accelerator is said by data:
+    `dtypes` are the element types of its inputs (`input_dtypes` those of single inputs that differ),
+    `constant_inputs` the inputs whose values must be known at compile time, `constraints` all other limits.
+    """
 
     op_class: ClassVar[OpClass]
     # True if the output may overwrite an input of the same size that nobody else needs (element-wise ops).
     in_place: ClassVar[bool] = False
+    dtypes: tuple[str, ...] = NATIVE_DTYPES
+    input_dtypes: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+    constant_inputs: Mapping[int, str] = MappingProxyType({})
+    constraints: tuple[Constraint, ...] = ()
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+
+    def unsupported(self, call: Call, *, any_dtype: bool = False) -> Refusal | None:
+        """The first limit that the call breaks, None if the accelerator runs it; to be asked before `infer`.
+
+        With `any_dtype` element types are not limited: for what is evaluated at compile time. Raises
+        ModelError where the call is so wrong that a limit cannot be judged.
+        """
+        for index, tensor in enumerate(call.inputs):
+            if tensor is None or index in self.constant_inputs or any_dtype:
+                continue
+            allowed = self.input_dtypes.get(index, self.dtypes)
+            if tensor.dtype not in allowed:
+                return Refusal(reason=f"input {index} is of {' or '.join(allowed)}", actual=tensor.dtype)
+        for index, what in self.constant_inputs.items():
+            if call.has(index) and index not in call.values:
+                return Refusal(
+                    reason=f"{what} (input {index}) is known at compile time",
+                    actual=f"{call.tensor(index).name} is computed or given at run time",
+                )
+        for constraint in self.constraints:
+            if constraint.on_chip_only and any_dtype:
+                continue
+            actual = constraint.check(call)
+            if actual is not None:
+                return Refusal(reason=constraint.text, actual=actual)
+        return None
+
+    def describe(self) -> KindDescription:
+        """The kind's limits for the documentation."""
+        return KindDescription(
+            op_type=self.kind,
+            op_class=self.op_class,
+            dtypes=self.dtypes,
+            constant_inputs=tuple(f"{what} (input {index})" for index, what in self.constant_inputs.items()),
+            constraints=(
+                *(f"input {index} is of {' or '.join(types)}" for index, types in self.input_dtypes.items()),
+                *(constraint.text for constraint in self.constraints),
+            ),
+        )
+
+    def gathered(self, call: Call) -> tuple[int, ...]:
+        """Positions of inputs of which one element per output element is read from DRAM, where another input says.
+
+        Such an input is not staged as a weight: only what is read counts.
+        """
+        del call
+        return ()
 
     @abstractmethod
     def infer(self, call: Call) -> Inferred:
@@ -198,9 +304,19 @@ class OpKind(ABC):
         return ()
 
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        """The output's values for given inputs; None if the kind has no evaluation at compile time."""
-        del call, arrays
-        return None
+        """The output's values for given inputs, by numpy; the call is that of the op of the IR.
+
+        None if an input's values are not given. Infinities and NaN come out as ONNX has them, without warnings.
+        """
+        given = tuple(array for array in arrays if array is not None)
+        if call.output is None or len(given) < sum(tensor is not None for tensor in call.inputs):
+            return None
+        with np.errstate(all="ignore"):
+            return self.compute(call, given)
+
+    @abstractmethod
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        """What `evaluate` returns; the call has its output, and every input its values."""
 
 
 def broadcast_access(shape: tuple[int, ...], output: tuple[int, ...]) -> tuple[AxisMap, ...]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
+from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ir.graph import Attribute, Tensor
+from compiler.ops import functions
 from compiler.ops.base import (
+    FLOATS,
+    NATIVE_DTYPES,
+    NUMBERS,
     Access,
     Array,
     Call,
+    Constraint,
     Inferred,
     OpClass,
     OpKind,
@@ -19,16 +28,20 @@ from compiler.ops.base import (
     broadcast_shapes,
     default_axes,
 )
-from compiler.units import numpy_dtype
+from compiler.ops.functions import Function
+from compiler.ops.numeric import error_function, narrowed, widened
+from compiler.units import DTYPE_NAMES
 
-Evaluate = Callable[..., Array]
+_NO_PARAMETERS: Final[Mapping[str, int | float | str]] = MappingProxyType({})
 
 
 class Elementwise(OpKind):
     """One output element from the broadcast elements of the inputs.
 
     `operations` is the work per output element in vector operations; for a variadic op (Sum, Max, Min, Mean) it is
-    per input beyond the first.
+    per input beyond the first. `result` is the output's element type where it is not that of the first input.
+    `parameters` are attributes and their defaults. Attribute `axis` of the IR op (only from opsets before 7) says
+    at which axis of the first input the axes of the second begin.
     """
 
     in_place = True
@@ -39,59 +52,99 @@ class Elementwise(OpKind):
         *,
         arity: int | None,
         operations: int,
-        evaluate: Evaluate | None = None,
+        evaluate: Function,
+        dtypes: tuple[str, ...] = FLOATS,
         result: str | None = None,
+        parameters: Mapping[str, int | float | str] = _NO_PARAMETERS,
     ) -> None:
         super().__init__(kind)
         self.arity = arity
         self.operations = operations
         self.function = evaluate
+        self.dtypes = dtypes
         self.result = result
-
-    def _data_inputs(self, call: Call) -> int:
-        return len(call.inputs) if self.arity is None else self.arity
+        self.parameters = parameters
 
     def infer(self, call: Call) -> Inferred:
-        count = self._data_inputs(call)
+        count = len(call.inputs) if self.arity is None else self.arity
         if count < 1:
             call.fail("at least one input is needed")
         tensors = [call.tensor(index) for index in range(count)]
-        dtypes = {tensor.dtype for tensor in tensors}
-        if len(dtypes) > 1 and self.kind not in ("Where", "Pow"):
-            call.fail("inputs have different element types", actual=", ".join(sorted(dtypes)))
-        if call.opset < 7 and call.integer("axis", -1) >= 0:
-            call.fail(
-                "broadcasting along a given axis (opsets before 7) is not supported",
-                code="unsupported_op",
-                actual=call.integer("axis", -1),
-                hint="Convert the model to opset 7 or later",
-            )
-        shape = broadcast_shapes(call, tuple(tensor.shape for tensor in tensors))
+        self._check_dtypes(call, tensors)
+        axis = self._legacy_axis(call, tensors)
+        shapes = tuple(tensor.shape for tensor in tensors)
+        if axis is not None:
+            shapes = (shapes[0], _placed(shapes[0], shapes[1], axis))
+        shape = broadcast_shapes(call, shapes)
         lead = next((t for t in tensors if t.constant is None and t.shape == shape), None)
+        attributes: dict[str, Attribute] = {
+            name: _parameter(call, name, default) for name, default in self.parameters.items()
+        }
+        if axis is not None:
+            attributes["axis"] = axis
         return Inferred(
             shape=shape,
-            dtype=self.result or tensors[1 if self.kind == "Where" else 0].dtype,
+            dtype=self.result or self._result_dtype(tensors),
             axes=lead.axes if lead else default_axes(len(shape)),
             kind=self.kind,
             inputs=tuple(range(count)),
-            attributes={name: value for name, value in call.attributes.items() if isinstance(value, int | float | str)},
+            attributes=attributes,
         )
 
+    def _check_dtypes(self, call: Call, tensors: list[Tensor]) -> None:
+        dtypes = {tensor.dtype for tensor in tensors}
+        if len(dtypes) > 1:
+            call.fail("inputs have different element types", actual=", ".join(sorted(dtypes)))
+
+    def _result_dtype(self, tensors: list[Tensor]) -> str:
+        return tensors[0].dtype
+
+    def _legacy_axis(self, call: Call, tensors: list[Tensor]) -> int | None:
+        """Where the second input's axes begin, if not at the end: broadcasting of opsets before 7."""
+        if call.opset >= 7 or len(tensors) != 2 or "broadcast" not in call.attributes:
+            return None
+        a, b = tensors[0].shape, tensors[1].shape
+        if not call.integer("broadcast", 0) or "axis" not in call.attributes:
+            return None
+        axis = call.within(call.integer("axis", 0), max(1, len(a)))
+        if axis + len(b) > len(a):
+            call.fail("the second input has axes beyond the first's", actual=b, limit=f"{a} from axis {axis} on")
+        return axis if axis + len(b) < len(a) else None
+
     def access(self, call: Call) -> Access:
-        output = call.output.shape if call.output else ()
-        return tuple(None if t is None else broadcast_access(t.shape, output) for t in call.inputs)
+        output = call.result.shape
+        axis = call.attributes.get("axis")
+        maps = [None if t is None else broadcast_access(t.shape, output) for t in call.inputs]
+        if isinstance(axis, int):
+            maps[1] = _placed_access(call.tensor(1).shape, output, axis)
+        return tuple(maps)
 
     def work(self, call: Call) -> Work:
         count = max(1, len(call.inputs) - 1) if self.arity is None else 1
         return Work(vector_ops=Fraction(self.operations * count))
 
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        del call
-        if self.function is None:
-            return None
-        result = np.asarray(self.function(*arrays))
-        first = arrays[1 if self.kind == "Where" else 0]
-        return result if self.result or first is None else result.astype(first.dtype)
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        given = [widened(array) for array in arrays]
+        axis = call.attributes.get("axis")
+        if isinstance(axis, int):
+            given[1] = given[1].reshape(_placed(given[0].shape, given[1].shape, axis))
+        parameters = {name: call.attributes.get(name, default) for name, default in self.parameters.items()}
+        return narrowed(self.function(*given, **parameters), call.result.dtype)
+
+
+def _parameter(call: Call, name: str, default: float | str) -> Attribute:
+    if isinstance(default, str):
+        return call.text(name, default)
+    return call.integer(name, default) if isinstance(default, int) else call.number(name, default)
+
+
+def _placed(first: tuple[int, ...], second: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The second shape with 1s behind it, so that it begins at `axis` of the first."""
+    return (*second, *(1,) * (len(first) - axis - len(second)))
+
+
+def _placed_access(shape: tuple[int, ...], output: tuple[int, ...], axis: int) -> tuple[AxisMap, ...]:
+    return tuple(same(axis + i) if extent == output[axis + i] else WHOLE for i, extent in enumerate(shape))
 
 
 class Scalar(Elementwise):
@@ -106,35 +159,100 @@ class Vector(Elementwise):
     op_class = OpClass.VECTOR
 
 
+class Power(Vector):
+    """Pow: the exponent may have another element type; the result has that of the base."""
+
+    input_dtypes = MappingProxyType({1: NUMBERS})
+
+    def _check_dtypes(self, call: Call, tensors: list[Tensor]) -> None:
+        """Any two types are legal."""
+
+
+class PRelu(Vector):
+    """PRelu: before opset 7 a slope of one axis may have one element per channel."""
+
+    def _legacy_axis(self, call: Call, tensors: list[Tensor]) -> int | None:
+        data, slope = tensors[0].shape, tensors[1].shape
+        by_channel = call.opset < 7 and len(slope) == 1 and len(data) > 2 and slope[0] == data[1]
+        return 1 if by_channel else None
+
+
+class Where(Vector):
+    """Where: input 1 where the condition (input 0) holds, else input 2."""
+
+    input_dtypes = MappingProxyType({0: ("bool",)})
+
+    def _check_dtypes(self, call: Call, tensors: list[Tensor]) -> None:
+        if tensors[1].dtype != tensors[2].dtype:
+            call.fail("the two choices have different element types", actual=f"{tensors[1].dtype}, {tensors[2].dtype}")
+
+    def _result_dtype(self, tensors: list[Tensor]) -> str:
+        return tensors[1].dtype
+
+
 class Clip(Vector):
-    """Clip with constant bounds (inputs 1 and 2, or attributes in old opsets); Relu6 is one."""
+    """Clip with constant bounds (inputs 1 and 2, or attributes in old opsets); Relu6 is one.
+
+    Attributes of the IR op: `min` and `max`, numbers; an infinity where there is no bound.
+    """
+
+    constant_inputs = MappingProxyType({1: "min", 2: "max"})
 
     def __init__(self) -> None:
-        super().__init__("Clip", arity=1, operations=2)
+        super().__init__("Clip", arity=1, operations=2, evaluate=functions.clip, dtypes=NUMBERS)
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        low = float(call.value(1, "min").reshape(())) if call.has(1) else call.number("min", float("-inf"))
-        high = float(call.value(2, "max").reshape(())) if call.has(2) else call.number("max", float("inf"))
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,
             axes=data.axes,
             kind=self.kind,
             inputs=(0,),
-            attributes={"min": low, "max": high},
+            attributes={
+                "min": _bound(call, 1, "min", float("-inf")),
+                "max": _bound(call, 2, "max", float("inf")),
+            },
         )
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        low, high = call.attributes.get("min", float("-inf")), call.attributes.get("max", float("inf"))
+        clipped = functions.clip(
+            widened(arrays[0]),
+            low=None if low == float("-inf") else low,
+            high=None if high == float("inf") else high,
+        )
+        return narrowed(clipped, call.result.dtype)
+
+
+def _bound(call: Call, index: int, name: str, default: float) -> float:
+    if not call.has(index):
+        return call.number(name, default)
+    value = call.value(index, name)
+    if value.size != 1:
+        call.fail(f"{name} must have one element", actual=value.shape)
+    exact: float = value.reshape(()).item()
+    return exact if isinstance(exact, int) else float(exact)
 
 
 class Cast(Vector):
-    """Conversion to another element type; `to` is the type's name."""
+    """Conversion to another element type; attribute `to` is the type's name."""
+
+    constraints = (
+        Constraint(
+            f"attribute to is {', '.join(NATIVE_DTYPES)}",
+            lambda call: None if _target(call) in NATIVE_DTYPES else _target(call),
+            on_chip_only=True,
+        ),
+    )
 
     def __init__(self) -> None:
-        super().__init__("Cast", arity=1, operations=1)
+        super().__init__("Cast", arity=1, operations=1, evaluate=np.asarray, dtypes=NATIVE_DTYPES)
 
     def infer(self, call: Call) -> Inferred:
-        data = call.tensor(0)
-        target = call.text("to", data.dtype)
+        data, target = call.tensor(0), _target(call)
+        if target not in DTYPE_NAMES:
+            call.fail("attribute to is no known element type", actual=target, limit=", ".join(DTYPE_NAMES))
         return Inferred(
             shape=data.shape,
             dtype=target,
@@ -145,69 +263,100 @@ class Cast(Vector):
             source=0 if target == data.dtype else None,
         )
 
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        if arrays[0] is None:
-            return None
-        with np.errstate(invalid="ignore", over="ignore"):
-            return arrays[0].astype(numpy_dtype(call.text("to", "float32")))
+
+# Names that opsets before 6 use for element types.
+_OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"FLOAT": "float32", "DOUBLE": "float64"})
 
 
-def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
-    def evaluate(*arrays: Array) -> Array:
-        result = arrays[0]
-        for array in arrays[1:]:
-            result = function(result, array)
-        return result
-
-    return evaluate
-
-
-def _divide(a: Array, b: Array) -> Array:
-    if np.issubdtype(a.dtype, np.integer):
-        safe = np.where(b == 0, 1, b)
-        quotient = np.abs(a) // np.abs(safe)  # ONNX integer division truncates
-        return np.asarray(np.sign(a) * np.sign(safe) * quotient)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.divide(a, b))
+def _target(call: Call) -> str:
+    name = call.text("to", call.tensor(0).dtype)
+    return _OLD_NAMES.get(name, name.lower())
 
 
 def elementwise_kinds() -> tuple[OpKind, ...]:
     """All element-wise kinds; the numbers are vector operations per element (polynomial approximations)."""
     return (
-        Scalar("Add", arity=2, operations=1, evaluate=np.add),
-        Scalar("Sub", arity=2, operations=1, evaluate=np.subtract),
-        Scalar("Mul", arity=2, operations=1, evaluate=np.multiply),
-        Scalar("Sum", arity=None, operations=1, evaluate=_variadic(np.add)),
-        Vector("Div", arity=2, operations=1, evaluate=_divide),
-        Vector("Pow", arity=2, operations=8),
-        Vector("Max", arity=None, operations=1, evaluate=_variadic(np.maximum)),
-        Vector("Min", arity=None, operations=1, evaluate=_variadic(np.minimum)),
-        Vector("Mean", arity=None, operations=1),
-        Vector("Neg", arity=1, operations=1, evaluate=np.negative),
-        Vector("Abs", arity=1, operations=1, evaluate=np.abs),
-        Vector("Sqrt", arity=1, operations=1, evaluate=np.sqrt),
-        Vector("Reciprocal", arity=1, operations=1),
-        Vector("Exp", arity=1, operations=4),
-        Vector("Log", arity=1, operations=4),
-        Vector("Floor", arity=1, operations=1, evaluate=np.floor),
-        Vector("Ceil", arity=1, operations=1, evaluate=np.ceil),
-        Vector("Sign", arity=1, operations=1),
-        Vector("Relu", arity=1, operations=1),
-        Vector("LeakyRelu", arity=1, operations=2),
-        Vector("PRelu", arity=2, operations=2),
-        Vector("Elu", arity=1, operations=6),
-        Vector("Sigmoid", arity=1, operations=6),
-        Vector("HardSigmoid", arity=1, operations=3),
-        Vector("HardSwish", arity=1, operations=4),
-        Vector("Tanh", arity=1, operations=6),
-        Vector("Softplus", arity=1, operations=8),
-        Vector("Erf", arity=1, operations=8),
-        Vector("Gelu", arity=1, operations=10),
-        Vector("Where", arity=3, operations=1, evaluate=np.where),
-        Vector("Equal", arity=2, operations=1, evaluate=np.equal, result="bool"),
-        Vector("Less", arity=2, operations=1, evaluate=np.less, result="bool"),
-        Vector("Greater", arity=2, operations=1, evaluate=np.greater, result="bool"),
-        Vector("Not", arity=1, operations=1, evaluate=np.logical_not, result="bool"),
+        Scalar("Add", arity=2, operations=1, evaluate=np.add, dtypes=NUMBERS),
+        Scalar("Sub", arity=2, operations=1, evaluate=np.subtract, dtypes=NUMBERS),
+        Scalar("Mul", arity=2, operations=1, evaluate=np.multiply, dtypes=NUMBERS),
+        Scalar("Sum", arity=None, operations=1, evaluate=functions.variadic(np.add)),
+        Vector("Mean", arity=None, operations=1, evaluate=functions.mean),
+        Vector("Div", arity=2, operations=1, evaluate=functions.divide, dtypes=NUMBERS),
+        Vector("Mod", arity=2, operations=3, evaluate=functions.modulo, dtypes=NUMBERS, parameters={"fmod": 0}),
+        Power("Pow", arity=2, operations=8, evaluate=functions.power, dtypes=(*FLOATS, "int32", "int64")),
+        Vector("Max", arity=None, operations=1, evaluate=functions.variadic(np.maximum), dtypes=NUMBERS),
+        Vector("Min", arity=None, operations=1, evaluate=functions.variadic(np.minimum), dtypes=NUMBERS),
+        Where("Where", arity=3, operations=1, evaluate=np.where, dtypes=NATIVE_DTYPES),
         Clip(),
         Cast(),
+        *_unary_kinds(),
+        *_activation_kinds(),
+        *_logical_kinds(),
+    )
+
+
+def _unary_kinds() -> tuple[OpKind, ...]:
+    signed = (*FLOATS, "int8", "int32", "int64")
+    return (
+        Vector("Neg", arity=1, operations=1, evaluate=np.negative, dtypes=signed),
+        Vector("Abs", arity=1, operations=1, evaluate=np.abs, dtypes=NUMBERS),
+        Vector("Sign", arity=1, operations=1, evaluate=np.sign, dtypes=NUMBERS),
+        Vector("Sqrt", arity=1, operations=1, evaluate=np.sqrt),
+        Vector("Reciprocal", arity=1, operations=1, evaluate=np.reciprocal),
+        Vector("Exp", arity=1, operations=4, evaluate=np.exp),
+        Vector("Log", arity=1, operations=4, evaluate=np.log),
+        Vector("Sin", arity=1, operations=4, evaluate=np.sin),
+        Vector("Cos", arity=1, operations=4, evaluate=np.cos),
+        Vector("Floor", arity=1, operations=1, evaluate=np.floor),
+        Vector("Ceil", arity=1, operations=1, evaluate=np.ceil),
+        Vector("Round", arity=1, operations=1, evaluate=np.rint),
+        Vector("Erf", arity=1, operations=8, evaluate=error_function),
+    )
+
+
+def _activation_kinds() -> tuple[OpKind, ...]:
+    """Activations with their parameters' defaults (ONNX operator set 28)."""
+    elu = {"alpha": 1.0}
+    selu = {"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}
+    hard = {"alpha": 0.20000000298023224, "beta": 0.5}
+    return (
+        Vector("Relu", arity=1, operations=1, evaluate=functions.relu, dtypes=(*FLOATS, "int8", "int32", "int64")),
+        Vector(
+            "LeakyRelu",
+            arity=1,
+            operations=2,
+            evaluate=functions.leaky_relu,
+            parameters={"alpha": 0.009999999776482582},
+        ),
+        PRelu("PRelu", arity=2, operations=2, evaluate=functions.prelu, dtypes=(*FLOATS, "int32", "int64")),
+        Vector("ThresholdedRelu", arity=1, operations=2, evaluate=functions.thresholded_relu, parameters=elu),
+        Vector("Elu", arity=1, operations=6, evaluate=functions.elu, parameters=elu),
+        Vector("Celu", arity=1, operations=8, evaluate=functions.celu, parameters=elu),
+        Vector("Selu", arity=1, operations=7, evaluate=functions.selu, parameters=selu),
+        Vector("Sigmoid", arity=1, operations=6, evaluate=functions.sigmoid),
+        Vector("HardSigmoid", arity=1, operations=3, evaluate=functions.hard_sigmoid, parameters=hard),
+        Vector("HardSwish", arity=1, operations=4, evaluate=functions.hard_swish),
+        Vector("Swish", arity=1, operations=8, evaluate=functions.swish, parameters={"alpha": 1.0}),
+        Vector("Mish", arity=1, operations=15, evaluate=functions.mish),
+        Vector("Tanh", arity=1, operations=6, evaluate=np.tanh),
+        Vector("Softplus", arity=1, operations=8, evaluate=functions.softplus),
+        Vector("Softsign", arity=1, operations=3, evaluate=functions.softsign),
+        Vector("Gelu", arity=1, operations=10, evaluate=functions.gelu, parameters={"approximate": "none"}),
+    )
+
+
+def _logical_kinds() -> tuple[OpKind, ...]:
+    signs = {"detect_negative": 1, "detect_positive": 1}
+    return (
+        Vector("Equal", arity=2, operations=1, evaluate=np.equal, dtypes=NATIVE_DTYPES, result="bool"),
+        Vector("Less", arity=2, operations=1, evaluate=np.less, dtypes=NUMBERS, result="bool"),
+        Vector("LessOrEqual", arity=2, operations=1, evaluate=np.less_equal, dtypes=NUMBERS, result="bool"),
+        Vector("Greater", arity=2, operations=1, evaluate=np.greater, dtypes=NUMBERS, result="bool"),
+        Vector("GreaterOrEqual", arity=2, operations=1, evaluate=np.greater_equal, dtypes=NUMBERS, result="bool"),
+        Vector("And", arity=2, operations=1, evaluate=np.logical_and, dtypes=("bool",), result="bool"),
+        Vector("Or", arity=2, operations=1, evaluate=np.logical_or, dtypes=("bool",), result="bool"),
+        Vector("Xor", arity=2, operations=1, evaluate=np.logical_xor, dtypes=("bool",), result="bool"),
+        Vector("Not", arity=1, operations=1, evaluate=np.logical_not, dtypes=("bool",), result="bool"),
+        Vector("IsNaN", arity=1, operations=1, evaluate=np.isnan, result="bool"),
+        Vector("IsInf", arity=1, operations=2, evaluate=functions.is_infinite, result="bool", parameters=signs),
     )

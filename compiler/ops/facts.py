@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 
-from compiler.ir.box import AxisMap
-from compiler.ir.graph import Graph
+from compiler.ir.box import AxisMap, same
+from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
 from compiler.ops.base import MatrixShape, OpClass
-from compiler.units import element_bytes
+from compiler.units import DTYPE_NAMES, element_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,19 @@ class GraphFacts:
     ops: tuple[OpFacts, ...]
     tensors: Mapping[str, TensorFacts]
 
+    def tensor_bytes(self, name: str) -> int:
+        """Bytes of all elements of a tensor."""
+        tensor = self.tensors[name]
+        return prod(tensor.shape) * tensor.element_bytes
+
+    def weights_of(self, ops: Iterable[int]) -> tuple[str, ...]:
+        """The constants that ops read whole, each once."""
+        return tuple(dict.fromkeys(o.tensor for op in ops for o in self.ops[op].operands if o.constant))
+
+    def weight_bytes(self, ops: Iterable[int]) -> int:
+        """Bytes of the constants that ops read whole, each once."""
+        return sum(map(self.tensor_bytes, self.weights_of(ops)))
+
 
 def graph_facts(graph: Graph) -> GraphFacts:
     """The facts of every op of `graph`."""
@@ -72,24 +86,46 @@ def graph_facts(graph: Graph) -> GraphFacts:
             constant=tensor.constant is not None,
         )
         for name, tensor in graph.tensors.items()
+        if tensor.is_known and tensor.dtype in DTYPE_NAMES
     }
-    return GraphFacts(graph=graph, ops=tuple(_op_facts(graph, i) for i in range(len(graph.ops))), tensors=tensors)
+    ops = tuple(_op_facts(graph, index) for index in range(len(graph.ops)))
+    for op in ops:
+        name = gathered_name(graph, op.output)
+        if any(operand.tensor == name for operand in op.operands):
+            tensors[name] = replace(tensors[op.output], constant=False)
+    return GraphFacts(graph=graph, ops=ops, tensors=tensors)
+
+
+def gathered_name(graph: Graph, output: str) -> str:
+    """The name of what an op reads of a table through indices: a tensor of the shape of its output.
+
+    It is in `GraphFacts.tensors` and in operands, but not in the graph: it has no producer and is no graph input.
+    """
+    name = f"{output}:gathered"
+    while name in graph.tensors:
+        name += "'"
+    return name
 
 
 def _op_facts(graph: Graph, index: int) -> OpFacts:
     op = graph.ops[index]
+    if op.kind == HOST:
+        return _host_facts(op, index)
     kind, call = definition(op), call_of(graph, op)
     output = graph.tensors[op.output]
     operands = []
-    for name, access in zip(op.inputs, kind.access(call), strict=True):
-        if name and access is not None:
+    gathered = kind.gathered(call)
+    for position, (name, access) in enumerate(zip(op.inputs, kind.access(call), strict=True)):
+        if position in gathered:
+            exact = tuple(same(axis) for axis in range(len(output.shape)))
+            operands.append(Operand(tensor=gathered_name(graph, op.output), access=exact, constant=False))
+        elif name and access is not None:
             operands.append(Operand(tensor=name, access=access, constant=graph.tensors[name].constant is not None))
     work = kind.work(call)
-    # a data movement passes every element through the core once
-    vector_ops = Fraction(1) if kind.op_class is OpClass.MOVEMENT else work.vector_ops
-    types = tuple(
-        (graph.tensors[o.tensor].shape, graph.tensors[o.tensor].dtype, o.constant, o.access) for o in operands
-    )
+    # a data movement passes every element through the core at least once
+    vector_ops = max(Fraction(1), work.vector_ops) if kind.op_class is OpClass.MOVEMENT else work.vector_ops
+    read = [graph.tensors.get(o.tensor, output) for o in operands]
+    types = tuple((tensor.shape, tensor.dtype, o.constant, o.access) for tensor, o in zip(read, operands, strict=True))
     return OpFacts(
         index=index,
         kind=op.kind,
@@ -104,6 +140,27 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
         weight_bytes=sum(graph.tensors[o.tensor].size_bytes for o in operands if o.constant),
         total_macs=int(work.macs * output.elements),
         channel_axis=output.axes.index("C") if "C" in output.axes else None,
-        dtype=graph.tensors[operands[0].tensor].dtype if operands else output.dtype,
+        dtype=read[0].dtype if read else output.dtype,
         signature=(op.kind, types, output.shape, output.axes, output.dtype, op.attributes),
+    )
+
+
+def _host_facts(op: Op, index: int) -> OpFacts:
+    """An op that the host runs: nothing of it is planned."""
+    return OpFacts(
+        index=index,
+        kind=op.kind,
+        op_class=OpClass.MOVEMENT,
+        in_place=False,
+        operands=(),
+        output=op.output,
+        macs=Fraction(0),
+        vector_ops=Fraction(0),
+        matrix=None,
+        overlap=(),
+        weight_bytes=0,
+        total_macs=0,
+        channel_axis=None,
+        dtype="",
+        signature=(op.kind, index),
     )

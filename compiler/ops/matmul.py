@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import prod
+from typing import Final
+
+import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ops.base import (
+    FLOATS,
     Access,
+    Array,
     Call,
     Inferred,
     MatrixShape,
@@ -18,18 +23,32 @@ from compiler.ops.base import (
     broadcast_shapes,
     default_axes,
 )
+from compiler.ops.numeric import narrowed, widened
+
+# No array multiplies 32-bit and wider integers: the vector lanes do, a product and a sum per step.
+_WIDE_INTEGERS: Final = ("int32", "int64")
+_DTYPES: Final = (*FLOATS, *_WIDE_INTEGERS)
+
+
+def _product_work(call: Call, inner: int) -> Work:
+    if call.tensor(0).dtype in FLOATS:
+        return Work(macs=Fraction(inner))
+    return Work(vector_ops=Fraction(2 * inner))
 
 
 class MatMul(OpKind):
     """Matrix product as numpy.matmul: [..., M, K] × [..., K, N] -> [..., M, N]."""
 
     op_class = OpClass.MAIN
+    dtypes = _DTYPES
 
     def infer(self, call: Call) -> Inferred:
         left, right = call.tensor(0), call.tensor(1)
         a, b = left.shape, right.shape
         if not a or not b:
-            call.fail("matrix product of a scalar")
+            call.fail("matrix product of a scalar", actual=f"{a} and {b}", limit="at least one axis each")
+        if left.dtype != right.dtype:
+            call.fail("inputs have different element types", actual=f"{left.dtype}, {right.dtype}")
         rows = a if len(a) > 1 else (1, *a)
         columns = b if len(b) > 1 else (*b, 1)
         if rows[-1] != columns[-2]:
@@ -44,8 +63,8 @@ class MatMul(OpKind):
 
     def access(self, call: Call) -> Access:
         a, b = call.tensor(0).shape, call.tensor(1).shape
-        rank = len(call.output.shape) if call.output else 0
-        batch = (call.output.shape if call.output else ())[: rank - (len(a) > 1) - (len(b) > 1)]
+        rank = len(call.result.shape)
+        batch = call.result.shape[: rank - (len(a) > 1) - (len(b) > 1)]
         left: tuple[AxisMap, ...] = (WHOLE,)
         if len(a) > 1:
             row = same(rank - 1 - (len(b) > 1))
@@ -56,24 +75,33 @@ class MatMul(OpKind):
         return (left, right)
 
     def work(self, call: Call) -> Work:
-        return Work(macs=Fraction(call.tensor(0).shape[-1]))
+        return _product_work(call, call.tensor(0).shape[-1])
 
-    def matrix(self, call: Call) -> MatrixShape:
+    def matrix(self, call: Call) -> MatrixShape | None:
+        if call.tensor(0).dtype not in FLOATS:
+            return None
         b = call.tensor(1).shape
         return MatrixShape(
             groups=1, out_channels=b[-1] if len(b) > 1 else 1, in_channels=call.tensor(0).shape[-1], taps=1
         )
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        return narrowed(np.matmul(widened(arrays[0]), widened(arrays[1])), call.result.dtype)
 
 
 class Gemm(OpKind):
     """alpha·A'·B' + beta·C with A' [M, K], B' [K, N]; C broadcasts to [M, N]."""
 
     op_class = OpClass.MAIN
+    dtypes = _DTYPES
 
     def infer(self, call: Call) -> Inferred:
         a, b = call.tensor(0).shape, call.tensor(1).shape
         if len(a) != 2 or len(b) != 2:
             call.fail("both factors must be matrices", actual=f"{a} and {b}")
+        dtypes = sorted({tensor.dtype for tensor in call.inputs if tensor is not None})
+        if len(dtypes) > 1:
+            call.fail("inputs have different element types", actual=", ".join(dtypes))
         transposed = (call.integer("transA", 0) != 0, call.integer("transB", 0) != 0)
         rows, inner = (a[1], a[0]) if transposed[0] else a
         inner_b, columns = (b[1], b[0]) if transposed[1] else b
@@ -103,15 +131,28 @@ class Gemm(OpKind):
         return (
             left,
             right,
-            broadcast_access(call.tensor(2).shape, call.output.shape if call.output else (1, 1)),
+            broadcast_access(call.tensor(2).shape, call.result.shape),
         )
 
     def work(self, call: Call) -> Work:
-        return Work(macs=Fraction(_inner(call)))
+        return _product_work(call, _inner(call))
 
-    def matrix(self, call: Call) -> MatrixShape:
+    def matrix(self, call: Call) -> MatrixShape | None:
+        if call.tensor(0).dtype not in FLOATS:
+            return None
         b = call.tensor(1)
         return MatrixShape(groups=1, out_channels=prod(b.shape) // _inner(call), in_channels=_inner(call), taps=1)
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        a, b = widened(arrays[0]), widened(arrays[1])
+        result = np.matmul(a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b)
+        alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
+        if alpha != 1:
+            result = result * np.float32(alpha)
+        c = arrays[2] if len(arrays) > 2 else None
+        if c is not None:
+            result = result + (widened(c) if beta == 1 else widened(c) * np.float32(beta))
+        return narrowed(result, call.result.dtype)
 
 
 def _inner(call: Call) -> int:

@@ -1,172 +1,29 @@
-"""Ops that move data without computing, and views that do not even move it."""
+"""Ops that move data without computing: permute, join, cut, pad, repeat, regroup."""
 
 from __future__ import annotations
 
-from math import prod
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.ir.box import WHOLE, AxisMap, same, shifted
-from compiler.ops.base import Access, Array, Call, Inferred, OpClass, OpKind, default_axes
-
-
-class Reshape(OpKind):
-    """A view of the same elements in the same order; the IR form of Reshape, Flatten, Squeeze and Unsqueeze."""
-
-    op_class = OpClass.VIEW
-    in_place = True
-
-    def infer(self, call: Call) -> Inferred:
-        data = call.tensor(0)
-        shape = self._target(call)
-        if any(extent < 1 for extent in shape) or prod(shape) != data.elements:
-            call.fail("the new shape holds another number of elements", actual=shape, limit=data.shape)
-        return Inferred(
-            shape=shape,
-            dtype=data.dtype,
-            axes=data.axes if len(shape) == len(data.shape) else default_axes(len(shape)),
-            kind="Reshape",
-            inputs=(0,),
-            attributes={"shape": shape},
-            source=0 if shape == data.shape else None,
-        )
-
-    def _target(self, call: Call) -> tuple[int, ...]:
-        data = call.tensor(0)
-        given = call.integers("shape")
-        if given is None:
-            given = tuple(int(v) for v in np.asarray(call.value(1, "shape")).reshape(-1))
-        shape = list(given)
-        if not call.integer("allowzero", 0):
-            for index, extent in enumerate(shape):
-                if extent == 0:
-                    if index >= len(data.shape):
-                        call.fail("a 0 in the new shape copies an axis that the input lacks", actual=given)
-                    shape[index] = data.shape[index]
-        if shape.count(-1) > 1 or any(extent < -1 for extent in shape):
-            call.fail("the new shape may have one −1 and nothing below", actual=given)
-        if -1 in shape:
-            rest = prod(extent for extent in shape if extent != -1)
-            if rest == 0 or data.elements % rest:
-                call.fail("the −1 in the new shape has no whole value", actual=given, limit=data.shape)
-            shape[shape.index(-1)] = data.elements // rest
-        return tuple(shape)
-
-    def access(self, call: Call) -> Access:
-        return (reshape_access(call.tensor(0).shape, call.output.shape if call.output else ()),)
-
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        return arrays[0].reshape(call.output.shape) if arrays[0] is not None and call.output else None
-
-
-class Flatten(Reshape):
-    """Flatten into a matrix at `axis`."""
-
-    def _target(self, call: Call) -> tuple[int, ...]:
-        shape = call.tensor(0).shape
-        axis = call.integer("axis", 1)
-        if axis != len(shape):
-            axis = call.within(axis, len(shape) or 1)
-        return (prod(shape[:axis]), prod(shape[axis:]))
-
-
-class Squeeze(Reshape):
-    """Remove axes of extent 1."""
-
-    def _target(self, call: Call) -> tuple[int, ...]:
-        shape = call.tensor(0).shape
-        given = _axes(call)
-        axes = (
-            {i for i, extent in enumerate(shape) if extent == 1}
-            if given is None
-            else {call.within(axis, len(shape), "axes") for axis in given}
-        )
-        if any(shape[axis] != 1 for axis in axes):
-            call.fail("an axis to remove has an extent other than 1", actual=shape)
-        return tuple(extent for i, extent in enumerate(shape) if i not in axes)
-
-
-class Unsqueeze(Reshape):
-    """Insert axes of extent 1."""
-
-    def _target(self, call: Call) -> tuple[int, ...]:
-        shape = list(call.tensor(0).shape)
-        given = _axes(call)
-        if given is None:
-            call.fail("axes are missing")
-        rank = len(shape) + len(given)
-        axes = {call.within(axis, rank, "axes") for axis in given}
-        if len(axes) != len(given):
-            call.fail("an axis is given twice", actual=given)
-        for axis in sorted(axes):
-            shape.insert(axis, 1)
-        return tuple(shape)
-
-
-def _axes(call: Call) -> tuple[int, ...] | None:
-    given = call.integers("axes")
-    if given is None and call.has(1):
-        given = tuple(int(v) for v in np.asarray(call.value(1, "axes")).reshape(-1))
-    return given
-
-
-def reshape_access(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[AxisMap, ...]:
-    """Access of a reshape: axes whose strides survive map, the rest of each regrouped run is needed whole.
-
-    Runs of axes with equal products are matched from the front. One to one: the same axis. One to many: the input
-    axis follows the outermost output axis in blocks. Many to one: the outermost input axis follows in blocks, the
-    inner ones are whole.
-    """
-    maps: list[AxisMap] = []
-    i = j = 0
-    while i < len(source):
-        i_end, j_end = i + 1, j + 1
-        left = source[i]
-        right = target[j] if j < len(target) else 1
-        while left != right:
-            if left < right:
-                left *= source[i_end]
-                i_end += 1
-            else:
-                right *= target[j_end]
-                j_end += 1
-        inputs = [a for a in range(i, i_end) if source[a] != 1]
-        outputs = [a for a in range(j, min(j_end, len(target))) if target[a] != 1]
-        run = dict.fromkeys(range(i, i_end), WHOLE)
-        if inputs and outputs:
-            outer_in, outer_out = inputs[0], outputs[0]
-            inner_in = prod(source[a] for a in inputs[1:])
-            inner_out = prod(target[a] for a in outputs[1:])
-            if inner_in == inner_out:
-                run[outer_in] = same(outer_out)
-            elif inner_out % inner_in == 0:
-                run[outer_in] = AxisMap(axis=outer_out, block=inner_out // inner_in)
-            elif inner_in % inner_out == 0:
-                run[outer_in] = AxisMap(axis=outer_out, divisor=inner_in // inner_out)
-            if len(inputs) == len(outputs) and all(
-                source[a] == target[b] for a, b in zip(inputs, outputs, strict=True)
-            ):
-                run.update({a: same(b) for a, b in zip(inputs, outputs, strict=True)})
-        maps.extend(run[a] for a in range(i, i_end))
-        i, j = i_end, j_end
-    return tuple(maps)
-
-
-class Identity(OpKind):
-    """Identity and Dropout at inference: the input unchanged."""
-
-    op_class = OpClass.VIEW
-
-    def infer(self, call: Call) -> Inferred:
-        data = call.tensor(0)
-        return Inferred(shape=data.shape, dtype=data.dtype, axes=data.axes, kind="Identity", inputs=(0,), source=0)
-
-    def access(self, call: Call) -> Access:
-        return (tuple(same(axis) for axis in range(len(call.tensor(0).shape))),)
+from compiler.ir.graph import Attribute
+from compiler.ops.base import (
+    Access,
+    Array,
+    Call,
+    Inferred,
+    OpClass,
+    OpKind,
+    broadcast_access,
+    default_axes,
+)
 
 
 class Transpose(OpKind):
-    """Permutation of axes."""
+    """Permutation of axes; attribute `perm`."""
 
     op_class = OpClass.MOVEMENT
 
@@ -190,12 +47,12 @@ class Transpose(OpKind):
         permutation = call.integers("perm") or ()
         return (tuple(same(permutation.index(axis)) for axis in range(len(permutation))),)
 
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        return arrays[0].transpose(call.integers("perm") or ()) if arrays[0] is not None else None
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        return arrays[0].transpose(call.integers("perm") or ())
 
 
 class Concat(OpKind):
-    """Concatenation along one axis."""
+    """Concatenation along `axis`."""
 
     op_class = OpClass.MOVEMENT
 
@@ -235,44 +92,49 @@ class Concat(OpKind):
             offset += tensor.shape[axis]
         return tuple(maps)
 
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        return np.concatenate([a for a in arrays if a is not None], axis=call.integer("axis", 0))
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        return np.concatenate(arrays, axis=call.integer("axis", 0))
 
 
 class Slice(OpKind):
-    """A box of the input with positive steps; Split is lowered to one Slice per output."""
+    """A box of the input, with steps; Split is lowered to one Slice per output.
+
+    Attributes of the IR op: `begin` and `step` per axis; the output's shape gives the counts.
+    """
 
     op_class = OpClass.MOVEMENT
+    constant_inputs = MappingProxyType({1: "starts", 2: "ends", 3: "axes", 4: "steps"})
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         rank = len(data.shape)
         starts, ends, axes, steps = self._bounds(call)
-        begin, stop, step = [0] * rank, list(data.shape), [1] * rank
+        begin, step, shape = [0] * rank, [1] * rank, list(data.shape)
         for start, end, axis, stride in zip(starts, ends, axes, steps, strict=True):
             index = call.within(axis, rank, "axes")
+            if stride == 0:
+                call.fail("a slice cannot have the step 0", actual=steps)
             extent = data.shape[index]
-            if stride < 1:
-                call.fail("a slice with a step below 1 is not supported", code="unsupported_op", actual=stride)
-            begin[index] = min(max(start + extent if start < 0 else start, 0), extent)
-            stop[index] = min(max(end + extent if end < 0 else end, 0), extent)
-            step[index] = stride
-        shape = tuple(max(0, -(-(e - b) // s)) for b, e, s in zip(begin, stop, step, strict=True))
+            # a backward slice begins at the last position at the latest, and may end before the first
+            highest, lowest_end = (extent, 0) if stride > 0 else (extent - 1, -1)
+            first = min(max(start + extent if start < 0 else start, 0), highest)
+            last = min(max(end + extent if end < 0 else end, lowest_end), highest)
+            begin[index], step[index] = first, stride
+            shape[index] = max(0, -((first - last) // stride))
+        whole = tuple(shape) == data.shape and all(stride == 1 for stride in step)
         return Inferred(
-            shape=shape,
+            shape=tuple(shape),
             dtype=data.dtype,
             axes=data.axes,
             kind="Slice",
             inputs=(0,),
             attributes={"begin": tuple(begin), "step": tuple(step)},
-            source=0 if shape == data.shape else None,
+            source=0 if whole else None,
         )
 
     def _bounds(self, call: Call) -> tuple[tuple[int, ...], ...]:
         def given(index: int, name: str) -> tuple[int, ...] | None:
-            if call.has(index):
-                return tuple(int(v) for v in np.asarray(call.value(index, name)).reshape(-1))
-            return call.integers(name)
+            return call.constant_integers(index, name) if call.has(index) else call.integers(name)
 
         starts, ends = given(1, "starts"), given(2, "ends")
         if starts is None or ends is None or len(starts) != len(ends):
@@ -286,188 +148,122 @@ class Slice(OpKind):
     def access(self, call: Call) -> Access:
         begin, step = call.integers("begin") or (), call.integers("step") or ()
         return (
-            tuple(AxisMap(axis=i, scale=s, low=b, high=b) for i, (b, s) in enumerate(zip(begin, step, strict=True))),
+            tuple(
+                AxisMap(axis=i, scale=s, low=b, high=b) if s > 0 else WHOLE
+                for i, (b, s) in enumerate(zip(begin, step, strict=True))
+            ),
         )
 
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        if arrays[0] is None or call.output is None:
-            return None
-        index = tuple(
-            slice(b, b + s * extent, s)
-            for b, s, extent in zip(
-                call.integers("begin") or (), call.integers("step") or (), call.output.shape, strict=True
-            )
-        )
-        return arrays[0][index]
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        index = []
+        for begin, step, extent in zip(
+            call.integers("begin") or (), call.integers("step") or (), call.result.shape, strict=True
+        ):
+            stop = begin + step * extent
+            index.append(slice(begin, None if stop < 0 else stop, step) if extent else slice(0))
+        return arrays[0][tuple(index)]
+
+
+_PAD_MODES: Final = ("constant", "edge", "reflect", "wrap")
 
 
 class Pad(OpKind):
-    """Padding with a constant; negative amounts crop."""
+    """Padding with a constant, the edge, or the input mirrored or repeated; negative amounts crop.
+
+    Attributes of the IR op: `pads` (begins, then ends), `mode`, and for a constant `value`.
+    """
 
     op_class = OpClass.MOVEMENT
+    constant_inputs = MappingProxyType({1: "pads", 2: "constant_value", 3: "axes"})
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        rank = len(data.shape)
-        if call.text("mode", "constant") != "constant":
-            call.fail("only constant padding is supported", code="unsupported_op", actual=call.text("mode", ""))
-        pads = call.integers("pads")
+        mode = call.text("mode", "constant")
+        if mode not in _PAD_MODES:
+            call.fail("unknown mode", actual=mode, limit=", ".join(_PAD_MODES))
+        pads, rank = self._pads(call), len(data.shape)
+        shape = tuple(extent + pads[i] + pads[rank + i] for i, extent in enumerate(data.shape))
+        if any(extent < 1 for extent in shape):
+            call.fail("the result would be empty", actual=shape)
+        value = call.number("value", 0.0)
+        if call.has(2):
+            if call.value(2, "constant_value").size != 1:
+                call.fail("constant_value must have one element", actual=call.tensor(2).shape)
+            value = call.value(2, "constant_value").reshape(()).item()
+            value = value if isinstance(value, int) else float(value)
+        return Inferred(
+            shape=shape,
+            dtype=data.dtype,
+            axes=data.axes,
+            kind=self.kind,
+            inputs=(0,),
+            attributes={"pads": pads, "mode": mode, "value": value},
+            source=0 if not any(pads) else None,
+        )
+
+    def _pads(self, call: Call) -> tuple[int, ...]:
+        rank = len(call.tensor(0).shape)
+        pads = call.integers("pads") or call.integers("paddings")
         if pads is None:
-            pads = tuple(int(v) for v in np.asarray(call.value(1, "pads")).reshape(-1))
+            pads = call.constant_integers(1, "pads")
         if call.has(3):
-            axes = [call.within(int(v), rank, "axes") for v in np.asarray(call.value(3, "axes")).reshape(-1)]
+            axes = [call.within(axis, rank, "axes") for axis in call.constant_integers(3, "axes")]
+            if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):
+                call.fail(f"pads must be {2 * len(axes)} integers, for different axes", actual=pads)
             begin, end = dict(zip(axes, pads, strict=False)), dict(zip(axes, pads[len(axes) :], strict=False))
             pads = (*(begin.get(i, 0) for i in range(rank)), *(end.get(i, 0) for i in range(rank)))
         if len(pads) != 2 * rank:
             call.fail(f"pads must be {2 * rank} integers", actual=pads)
-        shape = tuple(extent + pads[i] + pads[rank + i] for i, extent in enumerate(data.shape))
-        if any(extent < 1 for extent in shape):
-            call.fail("the result would be empty", actual=shape)
-        value = float(call.value(2, "value").reshape(())) if call.has(2) else call.number("value", 0.0)
-        return Inferred(
-            shape=shape,
-            dtype=data.dtype,
-            axes=data.axes,
-            kind=self.kind,
-            inputs=(0,),
-            attributes={"pads": pads, "value": value},
-            source=0 if not any(pads) else None,
-        )
+        return pads
 
     def access(self, call: Call) -> Access:
-        pads = call.integers("pads") or ()
-        return (tuple(shifted(i, -pads[i]) for i in range(len(call.tensor(0).shape))),)
-
-
-class DepthToSpace(OpKind):
-    """Channels become `blocksize` × `blocksize` spatial positions."""
-
-    op_class = OpClass.MOVEMENT
-
-    def infer(self, call: Call) -> Inferred:
-        data, block = call.tensor(0), call.integer("blocksize", 0)
-        if len(data.shape) != 4 or block < 1 or data.shape[1] % (block * block):
-            call.fail("input must be [N, C, H, W] with blocksize² dividing C", actual=f"{data.shape}, {block}")
-        n, c, h, w = data.shape
-        return Inferred(
-            shape=(n, c // (block * block), h * block, w * block),
-            dtype=data.dtype,
-            axes=data.axes,
-            kind=self.kind,
-            inputs=(0,),
-            attributes={"blocksize": block, "mode": call.text("mode", "DCR")},
+        pads, rank = call.integers("pads") or (), len(call.tensor(0).shape)
+        constant = call.text("mode", "constant") == "constant"
+        return (
+            tuple(
+                shifted(i, -pads[i]) if constant or max(pads[i], pads[rank + i]) <= 0 else WHOLE for i in range(rank)
+            ),
         )
 
-    def access(self, call: Call) -> Access:
-        block = call.integer("blocksize", 1)
-        return ((same(0), WHOLE, AxisMap(axis=2, divisor=block), AxisMap(axis=3, divisor=block)),)
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        data = arrays[0]
+        mode, pads = call.text("mode", "constant"), call.integers("pads") or ()
+        positions = [np.arange(extent) - pads[axis] for axis, extent in enumerate(call.result.shape)]
+        taken = data[np.ix_(*(_source(p, extent, mode) for p, extent in zip(positions, data.shape, strict=True)))]
+        if mode != "constant":
+            return taken
+        inside = np.ix_(*((p >= 0) & (p < extent) for p, extent in zip(positions, data.shape, strict=True)))
+        result = np.full(call.result.shape, call.attributes.get("value", 0), dtype=data.dtype)
+        result[inside] = taken[inside]
+        return result
 
 
-class SpaceToDepth(OpKind):
-    """Spatial blocks become channels."""
-
-    op_class = OpClass.MOVEMENT
-
-    def infer(self, call: Call) -> Inferred:
-        data, block = call.tensor(0), call.integer("blocksize", 0)
-        if len(data.shape) != 4 or block < 1 or data.shape[2] % block or data.shape[3] % block:
-            call.fail("input must be [N, C, H, W] with blocksize dividing H and W", actual=f"{data.shape}, {block}")
-        n, c, h, w = data.shape
-        return Inferred(
-            shape=(n, c * block * block, h // block, w // block),
-            dtype=data.dtype,
-            axes=data.axes,
-            kind=self.kind,
-            inputs=(0,),
-            attributes={"blocksize": block},
-        )
-
-    def access(self, call: Call) -> Access:
-        block = call.integer("blocksize", 1)
-        return ((same(0), WHOLE, AxisMap(axis=2, block=block), AxisMap(axis=3, block=block)),)
-
-
-class Resize(OpKind):
-    """Nearest-neighbour resizing by whole factors; the IR form of Resize and Upsample."""
-
-    op_class = OpClass.MOVEMENT
-
-    def infer(self, call: Call) -> Inferred:
-        data = call.tensor(0)
-        mode = call.text("mode", "nearest")
-        if mode != "nearest":
-            call.fail("only nearest resizing is supported in this version", code="unsupported_op", actual=mode)
-        self._check_rounding(call)
-        shape = self._target(call)
-        if len(shape) != len(data.shape):
-            call.fail("sizes or scales must cover every axis", actual=shape, limit=data.shape)
-        factors = []
-        for extent, target in zip(data.shape, shape, strict=True):
-            if target % extent:
-                call.fail(
-                    "only whole factors are supported in this version",
-                    code="unsupported_op",
-                    actual=shape,
-                    limit=data.shape,
-                )
-            factors.append(target // extent)
-        return Inferred(
-            shape=shape,
-            dtype=data.dtype,
-            axes=data.axes,
-            kind="Resize",
-            inputs=(0,),
-            attributes={"factors": tuple(factors)},
-            source=0 if shape == data.shape else None,
-        )
-
-    def _check_rounding(self, call: Call) -> None:
-        """Whole factors give input position floor(output / factor) under these modes only (before opset 11: always)."""
-        if call.op_type == "Upsample" or call.opset < 11:
-            return
-        coordinates = call.text("coordinate_transformation_mode", "half_pixel")
-        rounding = call.text("nearest_mode", "round_prefer_floor")
-        centred = coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-        if (centred and rounding.startswith("round_prefer")) or (coordinates, rounding) == ("asymmetric", "floor"):
-            return
-        call.fail(
-            "this combination of coordinate transformation and rounding is not supported in this version",
-            code="unsupported_op",
-            actual=f"{coordinates}, {rounding}",
-            limit="half_pixel with round_prefer_floor or _ceil; asymmetric with floor",
-        )
-
-    def _target(self, call: Call) -> tuple[int, ...]:
-        data = call.tensor(0)
-        if call.has(3):
-            return tuple(int(v) for v in np.asarray(call.value(3, "sizes")).reshape(-1))
-        index = 1 if call.op_type == "Upsample" or not call.has(2) else 2
-        given: object = call.attributes.get("scales", ())
-        if call.has(index):
-            given = tuple(float(v) for v in np.asarray(call.value(index, "scales")).reshape(-1))
-        if not isinstance(given, tuple) or len(given) != len(data.shape):
-            call.fail("scales must cover every axis", actual=given)
-        return tuple(int(extent * scale) for extent, scale in zip(data.shape, map(float, given), strict=True))
-
-    def access(self, call: Call) -> Access:
-        factors = call.integers("factors") or ()
-        return (tuple(AxisMap(axis=i, divisor=factor) for i, factor in enumerate(factors)),)
+def _source(positions: NDArray[np.int64], extent: int, mode: str) -> NDArray[np.int64]:
+    """The input position behind each output position of one axis."""
+    if mode == "wrap":
+        return np.asarray(positions % extent)
+    if mode == "reflect" and extent > 1:
+        period = 2 * (extent - 1)
+        folded = positions % period
+        return np.minimum(folded, period - folded)
+    return np.clip(positions, 0, extent - 1)
 
 
 class Expand(OpKind):
     """Broadcast to a larger shape."""
 
     op_class = OpClass.MOVEMENT
+    constant_inputs = MappingProxyType({1: "shape"})
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
-        wanted = tuple(int(v) for v in np.asarray(call.value(1, "shape")).reshape(-1))
+        wanted = call.constant_integers(1, "shape")
         rank = max(len(wanted), len(data.shape))
         a = (1,) * (rank - len(data.shape)) + data.shape
         b = (1,) * (rank - len(wanted)) + wanted
         if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)) or any(y < 1 for y in b):
             call.fail("the input does not broadcast to the shape", actual=data.shape, limit=wanted)
-        shape = tuple(max(x, y) for x, y in zip(a, b, strict=True))
+        shape = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
         return Inferred(
             shape=shape,
             dtype=data.dtype,
@@ -478,9 +274,175 @@ class Expand(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        shape, output = call.tensor(0).shape, call.output.shape if call.output else ()
-        lead = len(output) - len(shape)
-        return (tuple(WHOLE if extent == 1 else same(lead + i) for i, extent in enumerate(shape)),)
+        return (broadcast_access(call.tensor(0).shape, call.result.shape),)
 
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        return np.broadcast_to(arrays[0], call.output.shape) if arrays[0] is not None and call.output else None
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        return np.broadcast_to(arrays[0], call.result.shape)
+
+
+class Tile(OpKind):
+    """The input repeated along its axes; attribute `repeats`."""
+
+    op_class = OpClass.MOVEMENT
+    constant_inputs = MappingProxyType({1: "repeats", 2: "axis"})
+
+    def infer(self, call: Call) -> Inferred:
+        data = call.tensor(0)
+        repeats = call.constant_integers(1, "repeats")
+        if call.opset < 6:  # one axis, and how often
+            axis = call.within(call.constant_integers(2, "axis")[0], len(data.shape))
+            repeats = tuple(repeats[0] if i == axis else 1 for i in range(len(data.shape)))
+        if len(repeats) != len(data.shape) or any(count < 0 for count in repeats):
+            call.fail(f"repeats must be {len(data.shape)} integers of at least 0", actual=repeats)
+        return Inferred(
+            shape=tuple(extent * count for extent, count in zip(data.shape, repeats, strict=True)),
+            dtype=data.dtype,
+            axes=data.axes,
+            kind=self.kind,
+            inputs=(0,),
+            attributes={"repeats": repeats},
+            source=0 if all(count == 1 for count in repeats) else None,
+        )
+
+    def access(self, call: Call) -> Access:
+        return (tuple(same(i) if count == 1 else WHOLE for i, count in enumerate(call.integers("repeats") or ())),)
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        return np.tile(arrays[0], call.integers("repeats") or ())
+
+
+def _blocks(call: Call) -> tuple[tuple[int, ...], int, str]:
+    """The input's shape, the block size and the mode of DepthToSpace and SpaceToDepth."""
+    shape, block, mode = call.tensor(0).shape, call.integer("blocksize", 0), call.text("mode", "DCR")
+    if len(shape) != 4 or block < 1:
+        call.fail("input must be [N, C, H, W] and blocksize at least 1", actual=f"{shape}, blocksize {block}")
+    if mode not in ("DCR", "CRD"):
+        call.fail("unknown mode", actual=mode, limit="DCR, CRD")
+    return shape, block, mode
+
+
+class DepthToSpace(OpKind):
+    """Channels become `blocksize` × `blocksize` spatial positions; `mode` says in which order (DCR or CRD)."""
+
+    op_class = OpClass.MOVEMENT
+
+    def infer(self, call: Call) -> Inferred:
+        (n, c, h, w), block, mode = _blocks(call)
+        if c % (block * block):
+            call.fail("blocksize² must divide the channels", actual=c, limit=f"a multiple of {block * block}")
+        return Inferred(
+            shape=(n, c // (block * block), h * block, w * block),
+            dtype=call.tensor(0).dtype,
+            axes=call.tensor(0).axes,
+            kind=self.kind,
+            inputs=(0,),
+            attributes={"blocksize": block, "mode": mode},
+        )
+
+    def access(self, call: Call) -> Access:
+        block = call.integer("blocksize", 1)
+        channel = WHOLE if call.text("mode", "DCR") == "DCR" else AxisMap(axis=1, block=block * block)
+        return ((same(0), channel, AxisMap(axis=2, divisor=block), AxisMap(axis=3, divisor=block)),)
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        (n, c, h, w), b = arrays[0].shape, call.integer("blocksize", 1)
+        if call.text("mode", "DCR") == "DCR":
+            split = arrays[0].reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+        else:
+            split = arrays[0].reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+        return split.reshape(call.result.shape)
+
+
+class SpaceToDepth(OpKind):
+    """Spatial blocks become channels; `mode` says in which order (DCR or CRD)."""
+
+    op_class = OpClass.MOVEMENT
+
+    def infer(self, call: Call) -> Inferred:
+        (n, c, h, w), block, mode = _blocks(call)
+        if h % block or w % block:
+            call.fail("blocksize must divide height and width", actual=f"{h}, {w}", limit=f"multiples of {block}")
+        return Inferred(
+            shape=(n, c * block * block, h // block, w // block),
+            dtype=call.tensor(0).dtype,
+            axes=call.tensor(0).axes,
+            kind=self.kind,
+            inputs=(0,),
+            attributes={"blocksize": block, "mode": mode},
+        )
+
+    def access(self, call: Call) -> Access:
+        block = call.integer("blocksize", 1)
+        channel = WHOLE if call.text("mode", "DCR") == "DCR" else AxisMap(axis=1, divisor=block * block)
+        return ((same(0), channel, AxisMap(axis=2, block=block), AxisMap(axis=3, block=block)),)
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        (n, c, h, w), b = arrays[0].shape, call.integer("blocksize", 1)
+        split = arrays[0].reshape(n, c, h // b, b, w // b, b)
+        order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+        return split.transpose(order).reshape(call.result.shape)
+
+
+class Gather(OpKind):
+    """Slices of the data (input 0) along `axis`, chosen by the indices (input 1).
+
+    Of a constant table the transfer engine reads just what the indices name. Along the gathered axis of other data
+    anything may be read, so it is whole; unless the indices are constants at equal distances: then attributes `begin`
+    and `step` of the IR op say which positions they name, and there is no input 1.
+    """
+
+    op_class = OpClass.MOVEMENT
+    input_dtypes = MappingProxyType({1: ("int32", "int64")})
+
+    def infer(self, call: Call) -> Inferred:
+        data, indices = call.tensor(0), call.tensor(1)
+        axis = call.axis("axis", 0, len(data.shape))
+        attributes: dict[str, Attribute] = {"axis": axis}
+        if 1 in call.values and indices.elements:
+            attributes |= self._progression(call, data.shape[axis])
+        shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+        return Inferred(
+            shape=shape,
+            dtype=data.dtype,
+            axes=data.axes if len(indices.shape) == 1 and data.constant is None else default_axes(len(shape)),
+            kind=self.kind,
+            inputs=(0,) if "begin" in attributes else (0, 1),
+            attributes=attributes,
+        )
+
+    def _progression(self, call: Call, extent: int) -> dict[str, Attribute]:
+        """`begin` and `step` of constant indices of at most one axis, if they rise evenly."""
+        values = np.asarray(call.value(1, "indices").tolist(), dtype=np.int64)
+        low, high = int(values.min()), int(values.max())
+        if low < -extent or high >= extent:
+            actual = high if high >= extent else low
+            call.fail("an index is out of range", actual=actual, limit=f"-{extent} to {extent - 1}")
+        positions = (values % extent).reshape(-1)
+        steps = np.unique(np.diff(positions))
+        if values.ndim > 1 or len(steps) > 1 or (len(steps) and steps[0] < 1):
+            return {}  # scattered or falling: the indices are read
+        return {"begin": int(positions[0]), "step": int(steps[0]) if len(steps) else 1}
+
+    def access(self, call: Call) -> Access:
+        axis, rank = call.integer("axis", 0), len(call.tensor(0).shape)
+        count = len(call.result.shape) - rank + 1
+        data = [WHOLE if i == axis else same(i if i < axis else i + count - 1) for i in range(rank)]
+        begin, step = call.attributes.get("begin"), call.integer("step", 1)
+        if isinstance(begin, int) and count == 1:
+            data[axis] = AxisMap(axis=axis, scale=step, low=begin, high=begin)
+        elif isinstance(begin, int) and rank > 1:
+            # one position, whatever the output's range: it follows an axis that another one follows anyway
+            data[axis] = AxisMap(axis=0, scale=0, low=begin, high=begin)
+        return (tuple(data), tuple(same(axis + i) for i in range(count)))[: len(call.inputs)]
+
+    def gathered(self, call: Call) -> tuple[int, ...]:
+        return (0,) if call.tensor(0).constant is not None else ()
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        axis, shape = call.integer("axis", 0), call.result.shape
+        if len(arrays) > 1:
+            positions = arrays[1].astype(np.int64).reshape(-1)
+        else:
+            count = shape[axis] if len(shape) == arrays[0].ndim else 1
+            positions = call.integer("begin", 0) + call.integer("step", 1) * np.arange(count)
+        return np.take(arrays[0], positions, axis=axis).reshape(shape)

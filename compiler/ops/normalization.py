@@ -1,16 +1,57 @@
-"""Normalisations, softmax and reductions: ops that need some axes whole."""
+"""Normalisations: each value by statistics, given or taken over some axes, which are then needed whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
-from math import prod
 
 import numpy as np
 
-from compiler.ir.box import WHOLE, same
-from compiler.ir.graph import Attribute
-from compiler.ops.base import Access, Array, Call, Inferred, OpClass, OpKind, Work, default_axes
+from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ops.base import (
+    FLOATS,
+    Access,
+    Array,
+    Call,
+    Constraint,
+    Inferred,
+    OpClass,
+    OpKind,
+    Work,
+    broadcast_access,
+    broadcast_shapes,
+)
+from compiler.ops.numeric import Values, narrowed, widened
+
+
+def _by_channel(values: Values, rank: int) -> Values:
+    """One value per channel, shaped to broadcast over [N, C, spatial...]."""
+    return values.reshape(-1, *(1,) * (rank - 2))
+
+
+def _standardised(data: Values, axes: tuple[int, ...], epsilon: float) -> Values:
+    """(x − mean) / √(variance + epsilon) over `axes`."""
+    centred = data - data.mean(axis=axes, keepdims=True)
+    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    result: Values = centred / np.sqrt(variance + data.dtype.type(epsilon))
+    return result
+
+
+def _check_channels(call: Call, positions: range, channels: int) -> None:
+    for index in positions:
+        if call.tensor(index).shape != (channels,):
+            call.fail(
+                f"input {index} must have one element per channel", actual=call.tensor(index).shape, limit=(channels,)
+            )
+
+
+def _training(call: Call) -> object | None:
+    if call.opset < 7:
+        return None if call.integer("is_test", 0) else "is_test 0"
+    return "training_mode 1" if call.integer("training_mode", 0) else None
+
+
+def _spatial(call: Call) -> object | None:
+    return "spatial 0" if call.opset < 9 and not call.integer("spatial", 1) else None
 
 
 class BatchNormalization(OpKind):
@@ -18,20 +59,17 @@ class BatchNormalization(OpKind):
 
     op_class = OpClass.VECTOR
     in_place = True
+    dtypes = FLOATS
+    constraints = (
+        Constraint("statistics are given, not computed (training_mode is 0, is_test is 1 up to opset 6)", _training),
+        Constraint("statistics are per channel (spatial is 1)", _spatial),
+    )
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         if len(data.shape) < 2:
             call.fail("input must have a channel axis", actual=data.shape)
-        if call.integer("training_mode", 0):
-            call.fail("training mode is not supported", code="unsupported_op")
-        for index in range(1, 5):
-            if call.tensor(index).shape != (data.shape[1],):
-                call.fail(
-                    f"input {index} must have one element per channel",
-                    actual=call.tensor(index).shape,
-                    limit=(data.shape[1],),
-                )
+        _check_channels(call, range(1, 5), data.shape[1])
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,
@@ -49,11 +87,19 @@ class BatchNormalization(OpKind):
         del call
         return Work(vector_ops=Fraction(2))
 
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        given = [widened(array) for array in arrays]
+        data = given[0]
+        scale, shift, mean, variance = (_by_channel(part, data.ndim) for part in given[1:])
+        factor = scale / np.sqrt(variance + variance.dtype.type(call.number("epsilon", 1e-5)))
+        return narrowed((data - mean) * factor + shift, call.result.dtype)
+
 
 class LRN(OpKind):
     """Local response normalisation over `size` channels."""
 
     op_class = OpClass.VECTOR
+    dtypes = FLOATS
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
@@ -83,82 +129,85 @@ class LRN(OpKind):
         del call
         return Work(vector_ops=Fraction(2 + 2 + 8 + 1))
 
-
-class Softmax(OpKind):
-    """Softmax and LogSoftmax along one axis; up to opset 12 along all axes from `axis` on."""
-
-    op_class = OpClass.VECTOR
-
-    def infer(self, call: Call) -> Inferred:
-        data = call.tensor(0)
-        rank = len(data.shape)
-        if rank == 0:
-            call.fail("input must have at least one axis")
-        flattening = call.opset < 13
-        axis = call.axis("axis", 1 if flattening and rank > 1 else -1, rank)
-        axes = tuple(range(axis, rank)) if flattening else (axis,)
-        return Inferred(
-            shape=data.shape,
-            dtype=data.dtype,
-            axes=data.axes,
-            kind=self.kind,
-            inputs=(0,),
-            attributes={"axes": axes},
-        )
-
-    def access(self, call: Call) -> Access:
-        axes = call.integers("axes") or ()
-        return (tuple(WHOLE if axis in axes else same(axis) for axis in range(len(call.tensor(0).shape))),)
-
-    def work(self, call: Call) -> Work:
-        # a maximum, a difference, an exponential of four operations, a sum, a quotient
-        del call
-        return Work(vector_ops=Fraction(8))
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        data, size = widened(arrays[0]), call.integer("size", 1)
+        below, above = (size - 1) // 2, size // 2
+        channels = data.shape[1]
+        squares = np.zeros_like(data)
+        for offset in range(-below, above + 1):
+            begin, end = max(0, -offset), min(channels, channels - offset)
+            if begin < end:
+                squares[:, begin:end] += np.square(data[:, begin + offset : end + offset])
+        alpha, beta, bias = call.number("alpha", 0.0001), call.number("beta", 0.75), call.number("bias", 1.0)
+        return narrowed(data / np.power(bias + alpha / size * squares, beta), call.result.dtype)
 
 
 class LayerNormalization(OpKind):
-    """Layer normalisation over the axes from `axis` on, with scale and optional bias."""
+    """Layer normalisation over the axes from `axis` on, with scale and optional bias, which broadcast to the input."""
 
     op_class = OpClass.VECTOR
+    dtypes = FLOATS
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         axis = call.axis("axis", -1, len(data.shape))
-        if call.tensor(1).shape != data.shape[axis:]:
-            call.fail("the scale's shape differs from the normalised axes", actual=call.tensor(1).shape)
-        if call.has(2) and call.tensor(2).shape != data.shape[axis:]:
-            call.fail("the bias's shape differs from the normalised axes", actual=call.tensor(2).shape)
+        kept = (0, 1, 2) if call.has(2) else (0, 1)
+        for index in kept[1:]:
+            if broadcast_shapes(call, (data.shape, call.tensor(index).shape)) != data.shape:
+                call.fail(
+                    f"input {index} does not broadcast to the input", actual=call.tensor(index).shape, limit=data.shape
+                )
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,
             axes=data.axes,
             kind=self.kind,
-            inputs=(0, 1, 2) if call.has(2) else (0, 1),
+            inputs=kept,
             attributes={"axis": axis, "epsilon": call.number("epsilon", 1e-5)},
         )
 
     def access(self, call: Call) -> Access:
-        axis, rank = call.integer("axis", 0), len(call.tensor(0).shape)
-        data = tuple(same(i) if i < axis else WHOLE for i in range(rank))
-        return (data, *(tuple(WHOLE for _ in range(rank - axis)) for _ in call.inputs[1:]))
+        axis, shape = call.integer("axis", 0), call.tensor(0).shape
+        data = tuple(same(i) if i < axis else WHOLE for i in range(len(shape)))
+        return (data, *(broadcast_access(t.shape, shape) for t in call.inputs[1:] if t is not None))
 
     def work(self, call: Call) -> Work:
         del call
         return Work(vector_ops=Fraction(8))
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        given = [widened(array) for array in arrays]
+        axes = tuple(range(call.integer("axis", 0), given[0].ndim))
+        result = self._normalised(given[0], axes, call.number("epsilon", 1e-5)) * given[1]
+        return narrowed(result + given[2] if len(given) > 2 else result, call.result.dtype)
+
+    def _normalised(self, data: Values, axes: tuple[int, ...], epsilon: float) -> Values:
+        return _standardised(data, axes, epsilon)
+
+
+class RMSNormalization(LayerNormalization):
+    """Division by the root of the mean square over the axes from `axis` on, with scale."""
+
+    def work(self, call: Call) -> Work:
+        del call
+        return Work(vector_ops=Fraction(5))
+
+    def _normalised(self, data: Values, axes: tuple[int, ...], epsilon: float) -> Values:
+        mean = np.square(data).mean(axis=axes, keepdims=True)
+        return np.asarray(data / np.sqrt(mean + data.dtype.type(epsilon)))
 
 
 class InstanceNormalization(OpKind):
     """Normalisation over the spatial axes of each image and channel."""
 
     op_class = OpClass.VECTOR
+    dtypes = FLOATS
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         if len(data.shape) < 3:
             call.fail("input must have spatial axes", actual=data.shape)
-        for index in (1, 2):
-            if call.tensor(index).shape != (data.shape[1],):
-                call.fail(f"input {index} must have one element per channel", actual=call.tensor(index).shape)
+        _check_channels(call, range(1, 3), data.shape[1])
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,
@@ -177,62 +226,61 @@ class InstanceNormalization(OpKind):
         del call
         return Work(vector_ops=Fraction(8))
 
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        given = [widened(array) for array in arrays]
+        data, rank = given[0], given[0].ndim
+        normal = _standardised(data, tuple(range(2, rank)), call.number("epsilon", 1e-5))
+        return narrowed(normal * _by_channel(given[1], rank) + _by_channel(given[2], rank), call.result.dtype)
 
-class Reduce(OpKind):
-    """Reductions over given axes: ReduceMean, ReduceSum, ReduceMax, ReduceMin, ReduceProd, ReduceL2..."""
+
+class GroupNormalization(OpKind):
+    """Normalisation over `num_groups` groups of channels of each image, and their spatial axes.
+
+    Scale and bias have one element per channel; up to opset 20 one per group.
+    """
 
     op_class = OpClass.VECTOR
+    dtypes = FLOATS
 
     def infer(self, call: Call) -> Inferred:
-        data = call.tensor(0)
-        rank = len(data.shape)
-        given = call.integers("axes")
-        if given is None and call.has(1):
-            given = tuple(int(v) for v in np.asarray(call.value(1, "axes")).reshape(-1))
-        if not given:
-            if call.integer("noop_with_empty_axes", 0):
-                call.fail("a reduction over no axes is not supported", code="unsupported_op")
-            given = tuple(range(rank))
-        axes = tuple(sorted({call.within(axis, rank, "axes") for axis in given}))
-        keep = bool(call.integer("keepdims", 1))
-        shape = tuple(1 if i in axes else extent for i, extent in enumerate(data.shape) if keep or i not in axes)
-        names = data.axes if keep else tuple(n for i, n in enumerate(data.axes) if i not in axes)
-        attributes: dict[str, Attribute] = {"axes": axes, "keepdims": int(keep)}
+        data, groups = call.tensor(0), call.integer("num_groups", 0)
+        if len(data.shape) < 2:
+            call.fail("input must have a channel axis", actual=data.shape)
+        if groups < 1 or data.shape[1] % groups:
+            call.fail("num_groups must divide the channels", actual=groups, limit=f"a divisor of {data.shape[1]}")
+        expected = data.shape[1] if call.opset >= 21 else groups
+        for index in (1, 2):
+            if call.tensor(index).shape != (expected,):
+                what = "channel" if call.opset >= 21 else "group"
+                call.fail(
+                    f"input {index} must have one element per {what}",
+                    actual=call.tensor(index).shape,
+                    limit=(expected,),
+                )
         return Inferred(
-            shape=shape,
+            shape=data.shape,
             dtype=data.dtype,
-            axes=names if keep or len(names) > 2 else default_axes(len(shape)),
+            axes=data.axes,
             kind=self.kind,
-            inputs=(0,),
-            attributes=attributes,
+            inputs=(0, 1, 2),
+            attributes={"num_groups": groups, "epsilon": call.number("epsilon", 1e-5)},
         )
 
     def access(self, call: Call) -> Access:
-        axes, keep = call.integers("axes") or (), call.integer("keepdims", 1)
-        maps = []
-        position = 0
-        for index in range(len(call.tensor(0).shape)):
-            if index in axes:
-                maps.append(WHOLE)
-                position += keep
-            else:
-                maps.append(same(position))
-                position += 1
-        return (tuple(maps),)
-
-    def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        functions: dict[str, Callable[..., object]] = {
-            "ReduceProd": np.prod,
-            "ReduceSum": np.sum,
-            "ReduceMax": np.max,
-            "ReduceMin": np.min,
-        }
-        function = functions.get(self.kind)
-        if function is None or arrays[0] is None:
-            return None
-        axes, keep = call.integers("axes") or (), bool(call.integer("keepdims", 1))
-        return np.asarray(function(arrays[0], axis=axes, keepdims=keep)).astype(arrays[0].dtype)
+        shape = call.tensor(0).shape
+        width = shape[1] // call.integer("num_groups", 1)
+        data = (same(0), AxisMap(axis=1, divisor=width, block=width), *(WHOLE for _ in shape[2:]))
+        channel = same(1) if call.tensor(1).shape[0] == shape[1] else AxisMap(axis=1, divisor=width)
+        return (data, (channel,), (channel,))
 
     def work(self, call: Call) -> Work:
-        axes = call.integers("axes") or ()
-        return Work(vector_ops=Fraction(prod(call.tensor(0).shape[axis] for axis in axes)))
+        del call
+        return Work(vector_ops=Fraction(8))
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        given = [widened(array) for array in arrays]
+        data, groups = given[0], call.integer("num_groups", 1)
+        grouped = data.reshape(data.shape[0], groups, -1)
+        normal = _standardised(grouped, (2,), call.number("epsilon", 1e-5)).reshape(data.shape)
+        scale, shift = (np.repeat(part, data.shape[1] // part.shape[0]) for part in given[1:])
+        return narrowed(normal * _by_channel(scale, data.ndim) + _by_channel(shift, data.ndim), call.result.dtype)

@@ -107,9 +107,12 @@ class Limits(_Part, frozen=True, kw_only=True):
 
 
 class Weights(_Part, frozen=True, kw_only=True):
-    """Whether weights are streamed from DRAM, and the share of its size a weight takes in on-chip memory."""
+    """Whether weights are streamed from DRAM, and the share of its size a weight takes in on-chip memory.
 
-    mode: Literal["streamed"] = "streamed"
+    Stationary weights lie on the chip, spread over its cores by output channels, before an executable runs.
+    """
+
+    mode: Literal["streamed", "stationary"] = "streamed"
     compression: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
 
@@ -120,7 +123,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     description: Annotated[str, Meta(max_length=500)] = ""
     clock_hz: Positive
-    chips: Annotated[int, Meta(ge=1, le=1)]
+    chips: Annotated[int, Meta(ge=1, le=64)]
     clusters_per_chip: Count
     cores_per_cluster: Count
     line_bytes: Annotated[int, Meta(ge=1, le=65536)]
@@ -141,6 +144,33 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def cores(self) -> int:
         """Cores of one chip."""
         return self.clusters_per_chip * self.cores_per_cluster
+
+    @property
+    def is_stationary(self) -> bool:
+        """True if weights have to lie on the chip before an executable runs."""
+        return self.weights.mode == "stationary"
+
+    @property
+    def resident_capacity_bytes(self) -> int:
+        """Bytes of one core's memory that stationary weights may lie in."""
+        return self.weight_memory_bytes
+
+    def beside(self, resident_bytes: int) -> Profile:
+        """The profile that is left beside `resident_bytes` of stationary weights in every core.
+
+        Where weights share the activations' memory that one shrinks, else the weight memory does. At least one byte
+        is left, so that what does not fit is refused by the tiling and not by the profile.
+        """
+        if not resident_bytes:
+            return self
+        if self.wram is not None:
+            left = max(1, self.wram.capacity_bytes - resident_bytes)
+            return msgspec.structs.replace(self, wram=msgspec.structs.replace(self.wram, capacity_bytes=left))
+        if self.nram.weight_bytes is not None:
+            left = max(1, self.nram.weight_bytes - resident_bytes)
+            return msgspec.structs.replace(self, nram=msgspec.structs.replace(self.nram, weight_bytes=left))
+        left = max(1, self.nram.capacity_bytes - resident_bytes)
+        return msgspec.structs.replace(self, nram=msgspec.structs.replace(self.nram, capacity_bytes=left))
 
     @property
     def weight_memory_bytes(self) -> int:

@@ -44,10 +44,19 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredWeights:
-    """Per step: weight bytes that one unit stages and one core holds, with channels cut as configured."""
+    """Per step: weight bytes that one unit stages and one core holds, with channels cut as configured.
+
+    `in_place`: stationary weights that lie where they are used, so that nothing is staged beside them.
+    """
 
     staged: Ints
     held: Ints
+    in_place: bool = False
+
+    @property
+    def room(self) -> tuple[Ints, Ints]:
+        """What they take of a unit's and of a core's memory, stationary weights apart."""
+        return (np.zeros_like(self.staged), np.zeros_like(self.held)) if self.in_place else (self.staged, self.held)
 
 
 class CandidateTable:
@@ -159,6 +168,7 @@ class CandidateTable:
             found = self._weights[key] = ConfiguredWeights(
                 staged=np.ceil(np.array(staged) * factor).astype(np.int64),
                 held=np.ceil(np.array(held) * factor).astype(np.int64),
+                in_place=self.profile.is_stationary and key == (*key[:2], 1) and key[0] * key[1] == self.profile.cores,
             )
         return found
 
@@ -192,8 +202,8 @@ class CandidateTable:
         resident = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
         buffered = per_block([b.configuration.double_buffered for b in self.blocks])
         buffered &= ~np.concatenate([part.last for part in parts])
-        held = steps([block.weights.held for block in self.blocks])
-        staged = held if on_core else steps([block.weights.staged for block in self.blocks])
+        held = steps([block.weights.room[1] for block in self.blocks])
+        staged = held if on_core else steps([block.weights.room[0] for block in self.blocks])
         step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)
         step_outputs = np.concatenate([part.step_outputs for part in parts], axis=1)
         if profile.sram is not None and profile.sram.weight_bytes is not None:

@@ -216,7 +216,7 @@ def _complete(
     search, plan = entry.search, entry.plan
     broken: Check | None = None
     for _ in range(_HALVINGS):
-        core = core_tile_for(plan.table, profile, plan.configuration, plan.tile, plan.weights.held)
+        core = core_tile_for(plan.table, profile, plan.configuration, plan.tile, plan.weights.room[1])
         exact = plan.exact(search.figures.at(row), core, profile)
         verdicts = (constraint(exact) for constraint in constraints)
         failed = next((check for check in verdicts if not check.holds), None)

@@ -34,8 +34,9 @@ class Order(StrEnum):
 
 
 class WeightLoads(StrEnum):
-    """How an op's weights are read from DRAM per inference (SPEC section 5.1)."""
+    """How an op's weights are read from DRAM per inference (SPEC section 5.1); stationary ones are not."""
 
+    STATIONARY = "stationary"
     RESIDENT = "resident"
     ONCE_THROUGH = "once-through"
     STREAMED = "streamed"

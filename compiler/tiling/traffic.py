@@ -103,6 +103,16 @@ class TilePlan:
 
     def op_weights(self, profile: Profile, memory_bytes: float) -> tuple[OpWeights, ...]:
         """How each op's weights are read from DRAM (SPEC section 5.1, weight loads)."""
+        if profile.is_stationary:
+            return tuple(
+                OpWeights(op=op.index, size_bytes=op.weight_bytes, kind=WeightLoads.STATIONARY, loads=0)
+                for op in self.geometry.ops
+                if op.weight_bytes
+            )
+        return self.weight_reads(profile, memory_bytes)
+
+    def weight_reads(self, profile: Profile, memory_bytes: float) -> tuple[OpWeights, ...]:
+        """How often each op's weights are brought to where they are used: from DRAM, or from the peers' memories."""
         configuration = self.configuration
         shared = reads_are_shared(profile) or configuration.spread is Spread.CHANNELS
         copies = 1 if shared else self.units
@@ -149,7 +159,8 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
     configuration, geometry = plan.configuration, plan.geometry
     by_channels = configuration.spread is Spread.CHANNELS
     shared = reads_are_shared(profile)
-    weight_bytes = sum(w.size_bytes * w.loads for w in plan.op_weights(profile, _memory(figures)))
+    weight_reads = sum(w.size_bytes * w.loads for w in plan.weight_reads(profile, _memory(figures)))
+    weight_bytes = 0 if profile.is_stationary else weight_reads
     loaded = plan.loaded_bytes()
     copied = plan.delivered_bytes()
     inputs = loaded if shared else copied
@@ -162,7 +173,9 @@ def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figur
         for op, step in zip(geometry.ops, core.steps, strict=True)
     )
     # weights reach every unit; a unit that was not the reader gets them from a neighbour
-    weight_copies = weight_bytes if by_channels or not shared else weight_bytes * plan.units
+    weight_copies = weight_reads if by_channels or not shared else weight_reads * plan.units
+    if plan.weights.in_place:
+        weight_copies = 0
     onto_cores = core_in if configuration.order is Order.BREADTH_FIRST else _entering(geometry, core)
     gathered = _gathered(facts, plan)
     gathers_on_chip = configuration.core_spread is Spread.CHANNELS

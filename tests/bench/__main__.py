@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import light_models, scaling
+from tests.bench import light_models, partition, scaling
 
-BENCHMARKS = {"light-models": light_models.run, "scaling": scaling.run}
+BENCHMARKS = {"light-models": light_models.run, "scaling": scaling.run, "partition": partition.run}
 
 
 def main(names: list[str]) -> int:

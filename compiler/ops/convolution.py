@@ -1,109 +1,30 @@
-"""Ops that slide a window: convolution, transposed convolution and pooling."""
+"""Convolution and transposed convolution."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 from math import prod
+from typing import Any
 
-from compiler.ir.box import WHOLE, AxisMap, same, window
+import numpy as np
+
+from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute
-from compiler.ops.base import Access, Call, Inferred, MatrixShape, OpClass, OpKind, Work, spatial_axes
+from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, OpKind, Work, spatial_axes
+from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.windows import (
+    SPATIAL_AXES,
+    dilated,
+    padding,
+    per_axis,
+    spatial_rank,
+    taps,
+    window_access,
+    window_extents,
+    window_overlap,
+)
 from compiler.units import ceil_div
-
-_MAX_SPATIAL = 3
-
-
-def _spatial_rank(call: Call) -> int:
-    rank = len(call.tensor(0).shape) - 2
-    if not 1 <= rank <= _MAX_SPATIAL:
-        call.fail(
-            "input must have a batch, a channel and 1 to 3 spatial axes",
-            code="unsupported_op",
-            actual=f"{len(call.tensor(0).shape)} axes",
-            limit="3 to 5 axes",
-        )
-    return rank
-
-
-def _per_axis(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
-    values = call.integers(name, (default,) * rank) or (default,) * rank
-    if len(values) != rank or any(value < 1 for value in values):
-        call.fail(f"{name} must be {rank} positive integers", actual=values)
-    return values
-
-
-def _padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tuple[int, ...]:
-    """Begin paddings then end paddings; automatic padding resolved."""
-    rank = len(spans)
-    extents = call.tensor(0).shape[2:]
-    auto = call.text("auto_pad", "NOTSET")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        total = [
-            max(0, (ceil_div(extent, stride) - 1) * stride + span - extent)
-            for extent, stride, span in zip(extents, strides, spans, strict=True)
-        ]
-        small = [amount // 2 for amount in total]
-        large = [amount - half for amount, half in zip(total, small, strict=True)]
-        begin, end = (small, large) if auto == "SAME_UPPER" else (large, small)
-        return (*begin, *end)
-    if auto == "VALID":
-        return (0,) * (2 * rank)
-    if auto != "NOTSET":
-        call.fail("unknown auto_pad", actual=auto, limit="NOTSET, SAME_UPPER, SAME_LOWER, VALID")
-    pads = call.integers("pads", (0,) * (2 * rank)) or (0,) * (2 * rank)
-    if len(pads) != 2 * rank or any(pad < 0 for pad in pads):
-        call.fail(f"pads must be {2 * rank} integers of at least 0", actual=pads)
-    return pads
-
-
-def _window_extents(
-    call: Call, strides: tuple[int, ...], spans: tuple[int, ...], pads: tuple[int, ...], *, ceil: bool
-) -> tuple[int, ...]:
-    """Output extents of a window of dilated size `spans`."""
-    rank = len(spans)
-    result = []
-    for index, extent in enumerate(call.tensor(0).shape[2:]):
-        padded = extent + pads[index] + pads[rank + index]
-        room = padded - spans[index]
-        if room < 0:
-            call.fail(
-                f"the kernel is larger than its padded input on spatial axis {index}",
-                actual=spans[index],
-                limit=padded,
-            )
-        count = (ceil_div(room, strides[index]) if ceil else room // strides[index]) + 1
-        if ceil and (count - 1) * strides[index] >= extent + pads[index]:
-            count -= 1  # a last window may not start in the padding behind the input
-        result.append(count)
-    return tuple(result)
-
-
-def _window_access(call: Call) -> tuple[AxisMap, ...]:
-    """Access of the spatial axes of input 0, from resolved attributes."""
-    kernel = call.integers("kernel_shape") or ()
-    strides = call.integers("strides") or ()
-    dilations = call.integers("dilations") or ()
-    pads = call.integers("pads") or ()
-    return tuple(
-        window(
-            2 + index,
-            kernel=kernel[index],
-            stride=strides[index],
-            dilation=dilations[index],
-            pad=pads[index],
-        )
-        for index in range(len(kernel))
-    )
-
-
-def _overlap(call: Call) -> tuple[int, ...]:
-    kernel = call.integers("kernel_shape") or ()
-    strides = call.integers("strides") or ()
-    return tuple(size - stride for size, stride in zip(kernel, strides, strict=True))
-
-
-def _spans(kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True))
 
 
 def _check_bias(call: Call, channels: int) -> tuple[int, ...]:
@@ -121,9 +42,11 @@ class Conv(OpKind):
     """
 
     op_class = OpClass.MAIN
+    dtypes = FLOATS
+    constraints = (SPATIAL_AXES,)
 
     def infer(self, call: Call) -> Inferred:
-        rank = _spatial_rank(call)
+        rank = spatial_rank(call)
         data, weight = call.tensor(0), call.tensor(1)
         if len(weight.shape) != rank + 2:
             call.fail("the weight's rank differs from the input's", actual=len(weight.shape), limit=rank + 2)
@@ -138,11 +61,11 @@ class Conv(OpKind):
         kernel = weight.shape[2:]
         if (call.integers("kernel_shape") or kernel) != kernel:
             call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
-        strides = _per_axis(call, "strides", rank, 1)
-        dilations = _per_axis(call, "dilations", rank, 1)
-        spans = _spans(kernel, dilations)
-        pads = _padding(call, strides, spans)
-        extents = _window_extents(call, strides, spans, pads, ceil=False)
+        strides = per_axis(call, "strides", rank, 1)
+        dilations = per_axis(call, "dilations", rank, 1)
+        spans = dilated(kernel, dilations)
+        pads = padding(call, strides, spans)
+        extents = window_extents(call, strides, spans, pads, ceil=False)
         attributes: dict[str, Attribute] = {
             "kernel_shape": kernel,
             "strides": strides,
@@ -165,7 +88,7 @@ class Conv(OpKind):
         per_group = weight.shape[0] // group
         channel = WHOLE if group == 1 else AxisMap(axis=1, divisor=per_group, block=channels // group)
         maps: list[tuple[AxisMap, ...] | None] = [
-            (same(0), channel, *_window_access(call)),
+            (same(0), channel, *window_access(call)),
             (same(1), *(WHOLE for _ in weight.shape[1:])),
         ]
         if call.has(2):
@@ -181,16 +104,32 @@ class Conv(OpKind):
         return MatrixShape(groups=group, out_channels=weight[0] // group, in_channels=weight[1], taps=prod(weight[2:]))
 
     def overlap(self, call: Call) -> tuple[int, ...]:
-        return _overlap(call)
+        return window_overlap(call)
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        data, weight = widened(arrays[0]), widened(arrays[1])
+        (batch, filters, *extents), group, kernel = call.result.shape, call.integer("group", 1), weight.shape[2:]
+        result = np.zeros((batch, group, filters // group, prod(extents)), dtype=data.dtype)
+        for tap, met in taps(data, call, kernel, tuple(extents), 0):
+            at: tuple[Any, ...] = (slice(None), slice(None), *tap)
+            factors = weight[at].reshape(group, filters // group, -1)
+            result += np.matmul(factors, met.reshape(batch, group, weight.shape[1], -1))
+        return narrowed(_biased(result.reshape(call.result.shape), arrays), call.result.dtype)
+
+
+def _biased(result: Values, arrays: tuple[Array, ...]) -> Values:
+    return result + widened(arrays[2]).reshape(-1, *(1,) * (result.ndim - 2)) if len(arrays) > 2 else result
 
 
 class ConvTranspose(OpKind):
     """Transposed convolution. Input [N, C, spatial...], weight [C, K / group, kernel...], bias [K]."""
 
     op_class = OpClass.MAIN
+    dtypes = FLOATS
+    constraints = (SPATIAL_AXES,)
 
     def infer(self, call: Call) -> Inferred:
-        rank = _spatial_rank(call)
+        rank = spatial_rank(call)
         data, weight = call.tensor(0), call.tensor(1)
         if len(weight.shape) != rank + 2:
             call.fail("the weight's rank differs from the input's", actual=len(weight.shape), limit=rank + 2)
@@ -201,9 +140,9 @@ class ConvTranspose(OpKind):
                 actual=f"input channels {data.shape[1]}, weight {weight.shape}, group {group}",
             )
         kernel = weight.shape[2:]
-        strides = _per_axis(call, "strides", rank, 1)
-        dilations = _per_axis(call, "dilations", rank, 1)
-        spans = _spans(kernel, dilations)
+        strides = per_axis(call, "strides", rank, 1)
+        dilations = per_axis(call, "dilations", rank, 1)
+        spans = dilated(kernel, dilations)
         extra = call.integers("output_padding", (0,) * rank) or (0,) * rank
         bounds = tuple(max(stride, dilation) for stride, dilation in zip(strides, dilations, strict=True))
         if len(extra) != rank or any(not 0 <= more < bound for more, bound in zip(extra, bounds, strict=False)):
@@ -287,8 +226,7 @@ class ConvTranspose(OpKind):
     def work(self, call: Call) -> Work:
         data, weight = call.tensor(0), call.tensor(1)
         total = data.elements * prod(weight.shape[1:])
-        elements = call.output.elements if call.output else 0
-        return Work(macs=Fraction(total, elements) if elements else Fraction(0))
+        return Work(macs=Fraction(total, call.result.elements))
 
     def matrix(self, call: Call) -> MatrixShape:
         group = call.integer("group", 1)
@@ -299,66 +237,23 @@ class ConvTranspose(OpKind):
     def overlap(self, call: Call) -> tuple[int, ...]:
         return tuple(0 for _ in call.integers("kernel_shape") or ())
 
-
-class Pool(OpKind):
-    """MaxPool and AveragePool over a window. Input [N, C, spatial...]."""
-
-    op_class = OpClass.MAIN
-
-    def infer(self, call: Call) -> Inferred:
-        rank = _spatial_rank(call)
-        data = call.tensor(0)
-        kernel = call.integers("kernel_shape")
-        if kernel is None or len(kernel) != rank or any(size < 1 for size in kernel):
-            call.fail(f"kernel_shape must be {rank} positive integers", actual=kernel)
-        strides = _per_axis(call, "strides", rank, 1)
-        dilations = _per_axis(call, "dilations", rank, 1)
-        spans = _spans(kernel, dilations)
-        pads = _padding(call, strides, spans)
-        extents = _window_extents(call, strides, spans, pads, ceil=bool(call.integer("ceil_mode", 0)))
-        return Inferred(
-            shape=(*data.shape[:2], *extents),
-            dtype=data.dtype,
-            axes=spatial_axes(rank + 2),
-            kind=self.kind,
-            inputs=(0,),
-            attributes={
-                "kernel_shape": kernel,
-                "strides": strides,
-                "dilations": dilations,
-                "pads": pads,
-                "count_include_pad": call.integer("count_include_pad", 0),
-            },
-        )
-
-    def access(self, call: Call) -> Access:
-        return ((same(0), same(1), *_window_access(call)),)
-
-    def work(self, call: Call) -> Work:
-        return Work(vector_ops=Fraction(prod(call.integers("kernel_shape") or ())))
-
-    def overlap(self, call: Call) -> tuple[int, ...]:
-        return _overlap(call)
-
-
-class GlobalPool(OpKind):
-    """GlobalAveragePool and GlobalMaxPool: all spatial positions of a channel become one."""
-
-    op_class = OpClass.MAIN
-
-    def infer(self, call: Call) -> Inferred:
-        rank = _spatial_rank(call)
-        data = call.tensor(0)
-        return Inferred(
-            shape=(*data.shape[:2], *(1 for _ in range(rank))),
-            dtype=data.dtype,
-            axes=spatial_axes(rank + 2),
-            kind=self.kind,
-            inputs=(0,),
-        )
-
-    def access(self, call: Call) -> Access:
-        return ((same(0), same(1), *(WHOLE for _ in call.tensor(0).shape[2:])),)
-
-    def work(self, call: Call) -> Work:
-        return Work(vector_ops=Fraction(prod(call.tensor(0).shape[2:])))
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        data, weight = widened(arrays[0]), widened(arrays[1])
+        strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
+        group, pads, rank = call.integer("group", 1), call.integers("pads") or (), data.ndim - 2
+        (batch, filters, *extents), inputs, kernel = call.result.shape, data.shape[2:], weight.shape[2:]
+        grouped = data.reshape(batch, group, data.shape[1] // group, prod(inputs))
+        reach = [strides[i] * (inputs[i] - 1) + dilations[i] * (kernel[i] - 1) + 1 for i in range(rank)]
+        full = [max(reach[i], pads[i] + extents[i]) for i in range(rank)]
+        result = np.zeros((batch, filters, *full), dtype=data.dtype)
+        for tap in product(*map(range, kernel)):
+            at: tuple[Any, ...] = (slice(None), slice(None), *tap)
+            factors = weight[at].reshape(group, -1, filters // group)
+            spread = np.matmul(factors.transpose(0, 2, 1), grouped).reshape(batch, filters, *inputs)
+            begins = [tap[i] * dilations[i] for i in range(rank)]
+            place = tuple(
+                slice(begins[i], begins[i] + strides[i] * (inputs[i] - 1) + 1, strides[i]) for i in range(rank)
+            )
+            result[(slice(None), slice(None), *place)] += spread
+        inside = tuple(slice(pads[i], pads[i] + extents[i]) for i in range(rank))
+        return narrowed(_biased(result[(slice(None), slice(None), *inside)], arrays), call.result.dtype)

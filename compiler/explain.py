@@ -1,0 +1,160 @@
+"""A plan in words: segments, why each cut is where it is, which nodes stay on the host, what merging did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.errors import RequestError, printable
+from compiler.plan import Plan, PlanGroup, PlanSegment
+
+_NAMES_SHOWN = 6
+
+
+def explain(plan: Plan, group: str | None = None) -> str:
+    """The explanation of a whole plan, or of one group or segment by its id.
+
+    Raises RequestError if there is none of that id, naming some that exist.
+    """
+    if group is None:
+        return "\n".join([*_whole(plan), ""])
+    for segment in plan.segments:
+        if segment.id == group:
+            return "\n".join([*_segment(segment), *(line for g in segment.groups for line in _group(g)), ""])
+        for found in segment.groups:
+            if found.id == group:
+                return "\n".join([*_group(found), ""])
+    known = [g.id for segment in plan.segments for g in segment.groups]
+    raise RequestError(
+        f"the plan has no group {printable(group, 60)!r}",
+        code="unknown_group",
+        stage="explain",
+        actual=printable(group, 60),
+        limit=f"{', '.join(known[:3])} ... {known[-1]}" if len(known) > 3 else ", ".join(known) or "no groups",
+    )
+
+
+def _whole(plan: Plan) -> Iterator[str]:
+    native, partition = plan.native, plan.partition
+    chips = [segment for segment in plan.segments if segment.kind == "chip"]
+    hosts = [segment for segment in plan.segments if segment.kind == "host"]
+    yield (
+        f"{printable(plan.model.name, 80)} on {plan.profile.name}: {_count(len(plan.segments), 'segment')}"
+        f" ({len(chips)} on chip, {len(hosts)} on the host),"
+        f" {_count(sum(len(s.groups) for s in chips), 'group')}."
+    )
+    macs = native.chip_macs + native.host_macs
+    share = f"{100 * native.chip_macs / macs:.2f} % of the multiply-accumulates" if macs else "no multiply-accumulates"
+    nodes = native.chip_nodes + native.host_nodes
+    yield (
+        f"The accelerator runs {native.chip_nodes} of {nodes} nodes and {share};"
+        f" {_count(len(plan.folded), 'node')} were evaluated at compile time or needed by no output."
+    )
+    if plan.dims:
+        dims = ", ".join(f"{printable(name, 40)} = {extent}" for name, extent in plan.dims.items())
+        yield f"Dynamic dimensions are planned at their maxima: {dims}."
+    kinds = sorted({pattern.kind for pattern in plan.patterns})
+    if kinds:
+        counts = (f"{sum(p.kind == kind for p in plan.patterns)} {kind}" for kind in kinds)
+        yield f"Recognised: {', '.join(counts)}."
+    yield ""
+    for segment in plan.segments:
+        yield from _segment(segment)
+    if partition.failed:
+        yield ""
+        yield "Segments that did not compile whole, in the order tried:"
+        for failed in partition.failed:
+            yield (
+                f"  {_span(failed.first, failed.last)}: {printable(failed.why, 400)}."
+                f" Cut by {failed.cut} into {_count(failed.parts, 'part')}."
+            )
+    yield ""
+    yield from _merging(plan)
+    if len(partition.chips) > 1 or any(chip.reprogrammed_bytes for chip in partition.chips):
+        yield ""
+        yield from _chips(plan)
+
+
+def _segment(segment: PlanSegment) -> Iterator[str]:
+    where = "on the host" if segment.kind == "host" else f"on chip {segment.chip}"
+    yield f"Segment {segment.id} {where}: {_count(len(segment.nodes), 'node')}{_names(segment.nodes)}"
+    cut = segment.cut
+    after = f" after {printable(cut.after, 80)}" if cut.after is not None else ""
+    crossing = f"; {cut.crossing_bytes} bytes cross" if cut.after is not None else ""
+    yield f"  begins{after}: {cut.why}{crossing}."
+    for node in segment.host:
+        what = f"{printable(node.node, 80)} ({printable(node.op_type, 60)})"
+        yield f"  {what} stays on the host: {printable(node.reason, 300)}."
+    if segment.kind == "chip":
+        units = ", ".join(f"{count} {unit}" for unit, count in segment.units.items())
+        resident = ""
+        if segment.resident_bytes_per_core:
+            resident = f" ({segment.resident_bytes_per_core} in the fullest core before it runs)"
+        yield (
+            f"  {segment.macs} multiply-accumulates, {segment.weight_bytes} bytes of weights{resident},"
+            f" {segment.cycles} cycles, {_count(len(segment.groups), 'group')}; hardware nodes: {units}."
+        )
+
+
+def _merging(plan: Plan) -> Iterator[str]:
+    partition = plan.partition
+    chip_and_host = len(plan.segments)
+    if partition.segments_before_merge == chip_and_host and not partition.merges:
+        yield f"Merging ({partition.strategy}): there was nothing to merge."
+        return
+    worked = sum(merge.compiled for merge in partition.merges)
+    yield (
+        f"Merging ({partition.strategy}) made {chip_and_host} of {partition.segments_before_merge} segments:"
+        f" {_count(len(partition.merges), 'candidate')} tried, {worked} compiled."
+    )
+    for merge in partition.merges:
+        if not merge.compiled:
+            why = printable(merge.why, 300) if merge.why else "it does not compile"
+            yield f"  {_span(merge.first, merge.last)} ({merge.members} segments) did not compile: {why}."
+    for apart in partition.apart:
+        yield f"  {apart.before} and {apart.after} stay apart: {printable(apart.why, 300)}."
+
+
+def _chips(plan: Plan) -> Iterator[str]:
+    for chip in plan.partition.chips:
+        reprogrammed = ""
+        if chip.reprogrammed_bytes:
+            reprogrammed = f", {chip.reprogrammed_bytes} bytes of them loaded anew per inference for its executables"
+        yield (
+            f"Chip {chip.chip}: {', '.join(chip.segments) or 'no segments'}; {chip.cycles} cycles,"
+            f" {chip.weight_bytes} bytes of weights{reprogrammed}."
+        )
+    for traffic in plan.partition.traffic:
+        yield f"From {traffic.source} to {traffic.target}: {traffic.bytes} bytes per inference."
+
+
+def _group(group: PlanGroup) -> Iterator[str]:
+    tiling, placement = group.tiling, group.placement
+    yield f"Group {group.id}: {_count(len(group.nodes), 'node')}{_names(group.nodes)}"
+    extents = ", ".join(f"{axis} {extent}" for axis, extent in zip(tiling.axes, tiling.tile, strict=True))
+    yield (
+        f"  {group.mode}: {_count(tiling.tiles, 'SRAM tile')} of ({extents}), {tiling.rounds} one after another;"
+        f" {placement.units} units by {placement.spread}, {placement.cores} cores each by {placement.core_spread};"
+        f" {tiling.order}, {_count(tiling.channel_slices, 'channel slice')}."
+    )
+    yield f"  {group.dram_bytes} DRAM bytes, {group.cycles} cycles, bound by {group.bound_by}."
+    for verdict in group.rules:
+        mark = "holds" if verdict.holds else "fails"
+        yield f"  {verdict.id} {mark}: {verdict.actual:g} of {verdict.limit:g}."
+    for edge in group.boundary:
+        target = printable(edge.consumer, 80) if edge.consumer is not None else "the graph's output"
+        yield f"  {printable(edge.tensor, 80)} goes to {target}: {printable(edge.why, 300)}."
+
+
+def _names(nodes: tuple[str, ...]) -> str:
+    if not nodes:
+        return "."
+    shown = ", ".join(printable(name, 60) for name in nodes[:_NAMES_SHOWN])
+    return f": {shown}{', ...' if len(nodes) > _NAMES_SHOWN else ''}"
+
+
+def _span(first: str, last: str) -> str:
+    return printable(first, 60) if first == last else f"{printable(first, 60)} to {printable(last, 60)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,263 @@
+"""What is evaluated while lowering: ops that only make constants, and whatever has only constant inputs (IMPORT-2).
+
+Nothing is expanded past a stated size: small results are values, large ones descriptions (ir/constant.py), constant
+splats stay splats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil, isfinite, prod
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from compiler.errors import LimitError
+from compiler.frontend.source import Buffer
+from compiler.frontend.validate import MAX_ELEMENTS
+from compiler.frontend.values import constant_of, literal
+from compiler.ir.constant import Constant, Derived, Literal, Splat
+from compiler.ir.graph import Tensor
+from compiler.ir.symbol import Dim
+from compiler.ops.base import Array, Call
+from compiler.units import DTYPE_NAMES, dtype_name
+
+# Constants up to this many elements are evaluated while lowering; larger ones stay descriptions.
+FOLD_ELEMENTS: Final = 65_536
+# A description is computed from descriptions up to so deep ...
+MAX_DERIVATION: Final = 32
+# ... and holds at most so many times the bytes that it is computed from: an expansion is left to the accelerator.
+_GROWTH: Final = 2
+# Ops of the host that are evaluated at compile time: their result is bounded by their inputs and their shape.
+_BY_REFERENCE: Final = frozenset(
+    {
+        "NonZero",
+        "ScatterND",
+        "ScatterElements",
+        "Scatter",
+        "GatherND",
+        "GatherElements",
+        "Compress",
+        "Unique",
+        "TopK",
+        "Tan",
+        "Atan",
+        "Asin",
+        "Acos",
+        "Sinh",
+        "Cosh",
+        "Asinh",
+        "Acosh",
+        "Atanh",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "BitwiseNot",
+        "EyeLike",
+        "Det",
+        "OneHot",
+        "ReverseSequence",
+        "IsInf",
+        "IsNaN",
+    }
+)
+Symbolic = np.ndarray[Any, np.dtype[np.object_]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """A constant, and its elements as extents that remember what they stand for, if any does."""
+
+    constant: Constant
+    symbolic: Symbolic | None = None
+
+
+def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
+    """The result of an op that only ever makes constants; None where it is none, or is known at run time only."""
+    match node.op_type:
+        case "Constant":
+            return _constant(node, call, files)
+        case "ConstantOfShape":
+            return _constant_of_shape(node, call)
+        case "Shape" | "Size":
+            return _shape(node, call)
+        case "Range":
+            return _range(call)
+    return None
+
+
+def _constant(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
+    for attribute in node.attribute:
+        match attribute.name:
+            case "value":
+                return Folded(
+                    constant=constant_of(attribute.t, span=None, node=call.node, what="attribute value", files=files)
+                )
+            case "value_float" | "value_floats":
+                values: Any = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+                return Folded(constant=literal(np.array(values, dtype=np.float32), "float32"))
+            case "value_int" | "value_ints":
+                values = attribute.i if attribute.name == "value_int" else list(attribute.ints)
+                return Folded(constant=literal(np.array(values, dtype=np.int64), "int64"))
+    return None
+
+
+def _constant_of_shape(node: onnx.NodeProto, call: Call) -> Folded | None:
+    if 0 not in call.values:
+        return None
+    shape = tuple(int(v) for v in call.values[0].reshape(-1))
+    if any(extent < 0 for extent in shape):
+        call.fail("negative extent in the shape", code="invalid_shape", actual=shape, limit="at least 0")
+    bounded(shape, call.node, f"output {node.output[0]!r}")
+    value, dtype = b"\0\0\0\0", "float32"
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            one = constant_of(attribute.t, span=None, node=call.node, what="attribute value")
+            if prod(one.shape) != 1 or not isinstance(one.data, Literal):
+                call.fail("the value must have one element", actual=one.shape)
+            value, dtype = one.data.data, one.dtype
+    return Folded(constant=Constant(shape=shape, dtype=dtype, data=Splat(value=value)))
+
+
+def _shape(node: onnx.NodeProto, call: Call) -> Folded | None:
+    tensor = call.tensor(0)
+    if not tensor.is_known:
+        return None
+    if node.op_type == "Size":
+        extents = np.array(_product(tensor.shape), dtype=object)
+    else:
+        rank = len(tensor.shape)
+        begin, end, _ = slice(call.integer("start", 0), call.integer("end", rank)).indices(rank)
+        extents = np.empty(max(0, end - begin), dtype=object)
+        extents[:] = tensor.shape[begin:end]
+    return Folded(constant=literal(extents.astype(np.int64), "int64"), symbolic=with_symbols(extents))
+
+
+def _range(call: Call) -> Folded | None:
+    if any(index not in call.values for index in range(3)):
+        return None
+    start, limit, step = (call.values[index].reshape(()).item() for index in range(3))
+    dtype = call.tensor(0).dtype
+    if not all(isfinite(value) for value in (start, limit, step)) or not step:
+        call.fail("the range has no end", actual=f"{start} to {limit} by {step}", limit="finite, a step other than 0")
+    count = max(0, ceil((limit - start) / step))
+    if count > FOLD_ELEMENTS:
+        raise LimitError(
+            "the range is too long",
+            code="expansion_too_large",
+            stage="import",
+            node=call.node,
+            op_type=call.op_type,
+            actual=count,
+            limit=FOLD_ELEMENTS,
+        )
+    values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
+    return Folded(constant=literal(np.asarray(values).reshape(count), dtype))
+
+
+def bounded(shape: tuple[int, ...], node: str | None, what: str) -> None:
+    """Raises LimitError if a tensor of that shape is larger than any that Tessera handles."""
+    if _product(shape) > MAX_ELEMENTS:
+        raise LimitError(
+            f"{what} has too many elements",
+            code="tensor_too_large",
+            stage="import",
+            node=node,
+            actual=f"{int(_product(shape))} elements in {tuple(map(int, shape))}",
+            limit=MAX_ELEMENTS,
+        )
+
+
+def may_describe(inputs: tuple[Constant, ...], output: Tensor, depths: list[int]) -> bool:
+    """Whether a large result of constants stays a description: it does not grow, and not from too deep."""
+    given = sum(prod(part.shape) for part in inputs if not isinstance(part.data, Splat))
+    return output.elements <= _GROWTH * given and max(depths, default=0) < MAX_DERIVATION
+
+
+def depth_of(constant: Constant) -> int:
+    """How many descriptions a constant is away from stored values."""
+    return 1 + max(map(depth_of, constant.data.inputs), default=0) if isinstance(constant.data, Derived) else 0
+
+
+def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) -> list[Array] | None:
+    """All outputs of a host op with small constant inputs, by ONNX's reference evaluation; None if it is not fit."""
+    if node.op_type not in _BY_REFERENCE or node.domain not in ("", "ai.onnx"):
+        return None
+    if any(tensor is not None and tensor.name not in arrays for tensor in call.inputs):
+        return None
+    feeds = {
+        name: arrays[tensor.name] for name, tensor in zip(node.input, call.inputs, strict=False) if tensor is not None
+    }
+    graph = onnx.helper.make_graph(
+        [node],
+        "fold",
+        [
+            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+        ],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", call.opset)])
+    try:
+        results = ReferenceEvaluator(model).run(None, feeds)
+    except Exception as error:  # noqa: BLE001 - whatever the reference says of such a call, it is no legal one
+        call.fail("the op cannot be evaluated on its constant inputs", actual=f"{type(error).__name__}: {error}")
+    arrays_out = [np.asarray(result) for result in results]
+    fits = all(array.size <= FOLD_ELEMENTS and array.dtype.name in DTYPE_NAMES for array in arrays_out)
+    return arrays_out if fits else None
+
+
+def literal_of(array: Array) -> Constant:
+    """A constant of an array in its own type."""
+    return literal(array, dtype_name(array))
+
+
+def with_symbols(elements: Symbolic) -> Symbolic | None:
+    """The elements if any of them varies, else None."""
+    return elements if any(isinstance(item, Dim) for item in elements.reshape(-1)) else None
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for extent in shape:
+        total = total * extent
+    return total
+
+
+# Shape arithmetic on extents that vary, by op kind; the rest loses what the extents stand for.
+_MOVES: Final = frozenset(("Reshape", "Transpose", "Slice", "Concat", "Gather", "Expand", "Cast", "Floor", "Ceil"))
+_ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
+    {
+        "Add": lambda a, b: a + b,
+        "Sub": lambda a, b: a - b,
+        "Mul": lambda a, b: a * b,
+        "Div": lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else a / b,
+        "Mod": lambda a, b: a % b,
+        "Max": max,
+        "Min": min,
+    }
+)
+
+
+def symbolic_result(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any]) -> Symbolic | None:
+    """The elements of a folded result as extents that remember; None where none does, or the kind has no rule."""
+    if kind in _ARITHMETIC and len(arrays) == 2:
+        rule = np.frompyfunc(_ARITHMETIC[kind], 2, 1)
+        return with_symbols(np.asarray(rule(*arrays), dtype=object))
+    if kind == "Where":
+        return with_symbols(np.asarray(np.where(arrays[0].astype(bool), arrays[1], arrays[2]), dtype=object))
+    if kind in ("ReduceProd", "ReduceSum") and arrays[0].ndim == 1:
+        total: Any = 1 if kind == "ReduceProd" else 0
+        for item in arrays[0]:
+            total = total * item if kind == "ReduceProd" else total + item
+        return with_symbols(np.array([total], dtype=object))
+    if kind in ("Cast", "Floor", "Ceil"):
+        return arrays[0]
+    if kind in _MOVES:
+        return with_symbols(np.asarray(evaluate(arrays), dtype=object))
+    return None

@@ -1,0 +1,302 @@
+"""Functions: bodies put in place of the nodes that call them, with names of their own (IMPORT-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from compiler.errors import LimitError, ModelError
+from compiler.frontend.read import plain_domain
+from compiler.ops.base import Call
+
+# After inlining a model may have so many nodes ...
+MAX_EXPANDED_NODES: Final = 200_000
+# ... and functions may call each other so deep.
+MAX_CALL_DEPTH: Final = 64
+Key = tuple[str, str, str]
+
+
+def function_key(node: onnx.NodeProto) -> Key:
+    """What a node's function is found by."""
+    return (plain_domain(node.domain), node.op_type, node.overload)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTable:
+    """The model's own functions."""
+
+    functions: Mapping[Key, onnx.FunctionProto]
+
+    @classmethod
+    def of_model(cls, model: onnx.ModelProto) -> FunctionTable:
+        """Raises ModelError if two functions have one name."""
+        table: dict[Key, onnx.FunctionProto] = {}
+        for function in model.functions:
+            key = (plain_domain(function.domain), function.name, function.overload)
+            if key in table:
+                raise ModelError(
+                    f"function {function.name!r} is defined twice",
+                    code="duplicate_function",
+                    stage="import",
+                    actual=function.name,
+                )
+            table[key] = function
+        return cls(functions=table)
+
+    def find(self, node: onnx.NodeProto) -> onnx.FunctionProto | None:
+        """The function that a node calls; None if it is an operator."""
+        return self.functions.get(function_key(node)) if self.functions else None
+
+    def check_expansion(self, graph: onnx.GraphProto) -> int:
+        """The number of nodes after inlining; raises before anything is inlined if that has no good end."""
+        sizes: dict[Key, int] = {}
+        path: dict[Key, None] = {}
+
+        def size(key: Key) -> int:
+            if key in sizes:
+                return sizes[key]
+            if key in path:
+                raise ModelError(
+                    f"function {key[1]!r} calls itself",
+                    code="recursive_function",
+                    stage="import",
+                    actual=" -> ".join([*(k[1] for k in path), key[1]]),
+                    limit="functions without recursion",
+                )
+            if len(path) >= MAX_CALL_DEPTH:
+                raise LimitError(
+                    "functions call each other too deep",
+                    code="nesting_too_deep",
+                    stage="import",
+                    node=key[1],
+                    actual=f"more than {MAX_CALL_DEPTH}",
+                    limit=MAX_CALL_DEPTH,
+                )
+            path[key] = None
+            total = count(self.functions[key].node)
+            del path[key]
+            sizes[key] = total
+            return total
+
+        def count(nodes: Iterable[onnx.NodeProto]) -> int:
+            total = 0
+            for node in all_nodes(nodes):
+                key = function_key(node)
+                total += size(key) if key in self.functions else 1
+            return total
+
+        total = count(graph.node)
+        if total > MAX_EXPANDED_NODES:
+            raise LimitError(
+                "with its functions inlined the graph has too many nodes",
+                code="expansion_too_large",
+                stage="import",
+                actual=total,
+                limit=MAX_EXPANDED_NODES,
+            )
+        return total
+
+    def called_in(self, node: onnx.NodeProto) -> tuple[bytes, ...]:
+        """The functions that a node's subgraphs call, directly or not, serialised."""
+        found: dict[Key, onnx.FunctionProto] = {}
+        todo = [inner for inner in all_nodes([node]) if inner is not node]
+        while todo:
+            key = function_key(todo.pop())
+            if key in self.functions and key not in found:
+                found[key] = self.functions[key]
+                todo.extend(all_nodes(self.functions[key].node))
+        return tuple(found[key].SerializeToString(deterministic=True) for key in sorted(found))
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+    """The nodes and those of their subgraphs, at any depth."""
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        yield node
+        for graph in subgraphs(node):
+            todo.extend(graph.node)
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def captured(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The values that a node's subgraphs read from outside, in order of first use."""
+    found: dict[str, None] = {}
+    todo: list[tuple[onnx.GraphProto, frozenset[str]]] = [(graph, frozenset()) for graph in subgraphs(node)]
+    while todo:
+        graph, outer = todo.pop()
+        known = set(outer)
+        known.update(value.name for value in graph.input)
+        known.update(value.name for value in graph.initializer)
+        for inner in graph.node:
+            found.update(dict.fromkeys(name for name in inner.input if name and name not in known))
+            todo.extend((deeper, frozenset(known)) for deeper in subgraphs(inner))
+            known.update(inner.output)
+        found.update(dict.fromkeys(value.name for value in graph.output if value.name not in known))
+    return tuple(found)
+
+
+def instantiate(
+    function: onnx.FunctionProto, node: onnx.NodeProto, name: str, fresh: Callable[[str], str]
+) -> list[onnx.NodeProto]:
+    """The function's nodes as the call `node` (called `name`) stands for them.
+
+    Inputs and outputs take the caller's names, inner values fresh ones, attributes the call's values or the
+    function's defaults. Raises ModelError if the call has more inputs or outputs than the function.
+    """
+    if len(node.input) > len(function.input) or len(node.output) > len(function.output):
+        raise ModelError(
+            f"the call of function {function.name!r} has more inputs or outputs than the function",
+            code="invalid_model",
+            stage="import",
+            node=name,
+            op_type=node.op_type,
+            actual=f"{len(node.input)} inputs, {len(node.output)} outputs",
+            limit=f"{len(function.input)} inputs, {len(function.output)} outputs",
+        )
+    names: dict[str, str] = dict.fromkeys(function.input, "")
+    names.update(zip(function.input, node.input, strict=False))
+    names.update({formal: actual for formal, actual in zip(function.output, node.output, strict=False) if actual})
+    given = {attribute.name: attribute for attribute in function.attribute_proto}
+    given.update({attribute.name: attribute for attribute in node.attribute})
+    result = []
+    for inner in function.node:
+        for output in inner.output:
+            if output and output not in names:
+                names[output] = fresh(f"{name}/{output}")
+        copy = onnx.NodeProto()
+        copy.CopyFrom(inner)
+        copy.name = f"{name}/{inner.name or inner.op_type}"
+        _substitute(copy, given)
+        rename(copy, names, name)
+        result.append(copy)
+    passed = [f for f, actual in zip(function.output, node.output, strict=False) if actual and f in function.input]
+    for formal in passed:
+        # an output that is an input: the call gives it another name
+        position = list(function.input).index(formal)
+        if position < len(node.input):
+            target = node.output[list(function.output).index(formal)]
+            result.append(onnx.helper.make_node("Identity", [node.input[position]], [target], name=f"{name}/{formal}"))
+    return result
+
+
+def _substitute(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
+    """References to the function's attributes become the attributes; those not given are dropped."""
+    kept = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            value = given.get(attribute.ref_attr_name)
+            if value is None:
+                continue
+            copy = onnx.AttributeProto()
+            copy.CopyFrom(value)
+            copy.name = attribute.name
+            kept.append(copy)
+        else:
+            for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                for inner in graph.node:
+                    _substitute(inner, given)
+            kept.append(attribute)
+    if len(kept) != len(node.attribute) or any(a is not b for a, b in zip(kept, node.attribute, strict=True)):
+        copies = [onnx.AttributeProto.FromString(attribute.SerializeToString()) for attribute in kept]
+        del node.attribute[:]
+        node.attribute.extend(copies)
+
+
+def rename(node: onnx.NodeProto, names: Mapping[str, str], where: str) -> None:
+    """Give the node's values, and what its subgraphs capture, other names; its own inner values keep theirs."""
+    node.input[:] = [names.get(value, value) if value else "" for value in node.input]
+    node.output[:] = [names.get(value, value) if value else "" for value in node.output]
+    for graph in subgraphs(node):
+        _rename_graph(graph, names, where)
+
+
+def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str], where: str) -> None:
+    own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
+    own.update(output for node in graph.node for output in node.output)
+    outer = {name: new for name, new in names.items() if name not in own}
+    for node in graph.node:
+        rename(node, outer, where)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)
+
+
+def branch_nodes(
+    graph: onnx.GraphProto, node: onnx.NodeProto, name: str, fresh: Callable[[str], str]
+) -> list[onnx.NodeProto]:
+    """The nodes of the branch of an If that is known to be taken, as nodes of the graph around it.
+
+    Raises ModelError if the branch and the If have different numbers of outputs.
+    """
+    if len(graph.output) != len(node.output):
+        raise ModelError(
+            "the branch has another number of outputs than the If",
+            code="invalid_model",
+            stage="import",
+            node=name,
+            op_type=node.op_type,
+            actual=len(graph.output),
+            limit=len(node.output),
+        )
+    names: dict[str, str] = {}
+    constants = []
+    for tensor in graph.initializer:
+        names[tensor.name] = fresh(f"{name}/{tensor.name}")
+        constants.append(onnx.helper.make_node("Constant", [], [names[tensor.name]], value=tensor))
+    made = {output for inner in graph.node for output in inner.output if output}
+    for value, actual in zip(graph.output, node.output, strict=True):
+        if value.name in made and value.name not in names:
+            names[value.name] = actual or fresh(f"{name}/{value.name}")
+    names.update({output: fresh(f"{name}/{output}") for output in sorted(made) if output not in names})
+    result = [*constants]
+    for inner in graph.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(inner)
+        copy.name = f"{name}/{inner.name or inner.op_type}"
+        rename(copy, names, name)
+        result.append(copy)
+    for value, actual in zip(graph.output, node.output, strict=True):
+        if actual and names.get(value.name, value.name) != actual:
+            source = names.get(value.name, value.name)
+            result.append(onnx.helper.make_node("Identity", [source], [actual], name=f"{name}/{actual}"))
+    return result
+
+
+def has_function(schema: Any) -> bool:
+    """True if the operator set defines the operator as a function of others."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def schema_function(node: onnx.NodeProto, call: Call, schema: Any, version: int) -> onnx.FunctionProto | None:
+    """The operator's definition as a function for these input types; None if there is none for them."""
+    if schema.has_function:
+        body: onnx.FunctionProto = schema.function_body
+        return body
+    types = []
+    for tensor in call.inputs:
+        kind = onnx.TypeProto()
+        if tensor is not None:
+            code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)) if tensor.dtype != "bfloat16" else 16
+            kind = onnx.helper.make_tensor_type_proto(code, [int(extent) for extent in tensor.shape])
+        types.append(kind.SerializeToString())
+    try:
+        if version in schema.context_dependent_function_opset_versions:
+            data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+        else:
+            data = schema.get_context_dependent_function(node.SerializeToString(), types)
+    except (RuntimeError, ValueError):
+        return None
+    function = onnx.FunctionProto.FromString(data) if data else None
+    return function if function is not None and len(function.node) > 0 else None

@@ -1,0 +1,198 @@
+"""Nodes that stay on the host: what is known of their results, and the node as the host will run it (IMPORT-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import onnx
+from onnx import helper, shape_inference
+
+from compiler.errors import ModelError
+from compiler.frontend.functions import FunctionTable, subgraphs
+from compiler.frontend.signature import Signature
+from compiler.frontend.values import ONNX_CODES, type_label
+from compiler.ir.graph import HostNode, Tensor
+from compiler.ir.symbol import Dim, Expression
+from compiler.ops.base import Array
+
+# Shape inference is shown constants up to so many elements.
+_SHOWN_ELEMENTS: Final = 4096
+_RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
+# Other ops that multiply matrices, should they stay on the host.
+_PRODUCTS: Final = frozenset(
+    {
+        "Conv",
+        "ConvTranspose",
+        "DeformConv",
+        "Gemm",
+        "MatMul",
+        "Einsum",
+        "Attention",
+        "QLinearConv",
+        "QLinearMatMul",
+        "ConvInteger",
+        "MatMulInteger",
+        "Det",
+        "DFT",
+        "STFT",
+        "LinearAttention",
+        "CausalConvWithState",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostResult:
+    """One result's element type (or other ONNX type, as text) and shape; None where only the run will tell."""
+
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
+def host_node(
+    node: onnx.NodeProto,
+    name: str,
+    reason: str,
+    inputs: Sequence[str],
+    opsets: Mapping[str, int],
+    functions: FunctionTable,
+    macs: int | None,
+) -> HostNode:
+    """The node as the graph keeps it; `inputs` are its inputs and then what it captures, as tensors of the graph."""
+    return HostNode(
+        name=name,
+        op_type=node.op_type,
+        domain=node.domain,
+        reason=reason,
+        node=node.SerializeToString(deterministic=True),
+        inputs=tuple(inputs),
+        outputs=tuple(node.output),
+        opsets=tuple(sorted(opsets.items())),
+        functions=functions.called_in(node),
+        macs=macs,
+    )
+
+
+def host_macs(node: onnx.NodeProto, tensors: Sequence[Tensor | None]) -> int | None:
+    """Multiply-accumulates of a host node: of recurrent ones by their matrices, 0 for ops without products.
+
+    None for control flow, and where shapes are not known.
+    """
+    if any(True for _ in subgraphs(node)):
+        return None
+    if node.op_type in _RECURRENT:
+        data, weight, recurrence = tensors[:3]
+        if data is None or weight is None or recurrence is None or not data.is_known:
+            return None
+        return data.shape[0] * data.shape[1] * (prod(weight.shape) + prod(recurrence.shape))
+    if node.op_type in _PRODUCTS:
+        return None
+    return 0
+
+
+def host_results(
+    node: onnx.NodeProto,
+    name: str,
+    signature: Signature,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Array],
+    opsets: Mapping[str, int],
+) -> list[HostResult]:
+    """Type and shape of each output, as far as ONNX's inference tells.
+
+    `tensors` are what the node reads and captures. Raises ModelError if the inference finds the node in error.
+    """
+    symbols = _Symbols()
+    types = {value: symbols.type_of(tensor) for value, tensor in tensors.items()}
+    known = {value: kind for value, kind in types.items() if kind is not None}
+    if any(True for _ in subgraphs(node)):
+        found = _of_control_flow(node, known, opsets)
+    else:
+        shown = {
+            value: onnx.numpy_helper.from_array(array, value)
+            for value, array in values.items()
+            if array.size <= _SHOWN_ELEMENTS and value in known
+        }
+        try:
+            found = shape_inference.infer_node_outputs(
+                signature.schema,
+                node,
+                known,
+                input_data=shown,
+                opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
+            )
+        except shape_inference.InferenceError as error:
+            raise ModelError(
+                "the node's inputs and attributes do not go together",
+                code="invalid_model",
+                stage="import",
+                node=name,
+                op_type=node.op_type,
+                actual=" ".join(str(error).split())[-200:],
+            ) from None
+        except (RuntimeError, ValueError, TypeError, KeyError):
+            found = {}
+    return [symbols.result(found.get(output)) for output in node.output]
+
+
+def _of_control_flow(
+    node: onnx.NodeProto, known: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
+) -> Mapping[str, onnx.TypeProto]:
+    """Inference over a model of this one node: only so are captured values seen inside."""
+    graph = helper.make_graph(
+        [node],
+        "host",
+        [helper.make_value_info(value, kind) for value, kind in known.items()],
+        [helper.make_empty_tensor_value_info(output) for output in node.output if output],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    )
+    try:
+        inferred = shape_inference.infer_shapes(model)
+    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {value.name: value.type for value in inferred.graph.output}
+
+
+class _Symbols:
+    """Extents that vary, under names that the inference passes on; their meaning is found again by name."""
+
+    def __init__(self) -> None:
+        self._by_expression: dict[Expression, str] = {}
+        self._by_name: dict[str, Dim] = {}
+
+    def type_of(self, tensor: Tensor) -> onnx.TypeProto | None:
+        """The tensor's type for the inference; None for one that is no tensor."""
+        code = ONNX_CODES.get(tensor.dtype)
+        if code is None:
+            return None
+        shape = [self._extent(extent) for extent in tensor.shape] if tensor.is_known else None
+        return helper.make_tensor_type_proto(code, shape)
+
+    def _extent(self, extent: int) -> int | str:
+        if not isinstance(extent, Dim):
+            return extent
+        name = self._by_expression.setdefault(extent.expression, f"extent {len(self._by_expression)}")
+        self._by_name[name] = extent
+        return name
+
+    def result(self, kind: onnx.TypeProto | None) -> HostResult:
+        """What the inference said of an output."""
+        if kind is None:
+            return HostResult(dtype="", shape=None)
+        if not kind.HasField("tensor_type"):
+            return HostResult(dtype=f"{kind.WhichOneof('value') or 'unknown'}()", shape=None)
+        tensor = kind.tensor_type
+        dtype = type_label(tensor.elem_type) or ""
+        extents = [
+            int(dim.dim_value) if dim.HasField("dim_value") else self._by_name.get(dim.dim_param)
+            for dim in tensor.shape.dim
+        ]
+        shape = tuple(extent for extent in extents if extent is not None)
+        if not tensor.HasField("shape") or len(shape) < len(extents):
+            return HostResult(dtype=dtype, shape=None)
+        return HostResult(dtype=dtype, shape=shape)

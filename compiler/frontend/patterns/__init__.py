@@ -1,0 +1,124 @@
+"""Patterns that exporters write out in many nodes, recognised on the graph (IMPORT-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from compiler.frontend.patterns.activations import ACTIVATIONS
+from compiler.frontend.patterns.attention import find_attention
+from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite
+from compiler.frontend.patterns.normalisations import NORMALISATIONS
+from compiler.frontend.patterns.softmax import SOFTMAX
+from compiler.frontend.source import ModelSource
+from compiler.ir.constant import Constant
+from compiler.ir.graph import Graph, Op, Tensor
+from compiler.ir.pattern import Pattern
+from compiler.ops import OP_KINDS
+from compiler.ops.base import Call, default_axes
+
+# Kind of the op at which a pattern is looked for -> the rewrite. Each is the rarest op of its pattern.
+_REWRITES: Final[Mapping[str, Rewrite]] = MappingProxyType({**ACTIVATIONS, **NORMALISATIONS, **SOFTMAX})
+# The operator set whose attributes the rewrites speak.
+_OPSET: Final = 23
+# What the inputs of a replacing op are called, if they are new.
+_ROLES: Final = ("data", "scale", "bias")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecognisePatterns:
+    """Pass: activations and normalisations written out become one op, attention is recorded (IMPORT-2).
+
+    1. A pattern is looked for at its rarest op, so that a graph is walked once and each step is bounded.
+    2. Nothing is rewritten whose inner values anybody else reads, or that are graph outputs.
+    3. Constants of the model are compared to what rounding to their element type explains.
+    4. An op that takes others' place has their nodes as origin, in execution order, and the last one's output.
+    5. Each pattern found is noted in `Graph.patterns`, in execution order.
+    `source` is the model file, from which constants of one element are read.
+    """
+
+    name: str = "patterns"
+    source: ModelSource
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with what was recognised."""
+        rewritten = self._rewritten(graph)
+        patterns = dict.fromkeys((*rewritten.patterns, *self._attention(rewritten)))
+        position = rewritten.producer
+        return replace(rewritten, patterns=tuple(sorted(patterns, key=lambda pattern: position[pattern.ops[-1]])))
+
+    def _rewritten(self, graph: Graph) -> Graph:
+        lookup = Lookup(graph, self.source)
+        tensors = dict(graph.tensors)
+        replaced: dict[int, Op] = {}
+        taken: set[int] = set()
+        patterns = list(graph.patterns)
+        for index, op in enumerate(graph.ops):
+            rewrite = _REWRITES.get(op.kind)
+            found = rewrite(lookup, index) if rewrite is not None else None
+            if found is None or not taken.isdisjoint(found.ops):
+                continue
+            made = _replacing(graph, found, tensors)
+            if made is None:
+                continue
+            taken.update(found.ops)
+            replaced[found.ops[-1]] = made
+            patterns.append(Pattern(kind=found.pattern, ops=(made.output,), nodes=made.origin))
+        if not replaced:
+            return graph
+        ops = tuple(replaced.get(i, op) for i, op in enumerate(graph.ops) if i in replaced or i not in taken)
+        names = {name for op in ops for name in (*op.inputs, op.output)} | {*graph.inputs, *graph.outputs}
+        kept = {name: tensor for name, tensor in tensors.items() if name in names}
+        return replace(graph, ops=ops, tensors=MappingProxyType(kept), patterns=tuple(patterns))
+
+    def _attention(self, graph: Graph) -> list[Pattern]:
+        lookup = Lookup(graph, self.source)
+        patterns = []
+        for index, op in enumerate(graph.ops):
+            found = find_attention(lookup, index) if op.kind == "Softmax" else None
+            if found is not None:
+                outputs = tuple(graph.ops[i].output for i in found)
+                patterns.append(Pattern(kind="attention", ops=outputs, nodes=_origin(graph, found)))
+        return patterns
+
+
+def _replacing(graph: Graph, found: Replacement, tensors: dict[str, Tensor]) -> Op | None:
+    """The op that stands for others, its new constants added to `tensors`.
+
+    None if the accelerator does not run it.
+    """
+    output = graph.tensors[graph.ops[found.ops[-1]].output]
+    given = [
+        _named(f"{output.name}/{role}", entry, tensors) if isinstance(entry, Constant) else tensors[entry]
+        for role, entry in zip(_ROLES, found.inputs, strict=False)
+    ]
+    origin = _origin(graph, found.ops)
+    call = Call(op_type=found.kind, node=origin[0], attributes=found.attributes, inputs=tuple(given), opset=_OPSET)
+    kind = OP_KINDS.get(found.kind)
+    if kind is None or kind.unsupported(call) is not None:
+        return None
+    inferred = kind.infer(call)
+    if (inferred.shape, inferred.dtype) != (output.shape, output.dtype):
+        raise AssertionError(found)
+    tensors.update((tensor.name, tensor) for tensor in given)
+    return Op(
+        kind=inferred.kind,
+        inputs=tuple(given[position].name for position in inferred.inputs),
+        output=output.name,
+        origin=origin,
+        attributes=tuple(sorted(inferred.attributes.items())),
+    )
+
+
+def _named(name: str, constant: Constant, tensors: Mapping[str, Tensor]) -> Tensor:
+    while name in tensors:
+        name += "'"
+    axes = default_axes(len(constant.shape))
+    return Tensor(name=name, shape=constant.shape, dtype=constant.dtype, axes=axes, constant=constant)
+
+
+def _origin(graph: Graph, ops: tuple[int, ...]) -> tuple[str, ...]:
+    """The nodes of ops, in execution order, each once."""
+    return tuple(dict.fromkeys(node for index in ops for node in graph.ops[index].origin))

@@ -1,0 +1,223 @@
+"""What the ONNX operator sets say of a node: how many inputs, which attributes, which types; checked once per node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnx
+from onnx.defs import OpSchema
+
+from compiler.errors import ModelError, printable
+from compiler.ir.graph import Tensor
+
+_MANY: Final = 2**31 - 1
+# Element types whose ONNX name differs from ours.
+_ONNX_NAMES: Final[Mapping[str, str]] = MappingProxyType({"float32": "float", "float64": "double"})
+KNOWN_DOMAINS: Final = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formal:
+    """One formal input: the type variable or type it has, the types allowed, and whether it may be left out."""
+
+    variable: str
+    allowed: frozenset[str]
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """An operator at one opset version; `variadic` says that the last input may come many times."""
+
+    op_type: str
+    since: int
+    deprecated: bool
+    inputs: tuple[Formal, ...]
+    variadic: bool
+    homogeneous: bool
+    input_count: tuple[int, int]
+    output_count: tuple[int, int]
+    attributes: Mapping[str, tuple[int, bool]]
+    schema: OpSchema
+
+    def formal(self, position: int) -> Formal | None:
+        """The formal input at a position."""
+        if position < len(self.inputs):
+            return self.inputs[position]
+        return self.inputs[-1] if self.variadic and self.inputs else None
+
+
+class Signatures:
+    """The signatures that one model needs, looked up once each."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, int], Signature | None] = {}
+
+    def find(self, op_type: str, domain: str, version: int) -> Signature | None:
+        """The operator as of `version` of its domain; None if there is none."""
+        key = (op_type, domain, version)
+        if key not in self._known:
+            try:
+                self._known[key] = _signature(onnx.defs.get_schema(op_type, version, domain))
+            except onnx.defs.SchemaError:
+                self._known[key] = None
+        return self._known[key]
+
+
+def _signature(schema: OpSchema) -> Signature:
+    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    option = OpSchema.FormalParameterOption
+    formals = tuple(
+        Formal(
+            variable=formal.type_str,
+            allowed=allowed.get(formal.type_str) or frozenset(formal.types),
+            optional=formal.option != option.Single,
+        )
+        for formal in schema.inputs
+    )
+    last = schema.inputs[-1] if schema.inputs else None
+    return Signature(
+        op_type=schema.name,
+        since=schema.since_version,
+        deprecated=schema.deprecated,
+        inputs=formals,
+        variadic=last is not None and last.option == option.Variadic,
+        homogeneous=last is None or last.is_homogeneous,
+        input_count=(schema.min_input, min(schema.max_input, _MANY)),
+        output_count=(schema.min_output, min(schema.max_output, _MANY)),
+        attributes=MappingProxyType({n: (_type_code(a), a.required) for n, a in schema.attributes.items()}),
+        schema=schema,
+    )
+
+
+def _type_code(attribute: Any) -> int:
+    return int(attribute.type.value)
+
+
+def check_node(node: onnx.NodeProto, name: str, signature: Signature | None, version: int) -> Signature:
+    """The signature of a node that has one and keeps to it in number and kind of inputs, outputs and attributes.
+
+    Raises ModelError naming the node. Attributes that refer to a function's own are left to the instantiation.
+    """
+
+    def fail(message: str, *, code: str = "invalid_model", actual: object = None, limit: object = None) -> ModelError:
+        return ModelError(
+            message, code=code, stage="import", node=name, op_type=node.op_type, actual=actual, limit=limit
+        )
+
+    if signature is None or signature.deprecated:
+        raise unknown_op(node, name, version, signature)
+    low, high = signature.input_count
+    if not low <= len(node.input) <= high:
+        raise fail("the node has a wrong number of inputs", actual=len(node.input), limit=f"{low} to {high}")
+    low, high = signature.output_count
+    if not max(1, low) <= len(node.output) <= high or not any(node.output):
+        raise fail("the node has a wrong number of outputs", actual=len(node.output), limit=f"{max(1, low)} to {high}")
+    for position, value in enumerate(node.input):
+        formal = signature.formal(position)
+        if not value and formal is not None and not formal.optional:
+            raise fail(f"input {position} is missing", code="missing_input", actual="''", limit="a value")
+    seen: set[str] = set()
+    for attribute in node.attribute:
+        if attribute.name in seen:
+            raise fail(
+                f"attribute {attribute.name!r} is given twice", code="duplicate_attribute", actual=attribute.name
+            )
+        seen.add(attribute.name)
+        expected = signature.attributes.get(attribute.name)
+        if expected is None:
+            raise fail(
+                f"attribute {attribute.name!r} is not known",
+                actual=attribute.name,
+                limit=", ".join(sorted(signature.attributes)) or "no attributes",
+            )
+        if attribute.type != expected[0] and not attribute.ref_attr_name:
+            kinds = onnx.AttributeProto.AttributeType
+            known = attribute.type in kinds.values()
+            raise fail(
+                f"attribute {attribute.name!r} has a wrong type",
+                actual=kinds.Name(attribute.type) if known else attribute.type,
+                limit=kinds.Name(expected[0]),
+            )
+    for wanted, (_, required) in signature.attributes.items():
+        if required and wanted not in seen:
+            raise fail(f"attribute {wanted!r} is missing", actual="absent", limit=f"attribute {wanted}")
+    return signature
+
+
+def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signature | None) -> ModelError:
+    """The error for an operator that this opset does not have: which opset has it, if any."""
+    domain = node.domain
+    if domain not in (*KNOWN_DOMAINS, "ai.onnx"):
+        return ModelError(
+            f"domain {printable(domain, 80)!r} is not known and no function of the model defines the op",
+            code="unknown_domain",
+            stage="import",
+            node=name,
+            op_type=node.op_type,
+            actual=printable(domain, 80),
+            limit="ai.onnx, ai.onnx.ml, ai.onnx.training, or a domain of the model's own functions",
+            hint="Export the model without operators of a runtime's own, or with their definitions as functions",
+        )
+    newest = "" if domain == "ai.onnx" else domain
+    try:
+        since: int | None = onnx.defs.get_schema(node.op_type, domain=newest).since_version
+    except onnx.defs.SchemaError:
+        since = None
+    if signature is not None and signature.deprecated:
+        hint = f"It was withdrawn in opset {signature.since}; export with its successor"
+    elif since is not None and since > version:
+        hint = f"It exists from opset {since} on"
+    else:
+        hint = "Check the op's name and domain"
+    return ModelError(
+        f"there is no op {printable(node.op_type, 80)!r} in opset {version}",
+        code="unknown_op",
+        stage="import",
+        node=name,
+        op_type=node.op_type,
+        actual=f"opset {version}",
+        limit=f"opset {since} or later" if since is not None and since > version else "an op of the opset",
+        hint=hint,
+    )
+
+
+def check_types(signature: Signature, name: str, tensors: Sequence[Tensor | None]) -> None:
+    """Raises ModelError if an input's type is not allowed, or two inputs of one type variable differ."""
+    bound: dict[str, tuple[str, int]] = {}
+    for position, tensor in enumerate(tensors):
+        formal = signature.formal(position)
+        if tensor is None or formal is None or not tensor.dtype:
+            continue
+        kind = onnx_type(tensor.dtype)
+        if formal.allowed and kind not in formal.allowed:
+            raise ModelError(
+                f"input {position} ({tensor.name!r}) has an element type that the op does not take",
+                code="invalid_type",
+                stage="import",
+                node=name,
+                op_type=signature.op_type,
+                actual=kind,
+                limit=", ".join(sorted(formal.allowed)),
+            )
+        if position >= len(signature.inputs) - 1 and signature.variadic and not signature.homogeneous:
+            continue
+        first = bound.setdefault(formal.variable, (kind, position))
+        if first[0] != kind:
+            raise ModelError(
+                f"inputs {first[1]} and {position} ({tensor.name!r}) must have the same element type",
+                code="invalid_type",
+                stage="import",
+                node=name,
+                op_type=signature.op_type,
+                actual=f"{first[0]} and {kind}",
+                limit="equal types",
+            )
+
+
+def onnx_type(dtype: str) -> str:
+    """The type as the operator sets write it: tensor(float) for float32; sequences and the like as they are."""
+    return dtype if "(" in dtype else f"tensor({_ONNX_NAMES.get(dtype, dtype)})"

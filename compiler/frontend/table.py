@@ -1,0 +1,197 @@
+"""The values of a model while it is lowered: tensors by name, other names for them, and constants' values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from types import MappingProxyType
+
+import onnx
+
+from compiler.errors import ModelError, RequestError, printable
+from compiler.frontend.fold import FOLD_ELEMENTS, Folded, Symbolic, bounded
+from compiler.frontend.nodes import attributes_of
+from compiler.frontend.read import OnnxModel
+from compiler.frontend.refusals import missing_dims, unmade_value
+from compiler.frontend.source import ModelSource
+from compiler.frontend.validate import MAX_RANK
+from compiler.frontend.values import constant_of, element_type, literal, materialise
+from compiler.ir.constant import Derived, Opaque, Stored
+from compiler.ir.graph import Tensor
+from compiler.ir.symbol import Dim
+from compiler.ops.base import Array, Call, default_axes
+
+
+class ValueTable:
+    """What is known of every value so far; lives as long as one walk over one model.
+
+    `values` are those of small constants, `symbolic` their elements as extents that remember what they stand for.
+    `fixed` are the dynamic dimensions with their maxima.
+    """
+
+    def __init__(self, model: OnnxModel, dims: Mapping[str, int]) -> None:
+        self.source: ModelSource = model.source
+        self.dims = dims
+        self.tensors: dict[str, Tensor] = {}
+        self.alias: dict[str, str] = {}
+        self.values: dict[str, Array] = {}
+        self.symbolic: dict[str, Symbolic] = {}
+        self.fixed: dict[str, int] = {}
+        self.graph_inputs: list[str] = []
+        self._initialisers(model)
+        self._inputs(model.proto.graph)
+
+    def _initialisers(self, model: OnnxModel) -> None:
+        """Initialisers become constant tensors; their bytes stay where they are."""
+        graph = model.proto.graph
+        for position, proto in enumerate(graph.initializer):
+            constant = constant_of(
+                proto,
+                span=model.weights.get(position),
+                node=None,
+                what=f"initializer {printable(proto.name, 120)!r}",
+                files=self.source.files,
+            )
+            self.set_constant(proto.name, Folded(constant=constant))
+        for sparse in graph.sparse_initializer:
+            raise ModelError(
+                f"sparse initializer {printable(sparse.values.name, 120)!r} is not supported",
+                code="unsupported_dtype",
+                stage="import",
+                actual="sparse",
+                limit="dense initializers",
+                hint="Export the model with dense weights",
+            )
+
+    def _inputs(self, graph: onnx.GraphProto) -> None:
+        """Graph inputs that no initialiser defines; dynamic dims take the maximum given for them."""
+        missing: dict[str, str] = {}
+        for value in graph.input:
+            if value.name in self.tensors:
+                continue
+            what = f"input {printable(value.name, 120)!r}"
+            if not value.type.HasField("tensor_type"):
+                self._input(value.name, None, f"{value.type.WhichOneof('value') or 'unknown'}()")
+                continue
+            tensor_type = value.type.tensor_type
+            dtype = element_type(tensor_type.elem_type, node=None, what=what)
+            if not tensor_type.HasField("shape"):
+                raise ModelError(
+                    f"{what} has no shape",
+                    code="unknown_shape",
+                    stage="import",
+                    actual="no shape",
+                    limit="a shape of fixed or named dimensions",
+                    hint="Export the model with the shapes of its inputs",
+                )
+            if len(tensor_type.shape.dim) > MAX_RANK:
+                raise ModelError(
+                    f"{what} has too many axes",
+                    code="invalid_shape",
+                    stage="import",
+                    actual=len(tensor_type.shape.dim),
+                    limit=MAX_RANK,
+                )
+            dims = enumerate(tensor_type.shape.dim)
+            shape = tuple(self._extent(dim, axis, value.name, what, missing) for axis, dim in dims)
+            bounded(shape, None, what)
+            self._input(value.name, shape, dtype)
+        if missing:
+            raise missing_dims(missing)
+        for name in self.dims:
+            if name not in self.fixed:
+                raise RequestError(
+                    f"option dims names {printable(name, 80)!r}, which no input of the model has",
+                    code="unknown_dim",
+                    stage="import",
+                    actual=printable(name, 80),
+                    limit=", ".join(sorted(printable(n, 40) for n in _dynamic(graph))) or "no dynamic dimensions",
+                )
+
+    def _input(self, name: str, shape: tuple[int, ...] | None, dtype: str) -> None:
+        self.tensors[name] = Tensor(
+            name=name,
+            shape=shape or (),
+            dtype=dtype,
+            axes=default_axes(len(shape or ())),
+            is_known=shape is not None,
+        )
+        self.graph_inputs.append(name)
+
+    def _extent(
+        self, dim: onnx.TensorShapeProto.Dimension, axis: int, tensor: str, what: str, missing: dict[str, str]
+    ) -> int:
+        if dim.HasField("dim_value"):
+            if dim.dim_value < 1:
+                raise ModelError(
+                    f"{what} has an extent below 1 on axis {axis}",
+                    code="invalid_shape",
+                    stage="import",
+                    actual=dim.dim_value,
+                    limit="at least 1",
+                )
+            return int(dim.dim_value)
+        name = dim.dim_param or f"{tensor}.{axis}"
+        if name in self.dims:
+            self.fixed[name] = self.dims[name]
+            return Dim.symbol(name, self.dims[name])
+        missing.setdefault(name, f"{what} on axis {axis}")
+        return 1
+
+    def resolved(self, value: str) -> str:
+        """The tensor that a value's name stands for."""
+        return self.alias.get(value, value)
+
+    def call(self, node: onnx.NodeProto, name: str, version: int) -> Call:
+        """The node as definitions want to see it; raises ModelError for a value that nothing makes."""
+        inputs: list[Tensor | None] = []
+        values: dict[int, Array] = {}
+        for position, value in enumerate(node.input):
+            if not value:
+                inputs.append(None)
+                continue
+            resolved = self.resolved(value)
+            tensor = self.tensors.get(resolved)
+            if tensor is None:
+                raise unmade_value(node, name, value)
+            inputs.append(tensor)
+            if resolved in self.symbolic:
+                values[position] = self.symbolic[resolved]
+            elif resolved in self.values:
+                values[position] = self.values[resolved]
+        return Call(
+            op_type=node.op_type,
+            node=name,
+            attributes=attributes_of(node, name),
+            inputs=tuple(inputs),
+            opset=version,
+            values=MappingProxyType(values),
+        )
+
+    def set_constant(self, name: str, folded: Folded) -> None:
+        """Note a constant, and its values if it is small."""
+        constant = folded.constant
+        is_readable = prod(constant.shape) <= FOLD_ELEMENTS and not isinstance(constant.data, Opaque)
+        if is_readable:
+            self.values[name] = materialise(constant, self.source)
+        if prod(constant.shape) == 1 and isinstance(constant.data, Stored | Derived):
+            # a single value is held here: patterns compare it
+            constant = literal(self.values[name], constant.dtype)
+        self.tensors[name] = Tensor(
+            name=name,
+            shape=constant.shape,
+            dtype=constant.dtype,
+            axes=default_axes(len(constant.shape)),
+            constant=constant,
+        )
+        if folded.symbolic is not None:
+            self.symbolic[name] = folded.symbolic
+
+    def elements(self, tensor: Tensor) -> Symbolic:
+        """The elements of a small constant, as extents that remember what they stand for where they do."""
+        known = self.symbolic.get(tensor.name)
+        return self.values[tensor.name].astype(object) if known is None else known
+
+
+def _dynamic(graph: onnx.GraphProto) -> set[str]:
+    return {dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param}

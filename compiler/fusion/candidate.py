@@ -1,0 +1,189 @@
+"""Compiling candidate segments for partition: limits, and a tiling of every op alone (PART-3, PART-4).
+
+A segment compiles if it keeps the profile's limits and each of its ops has a tiling in the memory that the segment's
+own stationary weights leave: what fusion does not group it leaves alone, so groups can then always be found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.errors import LimitError
+from compiler.fusion.evaluate import Evaluator, refused
+from compiler.ops.facts import GraphFacts
+from compiler.options import Options
+from compiler.partition.partition import Refused
+from compiler.profile.schema import Profile
+from compiler.tiling.choose import Refusal
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.stationary import WeightTable
+
+
+class SegmentCompilers:
+    """The segment compiler of a graph; keeps the latest, for partition and fusion ask for the same one.
+
+    Lives as long as one compilation.
+    """
+
+    def __init__(self, profile: Profile, options: Options) -> None:
+        self.profile = profile
+        self.options = options
+        self._latest: SegmentCompiler | None = None
+
+    def of(self, facts: GraphFacts) -> SegmentCompiler:
+        """The compiler of the segments of this graph."""
+        if self._latest is None or self._latest.facts is not facts:
+            self._latest = SegmentCompiler(facts, self.profile, self.options)
+        return self._latest
+
+
+class SegmentCompiler:
+    """Whether ops compile as one segment, memoised: by candidate, and by op content and the memory left to it."""
+
+    def __init__(self, facts: GraphFacts, profile: Profile, options: Options) -> None:
+        self.facts = facts
+        self.profile = profile
+        self.options = options
+        self._evaluators: dict[int, Evaluator] = {}
+        self._refusals: dict[tuple[int, ...], Refused | None] = {}
+        self._weights = WeightTable(facts, profile)
+        self._macs = np.array([op.total_macs for op in facts.ops], dtype=object)
+        # ops of equal content have equal tilings: per op the number of its content, per content an op of it
+        self._contents, self._examples = _contents(facts)
+        # per content: the most resident bytes beside which it is known to fit, and the fewest with which not
+        self._fits: dict[int, int] = {}
+        self._fails: dict[int, int] = {}
+        everything = sum(map(facts.tensor_bytes, facts.tensors))
+        self._dram_is_ample = everything <= profile.dram.capacity_bytes
+
+    def evaluator(self, ops: tuple[int, ...]) -> Evaluator:
+        """Tilings and prices for a segment of these ops: for the profile that its own weights leave."""
+        resident = self._weights.resident_bytes_per_core(ops)
+        found = self._evaluators.get(resident)
+        if found is None:
+            found = self._evaluators[resident] = Evaluator(self.facts, self.profile.beside(resident), self.options)
+        return found
+
+    def within_limits(self, ops: tuple[int, ...]) -> bool:
+        """Whether the profile's limits allow the ops as one segment: necessary, and quick to tell."""
+        return all(actual <= limit for _, _, actual, limit in self._amounts(ops))
+
+    def refusal(self, ops: tuple[int, ...]) -> Refused | None:
+        """Why the ops do not compile as one segment; None if they do."""
+        if ops not in self._refusals:
+            self._refusals[ops] = self._refusal(ops)
+        return self._refusals[ops]
+
+    def _refusal(self, ops: tuple[int, ...]) -> Refused | None:
+        for what, field, actual, limit in self._amounts(ops):
+            if actual > limit:
+                return Refused(
+                    error=_too_large(self.facts, ops, what, field, actual, limit), curable=True, share=actual / limit
+                )
+        resident = self._weights.resident_bytes_per_core(ops)
+        evaluator = self.evaluator(ops)
+        for content in np.unique(self._contents[list(ops)]).tolist():
+            if not self._fits_beside(content, resident, evaluator):
+                op = next(op for op in ops if self._contents[op] == content)
+                choice = evaluator.tiling(1 << op)
+                if isinstance(choice, Refusal):
+                    return Refused(error=refused(self.facts, 1 << op, choice), curable=self.profile.is_stationary)
+        return None
+
+    def _fits_beside(self, content: int, resident: int, evaluator: Evaluator) -> bool:
+        """Whether an op of this content has a tiling alone; more memory never hurts, so most answers are known."""
+        if resident <= self._fits.get(content, -1):
+            return True
+        if content in self._fails and resident >= self._fails[content]:
+            return False
+        fits = not isinstance(evaluator.tiling(1 << self._examples[content]), Refusal)
+        if fits:
+            self._fits[content] = max(resident, self._fits.get(content, -1))
+        else:
+            self._fails[content] = min(resident, self._fails.get(content, resident))
+        return fits
+
+    def _amounts(self, ops: tuple[int, ...]) -> list[tuple[str, str, int, int]]:
+        """What the profile limits of one executable: (what, field, actual, limit)."""
+        profile = self.profile
+        amounts = []
+        weights = self._weights.size_bytes(ops)
+        if not self._dram_is_ample:
+            stored = weights + self._crossing_bytes(ops)
+            amounts.append(("bytes to store", "dram.capacity_bytes", stored, profile.dram.capacity_bytes))
+        if profile.limits.weight_bytes is not None:
+            amounts.append(("bytes of weights", "limits.weight_bytes", weights, profile.limits.weight_bytes))
+        if profile.limits.macs is not None:
+            macs = int(self._macs[list(ops)].sum())
+            amounts.append(("multiply-accumulates", "limits.macs", macs, profile.limits.macs))
+        if profile.is_stationary:
+            level = "wram" if profile.wram is not None else "nram"
+            resident = self._weights.resident_bytes_per_core(ops)
+            capacity = profile.resident_capacity_bytes
+            amounts.append(("bytes of stationary weights per core", f"{level}.capacity_bytes", resident, capacity))
+        return amounts
+
+    def _crossing_bytes(self, ops: tuple[int, ...]) -> int:
+        """Bytes of the activations that enter or leave the segment."""
+        graph = self.facts.graph
+        members = set(ops)
+        names = {name for op in ops for name in (*graph.ops[op].inputs, graph.ops[op].output) if name}
+        return sum(
+            self.facts.tensor_bytes(name)
+            for name in names
+            if graph.tensors[name].constant is None and not self._stays(name, members)
+        )
+
+    def _stays(self, name: str, members: set[int]) -> bool:
+        """True if a tensor never leaves the segment."""
+        graph = self.facts.graph
+        producer = graph.producer.get(name)
+        if producer not in members or name in graph.outputs:
+            return False
+        return all(user in members for user in graph.consumers.get(name, ()))
+
+    def shares(self, ops: tuple[int, ...]) -> np.ndarray:
+        """Per op and limited resource, its amount as a share of the limit: [ops, resources]."""
+        profile = self.profile
+        columns: list[list[float]] = []
+        if profile.is_stationary:
+            capacity = profile.resident_capacity_bytes
+            columns.append([self._weights.resident_bytes_per_core((op,)) / capacity for op in ops])
+        elif profile.limits.weight_bytes is not None:
+            columns.append([self._weights.size_bytes((op,)) / profile.limits.weight_bytes for op in ops])
+        if profile.limits.macs is not None:
+            columns.append([self.facts.ops[op].total_macs / profile.limits.macs for op in ops])
+        if not columns:
+            columns.append([1.0 / len(ops)] * len(ops))
+        return np.array(columns, dtype=np.float64).T
+
+
+def _contents(facts: GraphFacts) -> tuple[np.ndarray, list[int]]:
+    """Per op the number of its content (0 for ops of the host), and per number an op that has it."""
+    numbers: dict[tuple[object, ...], int] = {}
+    examples: list[int] = []
+    result = np.zeros(len(facts.ops), dtype=np.int64)
+    for op in facts.ops:
+        if op.index in facts.graph.on_host:
+            continue
+        key = GroupGeometry(facts, (op.index,)).content()
+        if key not in numbers:
+            numbers[key] = len(numbers)
+            examples.append(op.index)
+        result[op.index] = numbers[key]
+    return result, examples
+
+
+def _too_large(facts: GraphFacts, ops: tuple[int, ...], what: str, field: str, actual: int, limit: int) -> LimitError:
+    op = facts.graph.ops[ops[0]]
+    alone = len(ops) == 1
+    return LimitError(
+        f"{'an op has' if alone else 'a segment has'} too many {what}",
+        code="op_too_large" if alone else "segment_too_large",
+        stage="partition",
+        node=op.node,
+        op_type=op.kind if alone else None,
+        actual=actual,
+        limit=limit,
+        hint=f"Raise {field} in the profile" + ("" if alone else ", or let the segment be split"),
+    )

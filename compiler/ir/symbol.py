@@ -1,0 +1,230 @@
+"""Dynamic extents: integers at their maximum that remember the expression they stand for.
+
+Shape inference and shape arithmetic are written for integers. A `Dim` is one, so both compute with it unawares; what
+they do to it is recorded as an expression in the model's symbols. An expression is kept in one canonical form, a sum
+of atoms with integer factors and a constant, so equal sums are equal objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+# Beyond this an expression helps nobody; the extent then stays at its maximum.
+_MAX_TERMS: Final = 16
+_MAX_DEPTH: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compound:
+    """An atom made of two expressions: their product, floor quotient or remainder."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def __str__(self) -> str:
+        return f"({self.left}) {self.operator} ({self.right})"
+
+
+Atom = str | Compound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """`constant` + the sum of factor × atom; terms sorted by their text."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    constant: int = 0
+
+    def value(self, symbols: Mapping[str, int]) -> int:
+        """The number it stands for under given values of the symbols; raises KeyError for one not given."""
+        return self.constant + sum(factor * _atom_value(atom, symbols) for atom, factor in self.terms)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names in it."""
+        found: set[str] = set()
+        for atom, _ in self.terms:
+            found |= {atom} if isinstance(atom, str) else atom.left.symbols | atom.right.symbols
+        return frozenset(found)
+
+    @property
+    def depth(self) -> int:
+        """How deep compounds are nested in it."""
+        return max((1 + max(a.left.depth, a.right.depth) for a, _ in self.terms if isinstance(a, Compound)), default=0)
+
+    def __str__(self) -> str:
+        parts = []
+        for atom, factor in self.terms:
+            text = str(atom) if isinstance(atom, str) else f"({atom})"
+            parts.append(text if factor == 1 else f"-{text}" if factor == -1 else f"{factor}*{text}")
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+class Dim(int):
+    """An extent that varies: its value at the maxima, and its expression."""
+
+    expression: Expression
+
+    @classmethod
+    def symbol(cls, name: str, maximum: int) -> Dim:
+        """The extent called `name`."""
+        return cls._of(maximum, Expression(terms=((name, 1),)))
+
+    @classmethod
+    def _of(cls, value: int, expression: Expression) -> Dim:
+        result = cls(value)
+        result.expression = expression
+        return result
+
+    def __add__(self, other: Any) -> Any:
+        return _combined(self, other, int(self) + other, _sum)
+
+    def __sub__(self, other: Any) -> Any:
+        return _combined(self, other, int(self) - other, lambda a, b: _sum(a, _scaled(b, -1)))
+
+    def __mul__(self, other: Any) -> Any:
+        return _combined(self, other, int(self) * other, _product)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _combined(self, other, int(self) // other, _quotient)
+
+    def __mod__(self, other: Any) -> Any:
+        return _combined(self, other, int(self) % other, lambda a, b: _compound("%", a, b))
+
+    def __radd__(self, other: Any) -> Any:
+        return _combined(other, self, other + int(self), _sum)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _combined(other, self, other - int(self), lambda a, b: _sum(a, _scaled(b, -1)))
+
+    def __rmul__(self, other: Any) -> Any:
+        return _combined(other, self, other * int(self), _product)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _combined(other, self, other // int(self), _quotient)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _combined(other, self, other % int(self), lambda a, b: _compound("%", a, b))
+
+    def __neg__(self) -> Any:
+        return Dim._of(-int(self), _scaled(self.expression, -1))
+
+    def __pos__(self) -> Any:
+        return self
+
+
+def expression_of(extent: int) -> Expression | None:
+    """The expression of an extent that varies; None for one that does not."""
+    return extent.expression if isinstance(extent, Dim) and extent.expression.terms else None
+
+
+def symbols_of(extents: tuple[int, ...]) -> tuple[tuple[int, Expression], ...]:
+    """The axes of a shape that vary, with their expressions."""
+    found = ((axis, expression_of(extent)) for axis, extent in enumerate(extents))
+    return tuple((axis, expression) for axis, expression in found if expression is not None)
+
+
+def _combined(left: Any, right: Any, value: Any, rule: Any) -> Any:
+    """`value` with the combined expression; as it is where an operand or the result is no integer."""
+    a, b = _as_expression(left), _as_expression(right)
+    if a is None or b is None or value != int(value):
+        return value
+    expression = rule(a, b)
+    if len(expression.terms) > _MAX_TERMS or expression.depth > _MAX_DEPTH:
+        return int(value)
+    return Dim._of(int(value), expression) if expression.terms else int(value)
+
+
+def _as_expression(value: Any) -> Expression | None:
+    if isinstance(value, Dim):
+        return value.expression
+    if isinstance(value, bool) or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return Expression(constant=int(value)) if value == int(value) else None
+
+
+def _collected(terms: list[tuple[Atom, int]], constant: int) -> Expression:
+    total: dict[Atom, int] = {}
+    for atom, factor in terms:
+        total[atom] = total.get(atom, 0) + factor
+    kept = [(atom, factor) for atom, factor in total.items() if factor]
+    return Expression(terms=tuple(sorted(kept, key=lambda term: str(term[0]))), constant=constant)
+
+
+def _sum(a: Expression, b: Expression) -> Expression:
+    return _collected([*a.terms, *b.terms], a.constant + b.constant)
+
+
+def _scaled(a: Expression, factor: int) -> Expression:
+    return _collected([(atom, own * factor) for atom, own in a.terms], a.constant * factor)
+
+
+def _product(a: Expression, b: Expression) -> Expression:
+    if not a.terms:
+        return _scaled(b, a.constant)
+    if not b.terms:
+        return _scaled(a, b.constant)
+    first, second = _single(a), _single(b)
+    if first is not None and second is not None:
+        # factors stand before the product, so that equal products are equal atoms
+        factors = sorted((Expression(terms=((first[0], 1),)), Expression(terms=((second[0], 1),))), key=str)
+        return _scaled(_compound("*", *factors), first[1] * second[1])
+    return _compound("*", *sorted((a, b), key=str))
+
+
+def _quotient(a: Expression, b: Expression) -> Expression:
+    if not b.terms and b.constant:
+        divisor = b.constant
+        if all(factor % divisor == 0 for _, factor in a.terms):
+            # whole multiples leave the floor: floor((d·x + c) / d) = x + floor(c / d)
+            return _collected([(atom, factor // divisor) for atom, factor in a.terms], a.constant // divisor)
+    if a == b:
+        return Expression(constant=1)
+    over, under = _single(a), _single(b)
+    if over is not None and under is not None and over[1] % under[1] == 0:
+        # extents are not 0, so what stands above and below goes
+        rest = _without(over[0], under[0])
+        if rest is not None:
+            return _scaled(rest, over[1] // under[1])
+    return _compound("//", a, b)
+
+
+def _single(a: Expression) -> tuple[Atom, int] | None:
+    """The only term of an expression without a constant."""
+    return a.terms[0] if len(a.terms) == 1 and not a.constant else None
+
+
+def _without(atom: Atom, factor: Atom) -> Expression | None:
+    """The atom divided by one of its factors; None if that is none of them."""
+    if atom == factor:
+        return Expression(constant=1)
+    if isinstance(atom, Compound) and atom.operator == "*":
+        for part, other in ((atom.left, atom.right), (atom.right, atom.left)):
+            single = _single(part)
+            if single is not None and single[1] == 1:
+                rest = _without(single[0], factor)
+                if rest is not None:
+                    return _product(rest, other)
+    return None
+
+
+def _compound(operator: str, a: Expression, b: Expression) -> Expression:
+    return Expression(terms=((Compound(operator=operator, left=a, right=b), 1),))
+
+
+def _atom_value(atom: Atom, symbols: Mapping[str, int]) -> int:
+    if isinstance(atom, str):
+        return symbols[atom]
+    left, right = atom.left.value(symbols), atom.right.value(symbols)
+    match atom.operator:
+        case "*":
+            return left * right
+        case "//":
+            return left // right
+        case _:
+            return left % right

@@ -1,0 +1,309 @@
+"""Resize and Upsample: nearest and linear sampling, with exact rational coordinates.
+
+Output position o of an axis samples the input at (o·scale + offset) / divisor, three integers per axis. Whatever the
+coordinate transformation, infer brings it to this form; access and evaluation know no other. Where such a position is
+exactly between two choices of nearest, a runtime that computes in float32 may choose the other one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.ir.box import AxisMap, same
+from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
+from compiler.ops.numeric import Values, narrowed, widened
+
+_TRANSFORMATIONS: Final = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+_ROUNDINGS: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_POLICIES: Final = ("stretch", "not_larger", "not_smaller")
+# A scale that float32 rounds from a quotient of integers up to this size is taken as that quotient.
+_LARGEST_TERM: Final = 4096
+_LARGEST_PRODUCT: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axis:
+    """One axis: extents and the factor between them, as the coordinate transformation sees it."""
+
+    source: int
+    target: int
+    factor: Fraction
+
+
+def _mode(call: Call) -> str:
+    mode = call.text("mode", "nearest")
+    return "linear" if mode == "bilinear" else mode
+
+
+def _transformation(call: Call) -> str:
+    if call.op_type == "Upsample" or call.opset < 11:
+        return "asymmetric"
+    found = call.text("coordinate_transformation_mode", "half_pixel")
+    if found not in _TRANSFORMATIONS:
+        call.fail("unknown coordinate_transformation_mode", actual=found, limit=", ".join(_TRANSFORMATIONS))
+    return found
+
+
+def _rounding(call: Call, axis: _Axis) -> str:
+    if call.op_type == "Upsample":
+        return "floor"
+    if call.opset < 11:  # not specified; ONNX Runtime's choice
+        return "ceil" if axis.factor < 1 else "floor"
+    found = call.text("nearest_mode", "round_prefer_floor")
+    if found not in _ROUNDINGS:
+        call.fail("unknown nearest_mode", actual=found, limit=", ".join(_ROUNDINGS))
+    return found
+
+
+def _rational(scale: float) -> Fraction:
+    """A float32 scale as the simplest quotient that rounds to it."""
+    simple = Fraction(scale).limit_denominator(_LARGEST_TERM)
+    return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
+
+
+def _axes_of(call: Call) -> tuple[_Axis, ...]:
+    """Extents and factor of every axis, from scales or sizes."""
+    shape = call.tensor(0).shape
+    chosen = call.integers("axes")
+    axes = tuple(range(len(shape))) if chosen is None else tuple(call.within(a, len(shape), "axes") for a in chosen)
+    sizes, scales = _sizes(call), _scales(call)
+    given = sizes if scales is None else scales
+    if given is None or len(given) != len(axes):
+        call.fail("sizes or scales must cover every axis", actual=given, limit=f"{len(axes)} of them")
+    if any(not value > 0 for value in given):
+        call.fail("sizes and scales must be positive", actual=given)
+    result = {axis: _Axis(source=extent, target=extent, factor=Fraction(1)) for axis, extent in enumerate(shape)}
+    if scales is not None:
+        for axis, scale in zip(axes, scales, strict=True):
+            factor = _rational(scale)
+            target = shape[axis] * factor.numerator // factor.denominator
+            result[axis] = _Axis(source=shape[axis], target=target, factor=factor)
+    elif sizes is not None:
+        factors = [Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
+        policy = call.text("keep_aspect_ratio_policy", "stretch")
+        if policy not in _POLICIES:
+            call.fail("unknown keep_aspect_ratio_policy", actual=policy, limit=", ".join(_POLICIES))
+        if policy != "stretch" and factors:
+            factors = [min(factors) if policy == "not_larger" else max(factors)] * len(factors)
+            sizes = tuple(
+                (2 * shape[axis] * f.numerator + f.denominator) // (2 * f.denominator)  # half rounds up
+                for axis, f in zip(axes, factors, strict=True)
+            )
+        for axis, size, factor in zip(axes, sizes, factors, strict=True):
+            result[axis] = _Axis(source=shape[axis], target=size, factor=factor)
+    return tuple(result[axis] for axis in range(len(shape)))
+
+
+def _sizes(call: Call) -> tuple[int, ...] | None:
+    if not call.has(3) or not call.tensor(3).elements:
+        return None
+    return call.constant_integers(3, "sizes")
+
+
+def _scales(call: Call) -> tuple[float, ...] | None:
+    index = 1 if call.op_type == "Upsample" or call.opset < 11 else 2
+    if call.has(index) and call.tensor(index).elements:
+        return tuple(float(v) for v in call.value(index, "scales").reshape(-1))
+    given = call.attributes.get("scales")
+    if isinstance(given, tuple):
+        return tuple(float(v) for v in given)
+    if "height_scale" in call.attributes:  # Upsample of opset 1: images only
+        return (1.0, 1.0, call.number("height_scale", 1.0), call.number("width_scale", 1.0))
+    return None
+
+
+def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
+    """scale, offset and divisor of an axis' sampling positions."""
+    step = 1 / axis.factor
+    if transformation == "align_corners":
+        step = Fraction(axis.source - 1, axis.target - 1) if axis.target > 1 else Fraction(0)
+        offset = Fraction(0)
+    elif transformation == "asymmetric":
+        offset = Fraction(0)
+    elif transformation == "tf_half_pixel_for_nn":
+        offset = step / 2
+    elif transformation == "pytorch_half_pixel" and axis.target == 1:
+        step = offset = Fraction(0)
+    else:
+        offset = (step - 1) / 2
+        if transformation == "half_pixel_symmetric":
+            offset += Fraction(axis.source, 2) * (1 - axis.target / (axis.factor * axis.source))
+    divisor = step.denominator * offset.denominator
+    scale, shift = int(step * divisor), int(offset * divisor)
+    common = np.gcd.reduce([scale, shift, divisor])
+    return scale // int(common), shift // int(common), divisor // int(common)
+
+
+def _other_type(call: Call) -> object | None:
+    dtype = call.tensor(0).dtype
+    return None if _mode(call) == "nearest" or dtype in (*FLOATS, "float64") else dtype
+
+
+def _uneven_corners(call: Call) -> object | None:
+    if _transformation(call) != "align_corners" or _scales(call) is None:
+        return None
+    return next((float(a.factor) for a in _axes_of(call) if (a.factor * a.source).denominator > 1), None)
+
+
+def _huge(call: Call) -> object | None:
+    for axis in _axes_of(call):
+        if 4 * max(map(abs, _coordinates(_transformation(call), axis))) * max(1, axis.target) > _LARGEST_PRODUCT:
+            return float(axis.factor)
+    return None
+
+
+class Resize(OpKind):
+    """Resizing of any axes; the IR form of Resize and Upsample.
+
+    Attributes of the IR op: `mode` (nearest or linear), `rounding` per axis (how nearest chooses), and `scale`,
+    `offset`, `divisor` per axis: output position o samples the input at (o·scale + offset) / divisor.
+    """
+
+    op_class = OpClass.MOVEMENT
+    constant_inputs = MappingProxyType({1: "roi (up to opset 10: scales)", 2: "scales", 3: "sizes"})
+    constraints: tuple[Constraint, ...] = (
+        Constraint("mode is nearest or linear", lambda c: None if _mode(c) in ("nearest", "linear") else _mode(c)),
+        Constraint("linear mode is for floats", _other_type),
+        Constraint(
+            "coordinate_transformation_mode is not tf_crop_and_resize",
+            lambda call: "tf_crop_and_resize" if _transformation(call) == "tf_crop_and_resize" else None,
+        ),
+        Constraint(
+            "antialias is 0, or no axis shrinks",
+            lambda c: 1 if c.integer("antialias", 0) and any(a.factor < 1 for a in _axes_of(c)) else None,
+        ),
+        Constraint("exclude_outside is 0", lambda call: call.integer("exclude_outside", 0) or None),
+        Constraint("with align_corners and scales, scaled extents are whole numbers", _uneven_corners),
+        Constraint("sampling positions are quotients of integers that 64 bits hold", _huge),
+    )
+
+    def infer(self, call: Call) -> Inferred:
+        data = call.tensor(0)
+        axes = _axes_of(call)
+        shape = tuple(axis.target for axis in axes)
+        if any(extent < 1 for extent in shape):
+            call.fail("the result would be empty", actual=shape)
+        found = [_coordinates(_transformation(call), axis) for axis in axes]
+        unchanged = shape == data.shape and all(part == (1, 0, 1) for part in found)
+        return Inferred(
+            shape=shape,
+            dtype=data.dtype,
+            axes=data.axes,
+            kind="Resize",
+            inputs=(0,),
+            attributes={
+                "mode": _mode(call),
+                "rounding": tuple(_rounding(call, axis) for axis in axes),
+                "scale": tuple(part[0] for part in found),
+                "offset": tuple(part[1] for part in found),
+                "divisor": tuple(part[2] for part in found),
+            },
+            source=0 if unchanged else None,
+        )
+
+    def access(self, call: Call) -> Access:
+        data, output = call.tensor(0), call.result
+        return (
+            tuple(
+                _axis_map(index, _sampling(call, index), source, target)
+                for index, (source, target) in enumerate(zip(data.shape, output.shape, strict=True))
+            ),
+        )
+
+    def work(self, call: Call) -> Work:
+        if call.text("mode", "nearest") == "nearest":
+            return Work()
+        blended = sum(a != b for a, b in zip(call.tensor(0).shape, call.result.shape, strict=True))
+        return Work(vector_ops=Fraction(2 * 2**blended))
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        if call.text("mode", "nearest") == "nearest":
+            positions = [
+                np.clip(_sampling(call, i).first(np.arange(target)), 0, source - 1)
+                for i, (source, target) in enumerate(zip(arrays[0].shape, call.result.shape, strict=True))
+            ]
+            return arrays[0][np.ix_(*positions)] if positions else arrays[0]
+        values = widened(arrays[0])
+        for i, target in enumerate(call.result.shape):
+            values = _blend(values, i, _sampling(call, i), target)
+        return narrowed(values, call.result.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampling:
+    """Which input positions an output position o reads: from ⌊(o·scale + low) / divisor⌋ on, `taps` of them."""
+
+    scale: int
+    low: int
+    divisor: int
+    taps: int
+
+    def first(self, outputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first input position of each output position, not clamped."""
+        return np.asarray((outputs * self.scale + self.low) // self.divisor)
+
+
+def _sampling(call: Call, axis: int) -> _Sampling:
+    scale, offset, divisor = ((call.integers(name) or ())[axis] for name in ("scale", "offset", "divisor"))
+    if call.text("mode", "nearest") == "linear":
+        return _Sampling(scale=scale, low=offset, divisor=divisor, taps=2)
+    rounding = call.attributes["rounding"]
+    match rounding[axis] if isinstance(rounding, tuple) else rounding:
+        case "floor":
+            return _Sampling(scale=scale, low=offset, divisor=divisor, taps=1)
+        case "ceil":
+            return _Sampling(scale=scale, low=offset + divisor - 1, divisor=divisor, taps=1)
+        case "round_prefer_ceil":
+            return _Sampling(scale=2 * scale, low=2 * offset + divisor, divisor=2 * divisor, taps=1)
+    return _Sampling(scale=2 * scale, low=2 * offset + divisor - 1, divisor=2 * divisor, taps=1)
+
+
+def _axis_map(axis: int, sampling: _Sampling, source: int, target: int) -> AxisMap:
+    """The sampling as an axis map, widened where positions beyond the border are read from the border."""
+    within = sampling.low == 0 if sampling.taps > 1 else 0 <= sampling.low < sampling.divisor
+    if source == target and sampling.scale == sampling.divisor and within:
+        return same(axis)
+    ends = sampling.first(np.array([0, target - 1]))
+    below = max(0, -(int(ends[0]) + sampling.taps - 1))
+    above = max(0, int(ends[1]) - (source - 1))
+    return AxisMap(
+        axis=axis,
+        scale=sampling.scale,
+        low=sampling.low - above * sampling.divisor,
+        high=sampling.low + (sampling.taps - 1 + below) * sampling.divisor,
+        divisor=sampling.divisor,
+    )
+
+
+def _blend(values: Values, axis: int, sampling: _Sampling, target: int) -> Values:
+    """Linear interpolation along one axis."""
+    outputs, extent = np.arange(target), values.shape[axis]
+    first = sampling.first(outputs)
+    if extent == target and (sampling.scale, sampling.low) == (sampling.divisor, 0):
+        return values
+    part = (outputs * sampling.scale + sampling.low - first * sampling.divisor) / sampling.divisor
+    weight = part.astype(values.dtype).reshape(-1, *(1,) * (values.ndim - axis - 1))
+    left = np.take(values, np.clip(first, 0, extent - 1), axis=axis)
+    right = np.take(values, np.clip(first + 1, 0, extent - 1), axis=axis)
+    return np.asarray(left * (1 - weight) + right * weight)
+
+
+class Upsample(Resize):
+    """Upsample: Resize of older operator sets."""
+
+    constant_inputs = MappingProxyType({1: "scales"})
+    constraints = Resize.constraints[:2]

@@ -1,0 +1,132 @@
+"""What ops that slide a window share: their attributes, their extents, their boxes and their taps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from compiler.ir.box import AxisMap, window
+from compiler.ops.base import Call, Constraint
+from compiler.ops.numeric import Values
+from compiler.units import ceil_div
+
+_MAX_SPATIAL: Final = 3
+
+
+def spatial_rank(call: Call) -> int:
+    """Number of spatial axes of input 0, [N, C, spatial...]."""
+    rank = len(call.tensor(0).shape) - 2
+    if rank < 1:
+        call.fail(
+            "input must have a batch, a channel and spatial axes", actual=call.tensor(0).shape, limit="at least 3 axes"
+        )
+    return rank
+
+
+SPATIAL_AXES: Final = Constraint(
+    f"spatial axes are 1 to {_MAX_SPATIAL}",
+    lambda call: None if len(call.tensor(0).shape) - 2 <= _MAX_SPATIAL else len(call.tensor(0).shape) - 2,
+)
+
+
+def per_axis(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
+    """A positive integer per spatial axis."""
+    values = call.integers(name, (default,) * rank) or (default,) * rank
+    if len(values) != rank or any(value < 1 for value in values):
+        call.fail(f"{name} must be {rank} positive integers", actual=values)
+    return values
+
+
+def padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tuple[int, ...]:
+    """Begin paddings then end paddings; automatic padding resolved."""
+    rank = len(spans)
+    extents = call.tensor(0).shape[2:]
+    auto = call.text("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        total = [
+            max(0, (ceil_div(extent, stride) - 1) * stride + span - extent)
+            for extent, stride, span in zip(extents, strides, spans, strict=True)
+        ]
+        small = [amount // 2 for amount in total]
+        large = [amount - half for amount, half in zip(total, small, strict=True)]
+        begin, end = (small, large) if auto == "SAME_UPPER" else (large, small)
+        return (*begin, *end)
+    if auto == "VALID":
+        return (0,) * (2 * rank)
+    if auto != "NOTSET":
+        call.fail("unknown auto_pad", actual=auto, limit="NOTSET, SAME_UPPER, SAME_LOWER, VALID")
+    pads = call.integers("pads", (0,) * (2 * rank)) or (0,) * (2 * rank)
+    if len(pads) != 2 * rank or any(pad < 0 for pad in pads):
+        call.fail(f"pads must be {2 * rank} integers of at least 0", actual=pads)
+    return pads
+
+
+def window_extents(
+    call: Call, strides: tuple[int, ...], spans: tuple[int, ...], pads: tuple[int, ...], *, ceil: bool
+) -> tuple[int, ...]:
+    """Output extents of a window of dilated size `spans`."""
+    rank = len(spans)
+    result = []
+    for index, extent in enumerate(call.tensor(0).shape[2:]):
+        padded = extent + pads[index] + pads[rank + index]
+        room = padded - spans[index]
+        if room < 0:
+            call.fail(
+                f"the kernel is larger than its padded input on spatial axis {index}",
+                actual=spans[index],
+                limit=padded,
+            )
+        count = (ceil_div(room, strides[index]) if ceil else room // strides[index]) + 1
+        if ceil and (count - 1) * strides[index] >= extent + pads[index]:
+            count -= 1  # a last window may not start in the padding behind the input
+        result.append(count)
+    return tuple(result)
+
+
+def window_access(call: Call) -> tuple[AxisMap, ...]:
+    """Access of the spatial axes of input 0, from resolved attributes."""
+    kernel = call.integers("kernel_shape") or ()
+    strides = call.integers("strides") or ()
+    dilations = call.integers("dilations") or ()
+    pads = call.integers("pads") or ()
+    return tuple(
+        window(
+            2 + index,
+            kernel=kernel[index],
+            stride=strides[index],
+            dilation=dilations[index],
+            pad=pads[index],
+        )
+        for index in range(len(kernel))
+    )
+
+
+def window_overlap(call: Call) -> tuple[int, ...]:
+    """Kernel − stride per spatial axis (FUSE-19)."""
+    kernel = call.integers("kernel_shape") or ()
+    strides = call.integers("strides") or ()
+    return tuple(size - stride for size, stride in zip(kernel, strides, strict=True))
+
+
+def dilated(kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents that a dilated kernel spans."""
+    return tuple(dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True))
+
+
+def taps(
+    data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float
+) -> Iterator[tuple[tuple[int, ...], Values]]:
+    """For each tap of the window, the input elements that it meets at every output position; `fill` outside."""
+    strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
+    pads = call.integers("pads") or ()
+    rank = len(kernel)
+    reach = [(extents[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]
+    width = [(pads[i], max(0, reach[i] - data.shape[2 + i] - pads[i])) for i in range(rank)]
+    padded = np.pad(data, [(0, 0), (0, 0), *width], constant_values=fill)
+    for tap in product(*map(range, kernel)):
+        begins = [tap[i] * dilations[i] for i in range(rank)]
+        index = tuple(slice(begins[i], begins[i] + (extents[i] - 1) * strides[i] + 1, strides[i]) for i in range(rank))
+        yield tap, padded[(slice(None), slice(None), *index)]

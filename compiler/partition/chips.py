@@ -1,0 +1,233 @@
+"""Which chip runs which segment of a chain, and what then moves between chips and host (PART-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final, Literal, NoReturn, assert_never, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import InternalError, LimitError
+
+ChipStrategy = Literal["single", "one-each", "balanced"]
+CHIP_STRATEGIES: Final[tuple[ChipStrategy, ...]] = get_args(ChipStrategy)
+_Ints = NDArray[np.int64]
+# More than any sum of cycles or bytes, and half of what an int64 holds, so that adding to it stays within.
+_NEVER: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLoad:
+    """What one segment asks of the chip that runs it."""
+
+    cycles: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """One tensor between segments: the segment that makes it (None: the host) and those that read it, all later.
+
+    `to_host` says that the host reads it too: a graph output, or the input of a host segment.
+    """
+
+    producer: int | None
+    consumers: tuple[int, ...]
+    size_bytes: int
+    to_host: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipLoad:
+    """What one chip runs: its segments in order, their cycles one after another, and the weights it keeps."""
+
+    chip: int
+    segments: tuple[int, ...]
+    cycles: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Bytes from one place to another; a place is a chip, or None for the host."""
+
+    source: int | None
+    target: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipAssignment:
+    """The chip of each segment; each chip's load, idle ones too; the traffic, sorted, the host first."""
+
+    chip_of: tuple[int, ...]
+    chips: tuple[ChipLoad, ...]
+    traffic: tuple[Traffic, ...]
+
+
+def assign_chips(
+    segments: Sequence[SegmentLoad],
+    hand_overs: Sequence[HandOver],
+    capacities: Sequence[int | None],
+    strategy: ChipStrategy,
+) -> ChipAssignment:
+    """The segments of a chain on `len(capacities)` chips, one or more.
+
+    A chip keeps the weights of all its segments; each capacity is in bytes, None where there is no limit.
+    Raises LimitError where segments outnumber the chips (`one-each`) or a chip's weights exceed its capacity.
+    """
+    for hand_over in hand_overs:
+        producer = -1 if hand_over.producer is None else hand_over.producer
+        if any(not producer < consumer < len(segments) for consumer in hand_over.consumers):
+            raise InternalError("a segment reads what is made later", stage="partition", actual=hand_over)
+    match strategy:
+        case "single":
+            chip_of = [0] * len(segments)
+        case "one-each":
+            chip_of = _one_each(len(segments), len(capacities))
+        case "balanced":
+            chip_of = _balanced(segments, hand_overs, capacities)
+        case _:
+            assert_never(strategy)
+    chips = tuple(_chip_load(chip, segments, chip_of) for chip in range(len(capacities)))
+    for load, capacity in zip(chips, capacities, strict=True):
+        if capacity is not None and load.weight_bytes > capacity:
+            _refuse_weights("its segments", load.chip, load.weight_bytes, capacity)
+    return ChipAssignment(chip_of=tuple(chip_of), chips=chips, traffic=_traffic(hand_overs, chip_of))
+
+
+def _chip_load(chip: int, segments: Sequence[SegmentLoad], chip_of: Sequence[int]) -> ChipLoad:
+    mine = tuple(number for number, place in enumerate(chip_of) if place == chip)
+    return ChipLoad(
+        chip=chip,
+        segments=mine,
+        cycles=sum(segments[number].cycles for number in mine),
+        weight_bytes=sum(segments[number].weight_bytes for number in mine),
+    )
+
+
+def _traffic(hand_overs: Sequence[HandOver], chip_of: Sequence[int]) -> tuple[Traffic, ...]:
+    """Each tensor goes once to each other chip that reads it, and once to the host."""
+    sums: dict[tuple[int, int], int] = {}
+    for hand_over in hand_overs:
+        source = -1 if hand_over.producer is None else chip_of[hand_over.producer]
+        targets = {chip_of[consumer] for consumer in hand_over.consumers} | ({-1} if hand_over.to_host else set())
+        for target in targets - {source}:
+            sums[source, target] = sums.get((source, target), 0) + hand_over.size_bytes
+    return tuple(
+        Traffic(source=None if s < 0 else s, target=None if t < 0 else t, size_bytes=size)
+        for (s, t), size in sorted(sums.items())
+    )
+
+
+def _refuse_weights(what: str, chip: int, actual: int, limit: int) -> NoReturn:
+    raise LimitError(
+        f"the weights of {what} exceed what chip {chip} holds, in bytes",
+        code="chip_capacity",
+        stage="partition",
+        actual=actual,
+        limit=limit,
+        hint="Use more chips or larger ones, or let the mapping be balanced over them",
+    )
+
+
+def _one_each(segments: int, chips: int) -> list[int]:
+    if segments > chips:
+        raise LimitError(
+            "one chip for each segment is asked for, and there are more segments than chips",
+            code="too_few_chips",
+            stage="partition",
+            actual=segments,
+            limit=chips,
+            hint="Use the balanced mapping, or a profile with more chips",
+        )
+    return list(range(segments))
+
+
+def _balanced(
+    segments: Sequence[SegmentLoad], hand_overs: Sequence[HandOver], capacities: Sequence[int | None]
+) -> list[int]:
+    """Contiguous runs, in the order of the chips, some perhaps empty, within the chips' capacities.
+
+    Minimises the largest load in cycles, then the bytes between chips; of equals the one with lower chip numbers
+    from the front. Exact, by dynamic programming from the back: O(chips · n²) time, O(n²) memory.
+    """
+    cycles = np.array([0, *accumulate(segment.cycles for segment in segments)], dtype=np.int64)
+    weights = np.array([0, *accumulate(segment.weight_bytes for segment in segments)], dtype=np.int64)
+    bounds = [_farthest(weights, capacity) for capacity in capacities]
+    _check_capacities(weights, bounds, capacities)
+    under_load = _farthest(cycles, _smallest_load(cycles, bounds))
+    bounds = [np.minimum(farthest, under_load) for farthest in bounds]
+    return _fewest_bytes(_entering_bytes(len(segments), hand_overs), bounds)
+
+
+def _smallest_load(cycles: _Ints, bounds: Sequence[_Ints]) -> int:
+    """The smallest largest sum of cycles of runs within the bounds, one per chip."""
+    # load[i]: that of the segments from i on, with this chip and those after it
+    load = np.full(len(cycles), _NEVER, dtype=np.int64)
+    load[-1] = 0
+    for farthest in reversed(bounds):
+        runs = [slice(begin, last + 1) for begin, last in enumerate(farthest.tolist())]
+        load = np.array([np.maximum(cycles[r] - cycles[r.start], load[r]).min() for r in runs], dtype=np.int64)
+    return int(load[0])
+
+
+def _fewest_bytes(entering: _Ints, bounds: Sequence[_Ints]) -> list[int]:
+    """The chips of runs within the bounds, one per chip, that the fewest bytes enter from earlier ones."""
+    size = len(entering) - 1
+    # behind[c][i]: fewest bytes that enter the runs from i on, with chip c and those after it
+    behind = [np.full(size + 1, _NEVER, dtype=np.int64)]
+    behind[0][size] = 0
+    for farthest in reversed(bounds):
+        runs = [slice(begin, last + 1) for begin, last in enumerate(farthest.tolist())]
+        fewest = [(entering[r.start, r] + behind[0][r]).min() for r in runs]
+        behind.insert(0, np.minimum(np.array(fewest, dtype=np.int64), _NEVER))
+    chip_of: list[int] = []
+    for chip, farthest in enumerate(bounds):
+        begin = len(chip_of)
+        run = slice(begin, int(farthest[begin]) + 1)
+        amounts = entering[begin, run] + behind[chip + 1][run]
+        # the longest run of the equals keeps chip numbers low
+        chip_of += [chip] * int(np.flatnonzero(amounts == amounts.min())[-1])
+    return chip_of
+
+
+def _farthest(sums: _Ints, bound: int | None) -> _Ints:
+    """Per i, the last j with sums[j] - sums[i] <= bound; i itself always is one."""
+    if bound is None:
+        return np.full(len(sums), len(sums) - 1, dtype=np.int64)
+    return (np.searchsorted(sums, sums + bound, side="right") - 1).astype(np.int64)
+
+
+def _check_capacities(weights: _Ints, bounds: Sequence[_Ints], capacities: Sequence[int | None]) -> None:
+    """Raises LimitError unless the chips, filled one after another as far as each goes, hold all weights.
+
+    It names a segment that no chip holds, or else the last chip and what is left for it.
+    """
+    limits = [capacity for capacity in capacities if capacity is not None]
+    if len(limits) < len(capacities):
+        return  # some chip holds everything
+    limit = max(limits)
+    largest = int(np.diff(weights).max(initial=0))
+    if largest > limit:
+        _refuse_weights(f"segment {int(np.argmax(np.diff(weights)))}", limits.index(limit), largest, limit)
+    begin = 0
+    for farthest in bounds[:-1]:
+        begin = int(farthest[begin])
+    if bounds[-1][begin] < len(weights) - 1:
+        _refuse_weights("the last segments", len(limits) - 1, int(weights[-1] - weights[begin]), limits[-1])
+
+
+def _entering_bytes(size: int, hand_overs: Sequence[HandOver]) -> _Ints:
+    """[i, j]: bytes of the tensors made by segments before i and read by segments i..j-1, each once."""
+    change = np.zeros((size + 1, size + 2), dtype=np.int64)
+    for hand_over in hand_overs:
+        if hand_over.producer is not None:
+            # the first reader from i on decides from which j on the tensor enters
+            for previous, consumer in pairwise([hand_over.producer, *sorted(set(hand_over.consumers))]):
+                change[previous + 1 : consumer + 1, consumer + 1] += hand_over.size_bytes
+    entering: _Ints = np.cumsum(change, axis=1, dtype=np.int64)
+    return entering[:, : size + 1]

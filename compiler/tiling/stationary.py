@@ -1,0 +1,72 @@
+"""Stationary weights: how a segment's weights lie on its chip before it runs (PROF-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+
+import numpy as np
+
+from compiler.ops.facts import GraphFacts, Operand, OpFacts
+from compiler.profile.schema import Profile
+from compiler.units import ceil_div
+
+
+class WeightTable:
+    """The weights of a graph's ops: bytes, and bytes in the fullest core where they are stationary.
+
+    Stationary weights are spread over a chip's cores by output channels, so a core that computes its own channels
+    needs no other weights; what has no channels is spread evenly. A weight that several ops read counts once.
+    """
+
+    def __init__(self, facts: GraphFacts, profile: Profile) -> None:
+        self._stationary = profile.is_stationary
+        self._compression = profile.weights.compression
+        readers: dict[str, int] = {}
+        for op in facts.ops:
+            for name in {operand.tensor for operand in op.operands if operand.constant}:
+                readers[name] = readers.get(name, 0) + 1
+        # what only one op reads, per op; what several read, by name
+        self._bytes = np.zeros(len(facts.ops), dtype=np.int64)
+        self._shares = np.zeros(len(facts.ops), dtype=np.int64)
+        self._common: dict[int, dict[str, tuple[int, int]]] = {}
+        for op in facts.ops:
+            parts = {o.tensor: o for o in op.operands if o.constant}
+            for name, operand in parts.items():
+                size = facts.tensor_bytes(name)
+                share = _share(facts, op, operand, profile.cores)
+                if readers[name] == 1:
+                    self._bytes[op.index] += size
+                    self._shares[op.index] += share
+                else:
+                    self._common.setdefault(op.index, {})[name] = (size, share)
+
+    def size_bytes(self, ops: Sequence[int]) -> int:
+        """Bytes of the weights that the ops read."""
+        return int(self._bytes[list(ops)].sum()) + sum(size for size, _ in self._shared(ops).values())
+
+    def resident_bytes_per_core(self, ops: Sequence[int]) -> int:
+        """Bytes of weights in the fullest core of a chip that holds all weights of the ops; 0 where weights stream.
+
+        Compressed as the profile says.
+        """
+        if not self._stationary:
+            return 0
+        total = int(self._shares[list(ops)].sum()) + sum(share for _, share in self._shared(ops).values())
+        return ceil(total * self._compression)
+
+    def _shared(self, ops: Sequence[int]) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        if self._common:
+            for op in ops:
+                found.update(self._common.get(op, {}))
+        return found
+
+
+def _share(facts: GraphFacts, op: OpFacts, operand: Operand, cores: int) -> int:
+    """Bytes of one weight in the core that holds most of it."""
+    tensor = facts.tensors[operand.tensor]
+    for axis_map, extent in zip(operand.access, tensor.shape, strict=True):
+        if axis_map.axis is not None and axis_map.axis == op.channel_axis and axis_map.is_identity and extent > 1:
+            return ceil_div(extent, cores) * (prod(tensor.shape) // extent) * tensor.element_bytes
+    return ceil_div(facts.tensor_bytes(operand.tensor), cores)
