@@ -62,7 +62,7 @@ $(EXPORT_VENV)/.export: requirements/export.txt
 export-models: $(EXPORT_VENV)/.export  ## write tests/data/exported anew (installs torch in $(EXPORT_VENV))
 	@$(EXPORT_VENV)/bin/python -m tests.export
 
-openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json and the JSON schemas of the documents
+openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md and the JSON schemas
 	@$(BIN)/python -m app.documents
 
 lock:  ## re-resolve the lock files (needs uv on PATH)

@@ -1,4 +1,4 @@
-"""`python -m app.documents`: writes docs/openapi.json and the JSON schemas in docs/schemas."""
+"""`python -m app.documents`: writes docs/openapi.json, docs/supported-ops.md and the schemas in docs/schemas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from app.main import create_app
 from app.settings import Settings
+from compiler.frontend.supported import supported_ops
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 
@@ -23,6 +24,7 @@ def documents() -> dict[str, str]:
         nowhere = "redis://localhost:1/0"
         settings = Settings(broker_url=nowhere, cache_url=nowhere, data_dir=Path(folder))
         texts = {"openapi.json": _text(create_app(settings).openapi())}
+    texts["supported-ops.md"] = supported_ops()
     for name, kind in _SCHEMAS.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
         texts[f"schemas/{name}.json"] = _text(schema)

@@ -130,6 +130,7 @@ def parse_options(values: Mapping[str, object]) -> Options:
                 limit=f"a limit for {', '.join(LIMITED_RULES)}",
                 hint="The other rules compare with the profile's memories; they can be switched off",
             )
+    _check_ranges(options)
     if options.rule_enabled("FUSE-1") == options.rule_enabled("FUSE-2"):
         raise RequestError(
             "exactly one of the rules FUSE-1 and FUSE-2 gives the direction of growth",
@@ -138,6 +139,23 @@ def parse_options(values: Mapping[str, object]) -> Options:
             hint="Switch one of them off and the other on",
         )
     return options
+
+
+def _check_ranges(options: Options) -> None:
+    """Raises RequestError for a range that holds nothing."""
+    ranges = [(f"dims.{name}", e.min, e.max) for name, e in options.dims.items() if isinstance(e, DimRange)]
+    for what in ("macs", "weight_bytes", "vector_nodes"):
+        low, high = getattr(options, f"min_{what}"), getattr(options, f"max_{what}")
+        if low is not None and high is not None:
+            ranges.append((f"min_{what} to max_{what}", low, high))
+    for what, low, high in ranges:
+        if low > high:
+            raise RequestError(
+                f"the range of option {printable(what, 80)} holds nothing: its minimum is above its maximum",
+                code="invalid_option",
+                actual=f"{low} to {high}",
+                limit="a minimum of at most the maximum",
+            )
 
 
 def _allowed(name: str) -> str:

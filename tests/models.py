@@ -18,10 +18,16 @@ from compiler.frontend.normalise import FoldBatchNorm
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
+from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.options import Options
+from compiler.partition.partition import PartitionGraph
+from compiler.partition.segments import PartitionedGraph, verify_partition
+from compiler.profile import builtin_profile
+from compiler.profile.schema import Profile
 
 FloatArray = NDArray[np.float32]
 Values = NDArray[Any]
@@ -191,13 +197,22 @@ def error_of(action: Callable[[], object]) -> TesseraError | None:
 
 
 def import_graph(data: bytes, dims: Mapping[str, int] | None = None, *, fold: bool = True) -> Graph:
-    """Read, lower and (by default) fold batch normalisations; verified after each pass."""
+    """Read, validate, lower and (by default) fold batch normalisations; verified after each pass."""
     graph = LowerModel(dims=dims or {}).run(ValidateModel().run(ReadModel().run(ModelSource.from_bytes(data))))
     verify_graph(graph)
     if fold:
         graph = FoldBatchNorm().run(graph)
         verify_graph(graph)
     return graph
+
+
+def partition_of(graph: Graph, profile: Profile | None = None, options: Options | None = None) -> PartitionedGraph:
+    """The graph's segments, verified; on edge4 and by the default options unless others are given."""
+    profile, options = profile or builtin_profile("edge4"), options or Options()
+    compilers = SegmentCompilers(profile, options)
+    partitioned = PartitionGraph(profile=profile, options=options, candidates=compilers.of).run(graph)
+    verify_partition(partitioned)
+    return partitioned
 
 
 def whole_segment(facts: GraphFacts) -> SegmentGraph:

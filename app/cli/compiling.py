@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from app.cli.inputs import existing_model, load_profile, open_model, profile_text
+from app.cli.inputs import existing_model, files_beside, load_profile, open_model, packed, profile_text
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
-from app.client.types import Job
-from compiler.errors import RequestError
+from app.client.types import Job, Model
+from compiler.errors import RequestError, TesseraError
 from compiler.options import parse_assignments
 from compiler.plan import Plan, plan_json, report_json
 
@@ -68,10 +69,22 @@ def compile_on_server(server: str, model: Path, profile: str, settings: Sequence
     with TesseraClient(server) as client:
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
-        uploaded = client.upload_model(model)
+        uploaded = _upload(client, model)
         job = client.compile(uploaded.id, reference, options)
         job = follow(client, job, model.name, console)
         return Compiled(plan=client.plan(job.id), report=client.report(job.id))
+
+
+def _upload(client: TesseraClient, model: Path) -> Model:
+    """Upload a model, with its external data as one archive if it has any; what is wrong with it the service says."""
+    try:
+        files = files_beside(model)
+    except TesseraError:
+        files = {}
+    if not files:
+        return client.upload_model(model)
+    with tempfile.TemporaryDirectory() as folder:
+        return client.upload_model(packed(model, files, Path(folder) / f"{model.stem}.zip"))
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, object]:

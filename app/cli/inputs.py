@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from compiler.errors import ModelError, RequestError, printable
+from compiler.frontend.read import external_paths
 from compiler.frontend.source import ModelSource
 from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile
 
@@ -31,10 +34,48 @@ def existing_model(path: Path) -> Path:
 
 
 def open_model(path: Path) -> ModelSource:
-    """A model file as a memory map, read in place."""
-    with existing_model(path).open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return ModelSource.from_buffer(mapping, name=printable(path.name, 200))
+    """A model file and the files of external data beside it, as memory maps, read in place."""
+    mapping = _mapped(existing_model(path))
+    name = printable(path.name, 200)
+    files = {location: _mapped(file) for location, file in files_beside(path).items()}
+    return ModelSource.from_buffer(mapping, name=name, files=files)
+
+
+def files_beside(path: Path) -> dict[str, Path]:
+    """The files of external data that a model names and that lie in its folder, by the location it gives.
+
+    A location that leaves the folder, by itself or over a link, is refused; a file that is not there is left for the
+    import to say.
+    """
+    found: dict[str, Path] = {}
+    folder = path.parent.resolve()
+    for location in external_paths(ModelSource(name=path.name, data=_mapped(path), sha256="")):
+        file = (folder / location).resolve()
+        if not file.is_relative_to(folder):
+            raise ModelError(
+                f"external data {printable(location, 120)!r} leads out of the model's folder",
+                code="external_data_path",
+                stage="import",
+                actual=printable(location, 120),
+                limit="a file in the folder of the model",
+            )
+        if file.is_file() and file.stat().st_size:
+            found[location] = file
+    return found
+
+
+def packed(path: Path, files: Mapping[str, Path], target: Path) -> Path:
+    """A zip of a model and its external data, stored without compression: what a service takes as one upload."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        archive.write(path, "model.onnx")
+        for location, file in files.items():
+            archive.write(file, location)
+    return target
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def profile_text(name_or_file: str) -> bytes | None:

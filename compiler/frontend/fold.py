@@ -20,7 +20,7 @@ from compiler.errors import LimitError
 from compiler.frontend.source import Buffer
 from compiler.frontend.validate import MAX_ELEMENTS
 from compiler.frontend.values import constant_of, literal
-from compiler.ir.constant import Constant, Derived, Literal, Splat
+from compiler.ir.constant import Constant, Literal, Splat
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim
 from compiler.ops.base import Array, Call
@@ -32,8 +32,10 @@ FOLD_ELEMENTS: Final = 65_536
 MAX_DERIVATION: Final = 32
 # ... and holds at most so many times the bytes that it is computed from: an expansion is left to the accelerator.
 _GROWTH: Final = 2
+# Ops that only ever make constants.
+COMPILE_TIME: Final = ("Constant", "ConstantOfShape", "Range", "Shape", "Size")
 # Ops of the host that are evaluated at compile time: their result is bounded by their inputs and their shape.
-_BY_REFERENCE: Final = frozenset(
+EVALUATED_BY_REFERENCE: Final = frozenset(
     {
         "NonZero",
         "ScatterND",
@@ -92,6 +94,8 @@ def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) 
 
 
 def _constant(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
+    if len(node.attribute) != 1:
+        call.fail("a constant has one value", actual=", ".join(a.name for a in node.attribute) or "none", limit=1)
     for attribute in node.attribute:
         match attribute.name:
             case "value":
@@ -179,14 +183,9 @@ def may_describe(inputs: tuple[Constant, ...], output: Tensor, depths: list[int]
     return output.elements <= _GROWTH * given and max(depths, default=0) < MAX_DERIVATION
 
 
-def depth_of(constant: Constant) -> int:
-    """How many descriptions a constant is away from stored values."""
-    return 1 + max(map(depth_of, constant.data.inputs), default=0) if isinstance(constant.data, Derived) else 0
-
-
 def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) -> list[Array] | None:
     """All outputs of a host op with small constant inputs, by ONNX's reference evaluation; None if it is not fit."""
-    if node.op_type not in _BY_REFERENCE or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in EVALUATED_BY_REFERENCE or node.domain not in ("", "ai.onnx"):
         return None
     if any(tensor is not None and tensor.name not in arrays for tensor in call.inputs):
         return None

@@ -11,9 +11,9 @@ import onnx
 from onnx import helper, shape_inference
 
 from compiler.errors import ModelError
-from compiler.frontend.functions import FunctionTable, subgraphs
-from compiler.frontend.signature import Signature
-from compiler.frontend.values import ONNX_CODES, type_label
+from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs
+from compiler.frontend.signature import KNOWN_DOMAINS, Signature
+from compiler.frontend.values import ONNX_CODES, type_label, type_of_text, type_text
 from compiler.ir.graph import HostNode, Tensor
 from compiler.ir.symbol import Dim, Expression
 from compiler.ops.base import Array
@@ -109,7 +109,8 @@ def host_results(
     types = {value: symbols.type_of(tensor) for value, tensor in tensors.items()}
     known = {value: kind for value, kind in types.items() if kind is not None}
     if any(True for _ in subgraphs(node)):
-        found = _of_control_flow(node, known, opsets)
+        has_functions = any(inner.domain not in KNOWN_DOMAINS for inner in all_nodes([node]))
+        found = _of_control_flow(node, name, has_functions or len(known) < len(types), known, opsets)
     else:
         shown = {
             value: onnx.numpy_helper.from_array(array, value)
@@ -125,21 +126,16 @@ def host_results(
                 opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
             )
         except shape_inference.InferenceError as error:
-            raise ModelError(
-                "the node's inputs and attributes do not go together",
-                code="invalid_model",
-                stage="import",
-                node=name,
-                op_type=node.op_type,
-                actual=" ".join(str(error).split())[-200:],
-            ) from None
+            if len(known) == len(types):
+                raise _disagrees(node, name, error) from None
+            found = {}
         except (RuntimeError, ValueError, TypeError, KeyError):
             found = {}
     return [symbols.result(found.get(output)) for output in node.output]
 
 
 def _of_control_flow(
-    node: onnx.NodeProto, known: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
+    node: onnx.NodeProto, name: str, lenient: bool, known: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
 ) -> Mapping[str, onnx.TypeProto]:
     """Inference over a model of this one node: only so are captured values seen inside."""
     graph = helper.make_graph(
@@ -152,10 +148,24 @@ def _of_control_flow(
         graph, opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     )
     try:
-        inferred = shape_inference.infer_shapes(model)
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        # where it does not know all operators and types, the inference must not insist
+        inferred = shape_inference.infer_shapes(model, strict_mode=not lenient)
+    except shape_inference.InferenceError as error:
+        raise _disagrees(node, name, error) from None
+    except (RuntimeError, ValueError):
         return {}
     return {value.name: value.type for value in inferred.graph.output}
+
+
+def _disagrees(node: onnx.NodeProto, name: str, error: Exception) -> ModelError:
+    return ModelError(
+        "the node's inputs and attributes do not go together",
+        code="invalid_model",
+        stage="import",
+        node=name,
+        op_type=node.op_type,
+        actual=" ".join(str(error).split())[-200:],
+    )
 
 
 class _Symbols:
@@ -169,7 +179,7 @@ class _Symbols:
         """The tensor's type for the inference; None for one that is no tensor."""
         code = ONNX_CODES.get(tensor.dtype)
         if code is None:
-            return None
+            return type_of_text(tensor.dtype)
         shape = [self._extent(extent) for extent in tensor.shape] if tensor.is_known else None
         return helper.make_tensor_type_proto(code, shape)
 
@@ -185,7 +195,7 @@ class _Symbols:
         if kind is None:
             return HostResult(dtype="", shape=None)
         if not kind.HasField("tensor_type"):
-            return HostResult(dtype=f"{kind.WhichOneof('value') or 'unknown'}()", shape=None)
+            return HostResult(dtype=type_text(kind), shape=None)
         tensor = kind.tensor_type
         dtype = type_label(tensor.elem_type) or ""
         extents = [

@@ -23,7 +23,6 @@ from compiler.frontend.fold import (
     bounded,
     by_reference,
     compile_time,
-    depth_of,
     literal_of,
     may_describe,
     symbolic_result,
@@ -54,7 +53,7 @@ from compiler.units import DTYPE_NAMES
 MAX_EXPANSION_DEPTH: Final = 32
 # Nodes lowered in all, whatever they were expanded from.
 MAX_LOWERED: Final = 400_000
-_CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
+CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,8 @@ class _Lowering:
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
         self.host: dict[str, HostNode] = {}
-        self.folded: list[str] = []
+        # nodes that became others with names of their own
+        self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
         self.lowered = 0
         graph = model.proto.graph
@@ -159,6 +159,8 @@ class _Lowering:
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], name: str, scope: Scope, *, inner_names: bool) -> None:
         self.used.update(value for node in nodes for value in node.input)
+        if inner_names and nodes:
+            self.inlined.add(name)
         for node in nodes:
             self.node(node, node.name if inner_names else name, scope)
 
@@ -191,14 +193,13 @@ class _Lowering:
         folded = compile_time(node, call, self.table.source.files)
         if folded is not None:
             self.table.set_constant(node.output[0], folded)
-            self.folded.append(name)
             return None
         unknown = next((t for t in call.inputs if t is not None and not t.is_known), None)
         if unknown is not None:
             return f"the shape of its input {unknown.name!r} is known only when the host has run"
-        if node.op_type in _CONTROL_FLOW:
+        if node.op_type in CONTROL_FLOW:
             return "control flow runs on the host"
-        if self._by_reference(node, name, call):
+        if self._by_reference(node, call):
             return None
         replaced = decompose(node, call, self.fresh)
         if replaced is not None:
@@ -235,7 +236,6 @@ class _Lowering:
         folded = self._fold(inferred, call, kept, tensor)
         if folded is not None:
             self.table.set_constant(output, folded)
-            self.folded.append(name)
             return True
         if any(t is not None and t.dtype not in DTYPE_NAMES for t in kept):
             return False
@@ -259,8 +259,6 @@ class _Lowering:
             op = self.ops[self.made_by[source]]
             if name not in op.origin:
                 self.ops[self.made_by[source]] = replace(op, origin=(*op.origin, name))
-        else:
-            self.folded.append(name)
 
     def _fold(self, inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> Folded | None:
         """The output as a constant: empty, or all inputs are constants and it stays small or a description."""
@@ -280,6 +278,8 @@ class _Lowering:
             resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
             arrays = tuple(None if t is None else self.table.values[t.name] for t in kept)
             kind = OP_KINDS[inferred.kind]
+            if inferred.kind in ("Div", "Mod") and output.dtype.startswith(("int", "uint")) and not np.all(arrays[1]):
+                call.fail("division by zero in constant arithmetic", actual=0, limit="a divisor other than 0")
             with np.errstate(all="ignore"):
                 result = kind.evaluate(resolved, arrays)
             if result is None:
@@ -294,19 +294,19 @@ class _Lowering:
             if symbolic is not None:
                 symbolic = symbolic.reshape(shape)
             return Folded(constant=literal(np.asarray(result).reshape(shape), output.dtype), symbolic=symbolic)
-        depths = [depth_of(constant) for constant in present]
+        depths = [self.table.depths.get(t.name, 0) for t in kept if t is not None]
         if all(t is not None for t in kept) and may_describe(present, output, depths):
             attributes = {key: _plain(value) for key, value in inferred.attributes.items()}
+            self.table.depths[output.name] = 1 + max(depths, default=0)
             return Folded(constant=derive(inferred.kind, present, shape, attributes, output.dtype))
         return None
 
-    def _by_reference(self, node: onnx.NodeProto, name: str, call: Call) -> bool:
+    def _by_reference(self, node: onnx.NodeProto, call: Call) -> bool:
         results = by_reference(node, call, self.table.values) if node.op_type not in OP_KINDS else None
         if results is None:
             return False
         for output, result in zip((o for o in node.output if o), results, strict=True):
             self.table.set_constant(output, Folded(constant=literal_of(result)))
-        self.folded.append(name)
         return True
 
     def _split(self, node: onnx.NodeProto, call: Call) -> str | None:
@@ -357,7 +357,7 @@ class _Lowering:
         if node.op_type in OP_KINDS and not any(o and o in self.used for o in node.output[1:]):
             return False
         function = schema_function(node, call, schema, scope.version(""))
-        if function is None or any(inner.op_type in _CONTROL_FLOW for inner in all_nodes(function.node)):
+        if function is None or any(inner.op_type in CONTROL_FLOW for inner in all_nodes(function.node)):
             return False
         if any(inner.op_type == node.op_type for inner in function.node):
             return False
@@ -434,7 +434,7 @@ class _Lowering:
         kept = self._needed(outputs)
         names = {name for op in kept for name in (*op.inputs, op.output) if name} | set(outputs)
         live = {node for op in kept for node in op.origin}
-        folded = {name for name in (*self.folded, *self._dropped(kept)) if name not in live}
+        folded = (name for name in self.order if name not in live and name not in self.inlined)
         hosts = {str(dict(op.attributes)["node"]) for op in kept if op.kind == HOST}
         return Graph(
             name=proto.name or self.table.source.name,
@@ -443,7 +443,7 @@ class _Lowering:
             inputs=tuple(name for name in self.table.graph_inputs if name in names),
             outputs=tuple(dict.fromkeys(outputs)),
             output_names=tuple(value.name for value in proto.output),
-            folded=tuple(sorted(folded, key=self.order.__getitem__)),
+            folded=tuple(folded),
             opset=self.model.opsets[""],
             host=MappingProxyType({name: node for name, node in self.host.items() if name in hosts}),
             dims=MappingProxyType(dict(sorted(self.table.fixed.items()))),
@@ -457,10 +457,6 @@ class _Lowering:
                 kept.append(op)
                 needed.update(name for name in op.inputs if name)
         return tuple(reversed(kept))
-
-    def _dropped(self, kept: tuple[Op, ...]) -> list[str]:
-        live = {op.output for op in kept}
-        return [name for op in self.ops if op.output not in live for name in op.origin]
 
 
 def _without_empty(call: Call) -> Call:

@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from compiler.errors import LimitError, ModelError
-from compiler.frontend.archive import SiblingFiles, open_archive
+from compiler.frontend.archive import SiblingFiles, open_archive, safe_path
 from compiler.frontend.source import ModelSource
 from compiler.frontend.wire import split_weights
 
@@ -81,6 +81,26 @@ class ReadModel:
         return OnnxModel(source=source, proto=proto, opsets=opsets, weights=MappingProxyType(split.weights))
 
 
+def external_paths(source: ModelSource) -> tuple[str, ...]:
+    """The files beside a model that its constants name, sorted; raises as ReadModel does, and for unsafe paths.
+
+    An archive brings its files along and has none beside it.
+    """
+    if source.size_bytes == 0 or open_archive(source) is not None:
+        return ()
+    proto = ReadModel().run(source).proto
+    tensors = list(proto.graph.initializer)
+    todo = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
+    while todo:
+        for attribute in todo.pop().attribute:
+            tensors.extend([attribute.t, *attribute.tensors])
+            for graph in (attribute.g, *attribute.graphs):
+                tensors.extend(graph.initializer)
+                todo.extend(graph.node)
+    locations = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    return tuple(sorted({safe_path(location, what="the location of external data") for location in locations}))
+
+
 def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
     """The opset versions by domain, after the checks that come before anything else."""
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
@@ -107,6 +127,14 @@ def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
     """Versions by domain; raises ModelError for one given twice, or outside what the pinned onnx knows."""
     result: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
+        if isinstance(entry.domain, bytes):
+            raise ModelError(
+                f"{what} imports an opset whose domain is not UTF-8 text",
+                code="invalid_model",
+                stage="import",
+                actual=repr(entry.domain)[:80],
+                limit="UTF-8",
+            )
         domain = plain_domain(entry.domain)
         if domain in result:
             raise ModelError(

@@ -15,7 +15,7 @@ from compiler.frontend.read import OnnxModel
 from compiler.frontend.refusals import missing_dims, unmade_value
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
-from compiler.frontend.values import constant_of, element_type, literal, materialise
+from compiler.frontend.values import constant_of, element_type, literal, materialise, type_text
 from compiler.ir.constant import Derived, Opaque, Stored
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim
@@ -36,6 +36,8 @@ class ValueTable:
         self.alias: dict[str, str] = {}
         self.values: dict[str, Array] = {}
         self.symbolic: dict[str, Symbolic] = {}
+        # constants that are descriptions: how many descriptions deep
+        self.depths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
         self.graph_inputs: list[str] = []
         self._initialisers(model)
@@ -71,7 +73,16 @@ class ValueTable:
                 continue
             what = f"input {printable(value.name, 120)!r}"
             if not value.type.HasField("tensor_type"):
-                self._input(value.name, None, f"{value.type.WhichOneof('value') or 'unknown'}()")
+                kind = type_text(value.type)
+                if not kind:
+                    raise ModelError(
+                        f"{what} has no type",
+                        code="unsupported_dtype",
+                        stage="import",
+                        actual="no type",
+                        limit="a tensor, sequence, optional or map type",
+                    )
+                self._input(value.name, None, kind)
                 continue
             tensor_type = value.type.tensor_type
             dtype = element_type(tensor_type.elem_type, node=None, what=what)

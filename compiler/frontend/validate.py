@@ -15,6 +15,7 @@ from typing import Final
 import onnx
 
 from compiler.errors import LimitError, ModelError, printable
+from compiler.frontend.control_flow import check_bodies
 from compiler.frontend.functions import FunctionTable, captured, function_key, subgraphs
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
@@ -95,10 +96,13 @@ def _bounded_graphs(proto: onnx.ModelProto) -> None:
                 limit=MAX_NESTING,
             )
         nodes += len(graph.node)
+        _check_name(graph.name, "graph")
         if isinstance(graph, onnx.GraphProto):
             values += len(graph.initializer) + len(graph.value_info) + len(graph.input) + len(graph.output)
             for value in (*graph.input, *graph.output):
                 _check_name(value.name, "value")
+                for dim in value.type.tensor_type.shape.dim[: MAX_RANK + 1]:
+                    _check_name(dim.dim_param, "dimension")
             for tensor in graph.initializer:
                 _check_name(tensor.name, "initializer")
         if nodes > MAX_NODES or values > MAX_VALUES:
@@ -118,6 +122,10 @@ def _check_node_names(node: onnx.NodeProto) -> None:
     _check_name(node.name, "node")
     _check_name(node.op_type, "op type")
     _check_name(node.domain, "domain")
+    _check_name(node.overload, "overload")
+    for attribute in node.attribute:
+        _check_name(attribute.name, "attribute")
+        _check_name(attribute.ref_attr_name, "attribute")
     if len(node.input) > MAX_INPUTS or len(node.output) > MAX_INPUTS:
         raise LimitError(
             "a node has too many inputs or outputs",
@@ -134,7 +142,15 @@ def _check_node_names(node: onnx.NodeProto) -> None:
         _check_name(value, "value")
 
 
-def _check_name(name: str, what: str) -> None:
+def _check_name(name: str | bytes, what: str) -> None:
+    if isinstance(name, bytes):
+        raise ModelError(
+            f"the name of a {what} is not UTF-8 text",
+            code="invalid_model",
+            stage="import",
+            actual=printable(repr(name), 120),
+            limit="UTF-8",
+        )
     if len(name) > MAX_NAME_BYTES:
         raise LimitError(
             f"the name of a {what} is too long",
@@ -159,6 +175,7 @@ def _check_nodes(
             domain = plain_domain(node.domain)
             version = versions.get(domain, 1)
             check_node(node, name, signatures.find(node.op_type, domain, version), version)
+            check_bodies(node, name)
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 _check_tensor(attribute.t, f"attribute {attribute.name!r}", name, stripped=False)
@@ -166,7 +183,19 @@ def _check_nodes(
                 _check_tensor(tensor, f"attribute {attribute.name!r}", name, stripped=False)
         for graph in subgraphs(node):
             for tensor in graph.initializer:
-                _check_tensor(tensor, f"initializer {tensor.name!r}", name, stripped=False)
+                what = f"initializer {tensor.name!r}"
+                _check_tensor(tensor, what, name, stripped=False)
+                if tensor.external_data:
+                    raise ModelError(
+                        f"{what} of a subgraph has its data in another file",
+                        code="external_data",
+                        stage="import",
+                        node=name,
+                        op_type=node.op_type,
+                        actual="external data in a subgraph",
+                        limit="external data of the graph's own initializers and constants",
+                        hint="Store the data of subgraphs inside the model",
+                    )
             todo.extend((f"{name}/{inner.name or inner.op_type}", inner) for inner in graph.node)
 
 

@@ -58,6 +58,51 @@ def type_label(code: int) -> str | None:
     return _LABELS.get(code)
 
 
+def type_text(kind: onnx.TypeProto) -> str:
+    """A type that is no tensor as the operator sets write it: seq(tensor(float)), optional(...), map(...).
+
+    Empty if the model does not say what it is.
+    """
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            name = type_label(kind.tensor_type.elem_type)
+            return f"tensor({_OPERATOR_NAMES.get(name, name)})" if name else ""
+        case "sequence_type":
+            inner = type_text(kind.sequence_type.elem_type)
+            return f"seq({inner})" if inner else ""
+        case "optional_type":
+            inner = type_text(kind.optional_type.elem_type)
+            return f"optional({inner})" if inner else ""
+        case "map_type":
+            key, inner = type_label(kind.map_type.key_type), type_text(kind.map_type.value_type)
+            return f"map({_OPERATOR_NAMES.get(key, key)}, {inner})" if key and inner else ""
+        case "sparse_tensor_type":
+            name = type_label(kind.sparse_tensor_type.elem_type)
+            return f"sparse_tensor({_OPERATOR_NAMES.get(name, name)})" if name else ""
+    return ""
+
+
+def type_of_text(text: str) -> onnx.TypeProto | None:
+    """The type that `type_text` wrote, for tensors, sequences and optionals; None for others."""
+    for prefix, make in (
+        ("seq(", onnx.helper.make_sequence_type_proto),
+        ("optional(", onnx.helper.make_optional_type_proto),
+    ):
+        if text.startswith(prefix) and text.endswith(")"):
+            inner = type_of_text(text[len(prefix) : -1])
+            return make(inner) if inner is not None else None
+    if text.startswith("tensor(") and text.endswith(")"):
+        name = text[len("tensor(") : -1]
+        ours = next((own for own, other in _OPERATOR_NAMES.items() if other == name), name)
+        code = ONNX_CODES.get(ours)
+        return onnx.helper.make_tensor_type_proto(code, None) if code is not None else None
+    return None
+
+
+# Element types that the operator sets call by another name than we do.
+_OPERATOR_NAMES: Final[Mapping[str, str]] = MappingProxyType({"float32": "float", "float64": "double"})
+
+
 def element_type(code: int, *, node: str | None, what: str) -> str:
     """The element type name of an ONNX type code; raises ModelError for a code that is none."""
     name = _LABELS.get(code)
@@ -171,9 +216,18 @@ def literal(array: Array, dtype: str) -> Constant:
 
 
 def materialise(constant: Constant, source: ModelSource) -> Array:
-    """The values of a constant as a read-only array; splats and stored weights are views, not copies."""
-    dtype = numpy_dtype(constant.dtype)
+    """The values of a constant as a read-only array; splats and stored weights are views, not copies.
+
+    What several descriptions are computed from is computed once.
+    """
+    return _materialised(constant, source, {})
+
+
+def _materialised(constant: Constant, source: ModelSource, known: dict[int, Array]) -> Array:
     data = constant.data
+    if isinstance(data, Opaque):
+        raise InternalError(f"values of type {constant.dtype} are the host's alone", stage="import")
+    dtype = numpy_dtype(constant.dtype)
     if isinstance(data, Splat):
         return np.broadcast_to(np.frombuffer(data.value, dtype=dtype)[0], constant.shape)
     if isinstance(data, Stored):
@@ -181,13 +235,14 @@ def materialise(constant: Constant, source: ModelSource) -> Array:
         return np.frombuffer(buffer, dtype=dtype).reshape(constant.shape)
     if isinstance(data, Literal):
         return np.frombuffer(data.data, dtype=dtype).reshape(constant.shape)
-    if isinstance(data, Opaque):
-        raise InternalError(f"values of type {constant.dtype} are the host's alone", stage="import")
-    inputs = tuple(materialise(part, source) for part in data.inputs)
+    if id(constant) in known:
+        return known[id(constant)]
+    inputs = tuple(_materialised(part, source, known) for part in data.inputs)
     function = _DERIVED.get(data.function)
     values = dict(data.attributes)
     result = _by_definition(constant, data, inputs) if function is None else function(inputs, values)
-    return result.astype(dtype, copy=False).reshape(constant.shape)
+    result = known[id(constant)] = result.astype(dtype, copy=False).reshape(constant.shape)
+    return result
 
 
 def _by_definition(constant: Constant, data: Derived, inputs: tuple[Array, ...]) -> Array:

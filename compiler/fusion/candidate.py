@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.errors import LimitError
+from compiler.errors import LimitError, ModelError
 from compiler.fusion.evaluate import Evaluator, refused
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
@@ -96,7 +96,12 @@ class SegmentCompiler:
             return True
         if content in self._fails and resident >= self._fails[content]:
             return False
-        fits = not isinstance(evaluator.tiling(1 << self._examples[content]), Refusal)
+        example = self._examples[content]
+        try:
+            fits = not isinstance(evaluator.tiling(1 << example), Refusal)
+        except ModelError as error:
+            error.node = error.node or self.facts.graph.ops[example].node
+            raise
         if fits:
             self._fits[content] = max(resident, self._fits.get(content, -1))
         else:

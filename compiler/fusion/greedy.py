@@ -70,7 +70,8 @@ class _Growth:
     def run(self) -> GreedyResult:
         """Start and grow until no op is left to start from."""
         start_rule = fuse_a if self.evaluator.options.start_rule == "A" else fuse_b
-        untried = self.graph.all
+        # rules 5 to 7 count what a group contains: where all ops together show no profit, no group does
+        untried = self.graph.all if _shows_profit(self.evaluator, self.graph, self.graph.all) else 0
         while (start := start_rule(self.graph, untried)) is not None:
             untried &= ~(1 << start)
             found = self._grow(start)

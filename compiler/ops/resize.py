@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import gcd
 from types import MappingProxyType
 from typing import Final
 
@@ -144,8 +145,8 @@ def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
             offset += Fraction(axis.source, 2) * (1 - axis.target / (axis.factor * axis.source))
     divisor = step.denominator * offset.denominator
     scale, shift = int(step * divisor), int(offset * divisor)
-    common = np.gcd.reduce([scale, shift, divisor])
-    return scale // int(common), shift // int(common), divisor // int(common)
+    common = gcd(scale, shift, divisor)
+    return scale // common, shift // common, divisor // common
 
 
 def _other_type(call: Call) -> object | None:

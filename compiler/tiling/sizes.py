@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import isqrt, prod
 from typing import Final
 
 import numpy as np
@@ -17,24 +17,35 @@ from compiler.tiling.geometry import BoxSizes, Grid, GroupGeometry, Lengths
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
 ALL_SIZES_UP_TO: Final = 512
 _PARTS_MAX: Final = 512
+# The most tiles that one axis is cut into.
+_RANGES_MAX: Final = 1 << 16
+# Groups of more tensors than this (a Concat of thousands) share out so many ranges among them.
+_MANY_TENSORS: Final = 1024
+_RANGES_OF_MANY: Final = 1 << 23
 
 # Byte counts as doubles: exact up to 2^53, and matrix products of them are fast.
 Reals = NDArray[np.float64]
 
 
-def candidate_sizes(extent: int) -> Ints:
-    """Tile sizes to consider for an axis, ascending."""
-    if extent <= ALL_SIZES_UP_TO:
+def candidate_sizes(extent: int, tensors: int = 1) -> Ints:
+    """Tile sizes to consider for an axis, ascending, in a group of so many tensors."""
+    if extent <= ALL_SIZES_UP_TO and tensors <= _MANY_TENSORS:
         return np.arange(1, extent + 1, dtype=np.int64)
-    return part_sizes(extent)
+    return part_sizes(extent, tensors)
 
 
-def part_sizes(extent: int) -> Ints:
-    """The distinct values of ceil(extent / k), ascending; below extent / _PARTS_MAX powers of two."""
-    counts = np.arange(1, min(extent, _PARTS_MAX) + 1, dtype=np.int64)
+def part_sizes(extent: int, tensors: int = 1) -> Ints:
+    """The distinct values of ceil(extent / k), ascending; below extent / _PARTS_MAX powers of two.
+
+    Each candidate has a range per tile and tensor, so a group of very many tensors gets fewer of them, and no axis is
+    cut into more than _RANGES_MAX tiles.
+    """
+    most = _PARTS_MAX if tensors <= _MANY_TENSORS else max(8, isqrt(_RANGES_OF_MANY // tensors))
+    counts = np.arange(1, min(extent, most) + 1, dtype=np.int64)
     sizes = -(-extent // counts)
     finer = 2 ** np.arange(int(sizes[-1]).bit_length(), dtype=np.int64)
-    return np.unique(np.concatenate((sizes, finer[finer < sizes[-1]])))
+    finer = finer[(finer < sizes[-1]) & (-(-extent // finer) <= (_RANGES_MAX if tensors <= _MANY_TENSORS else most))]
+    return np.unique(np.concatenate((sizes, finer)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +92,8 @@ class SizeTable:
         """Candidates for SRAM tiles: every axis of the output from its beginning."""
         grids = {}
         for axis, extent in zip(geometry.output.axes, geometry.output.shape, strict=True):
-            sizes = part_sizes(extent) if axis == "C" else candidate_sizes(extent)
+            tensors = max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
+            sizes = part_sizes(extent, tensors) if axis == "C" else candidate_sizes(extent, tensors)
             grids[axis] = Grid.of_sizes(extent, sizes)
         return cls.build(geometry, grids)
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from compiler.fusion.bounds import dram_floor_bytes, needed_positions
 from compiler.ops.facts import GraphFacts
+from compiler.profile import builtin_profile
+from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 
 Range = tuple[int, int]
@@ -135,6 +137,6 @@ def live_peak(facts: GraphFacts, geometry: GroupGeometry, boxes: Mapping[str, Bo
     return peak
 
 
-def floor_of(facts: GraphFacts) -> int:
-    """The compiler's floor of a graph."""
-    return dram_floor_bytes(facts, needed_positions(facts))
+def floor_of(facts: GraphFacts, profile: Profile | None = None) -> int:
+    """The compiler's floor of a graph; weights count unless a profile is given that keeps them on the chip."""
+    return dram_floor_bytes(facts, needed_positions(facts), profile or builtin_profile("edge4"))

@@ -12,19 +12,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import TensorProto
 
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, LimitError, ModelError, TesseraError, printable
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op, Tensor
-from compiler.options import parse_options
+from compiler.options import Options, parse_options
 from compiler.pipeline import SilentObserver, build_pipeline, run_passes
 from compiler.plan import plan_json, report_json
 from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
 from tests.models import LIGHT_NAMES, Model, light_source
-from tests.profiles import small_profile
+from tests.profiles import profile_values, small_profile
 
-PHASES = ["read", "lower", "fold-batchnorm", "partition", "fuse", "describe"]
+PHASES = [
+    "read",
+    "validate",
+    "lower",
+    "fold-batchnorm",
+    "patterns",
+    "split-weights",
+    "partition",
+    "fuse",
+    "map",
+    "describe",
+]
 
 
 def network() -> Model:
@@ -266,13 +279,127 @@ def test_a_profile_on_which_nothing_fits_names_op_needed_and_available() -> None
 def test_an_element_type_without_an_array_is_refused() -> None:
     """PROF-3: a dtype without an array is refused."""
     model = Model()
-    x = model.input([1, 2, 4, 4], dtype=7)
-    model.output(model.node("MatMul", [x, model.ints(*range(16))]), 7)
-    model.nodes.clear()
-    y = model.input([4, 4], "y", dtype=7)
-    model.outputs.clear()
-    model.output(model.node("MatMul", [y, y], name="product"), 7)
+    y = model.input([4, 4], "y", dtype=TensorProto.FLOAT16)
+    model.output(model.node("MatMul", [y, y], name="product"), TensorProto.FLOAT16)
+    values = profile_values("edge4")
+    for table in values["matrix"].values():
+        del table["float16"]
     with pytest.raises(ModelError) as caught:
-        compile_model(model.data(), builtin_profile("edge4"))
-    assert (caught.value.code, caught.value.actual) == ("no_array_for_dtype", "int64")
+        compile_model(model.data(), profile_from_values(values))
+    assert (caught.value.code, caught.value.node, caught.value.actual) == ("no_array_for_dtype", "product", "float16")
     assert "float32" in str(caught.value.limit)
+    assert compile_model(model.data(), builtin_profile("edge4")).plan.totals.macs == 64
+
+
+def test_an_element_type_that_no_accelerator_holds_stays_on_the_host() -> None:
+    """IMPORT-6, IMPORT-5: double precision is none of the types; the op is cut out with its reason."""
+    model = Model()
+    y = model.input([4, 4], "y", dtype=TensorProto.DOUBLE)
+    model.output(model.node("MatMul", [y, y], name="product"), TensorProto.DOUBLE)
+    (segment,) = compile_model(model.data(), builtin_profile("edge4")).plan.segments
+    assert segment.kind == "host"
+    assert [node.node for node in segment.host] == ["product"]
+    assert "float64" in segment.host[0].reason
+
+
+# What the plan says of hosts, segments and merging
+
+
+def mixed() -> Model:
+    """A network with an op of the host between two taps of the chip."""
+    model = Model()
+    x = model.relu(model.conv(model.input([1, 3, 16, 16]), 3, 8, name="stem"), name="act")
+    x = model.output(model.conv(x, 8, 8, name="tap"))
+    x = model.relu(model.node("Det", [model.conv(x, 8, 8, name="body")], name="determinant"), name="end")
+    model.output(x)
+    return model
+
+
+def test_an_unsupported_op_becomes_a_host_segment_with_the_reason() -> None:
+    """IMPORT-6: cut out, counted and reported with the reason per node."""
+    plan = compile_model(mixed().data(), builtin_profile("edge4")).plan
+    assert [(segment.kind, segment.nodes) for segment in plan.segments] == [
+        ("chip", ("stem", "act", "tap", "body")),
+        ("host", ("determinant",)),
+        ("chip", ("end",)),
+    ]
+    (node,) = plan.segments[1].host
+    assert (node.node, node.op_type, node.reason) == ("determinant", "Det", "the accelerator has no Det")
+    assert plan.segments[1].groups == ()
+    assert plan.segments[1].chip is None
+    assert [segment.cut.kind for segment in plan.segments] == ["begin", "host", "host"]
+    assert [segment.cut.after for segment in plan.segments] == [None, "body", "determinant"]
+    assert [segment.cut.crossing_bytes for segment in plan.segments] == [0, 4 * 8 * 256, 4 * 8]
+    assert (plan.native.chip_nodes, plan.native.host_nodes) == (5, 1)
+
+
+def test_option_strict_makes_an_op_of_the_host_an_error() -> None:
+    """IMPORT-6."""
+    with pytest.raises(ModelError) as caught:
+        compile_model(mixed().data(), builtin_profile("edge4"), Options(strict=True))
+    error = caught.value
+    assert (error.code, error.node, error.op_type) == ("unsupported_op", "determinant", "Det")
+    assert "the accelerator has no Det" in str(error)
+    assert error.hint is not None
+    assert "strict" in error.hint
+
+
+def test_option_strict_changes_nothing_where_the_chip_runs_everything() -> None:
+    """IMPORT-6."""
+    found = compile_model(network().data(), builtin_profile("edge4"), Options(strict=True)).plan
+    assert found.segments == compile_model(network().data(), builtin_profile("edge4")).plan.segments
+
+
+def test_merging_is_reported_with_what_it_made_of_the_segments() -> None:
+    """PART-4."""
+    plans = {
+        merge: compile_model(network().data(), builtin_profile("edge4"), parse_options({"merge": merge})).plan
+        for merge in ("none", "forward-greedy")
+    }
+    assert [len(plan.segments) for plan in plans.values()] == [2, 1]
+    for merge, plan in plans.items():
+        assert plan.partition.strategy == merge
+        assert plan.partition.segments_before_merge == 2
+    (merged,) = plans["forward-greedy"].partition.merges
+    assert (merged.members, merged.compiled, merged.why) == (2, True, None)
+    assert (merged.first, merged.last) == ("stem", "pool")
+    assert plans["none"].partition.merges == ()
+    (apart,) = plans["none"].partition.apart
+    assert (apart.before, apart.after, apart.why) == ("s0", "s1", "option merge is none")
+
+
+def test_every_node_of_a_mixed_plan_stands_in_one_segment() -> None:
+    """IMPORT-6: host nodes too."""
+    plan = compile_model(mixed().data(), builtin_profile("edge4")).plan
+    nodes = [node for segment in plan.segments for node in segment.nodes]
+    assert sorted(nodes) == sorted(["stem", "act", "tap", "body", "determinant", "end"])
+    assert [node for s in plan.segments for group in s.groups for node in group.nodes] == [
+        node for node in nodes if node != "determinant"
+    ]
+
+
+def test_chips_and_links_are_reported_with_load_and_traffic() -> None:
+    """PART-5: each chip's load and the traffic between chips and host."""
+    options = parse_options({"merge": "none", "chips": "one-each"})
+    plan = compile_model(network().data(), builtin_profile("manycore2x64"), options).plan
+    assert [segment.chip for segment in plan.segments] == [0, 1]
+    assert [chip.segments for chip in plan.partition.chips] == [("s0",), ("s1",)]
+    assert [chip.cycles for chip in plan.partition.chips] == [segment.cycles for segment in plan.segments]
+    assert [(t.source, t.target, t.bytes) for t in plan.partition.traffic] == [
+        ("host", "chip 0", 4 * 3 * 256),
+        ("chip 0", "host", 4 * 8 * 256),
+        ("chip 0", "chip 1", 4 * 8 * 256),
+        ("chip 1", "host", 4 * 8 * 64),
+    ]
+    assert plan.totals.host_link_bytes == 4 * (3 * 256 + 8 * 256 + 8 * 64)
+    assert plan.totals.stationary_weight_bytes == 4 * (3 * 8 * 9 + 2 * 8 * 8 * 9)
+
+
+def test_dynamic_dims_are_planned_at_their_maxima_and_reported() -> None:
+    """SPEC section 13: dims."""
+    model = Model()
+    model.output(model.relu(model.input(["batch", 3, 4, 4])))
+    options = parse_options({"dims": {"batch": {"min": 1, "max": 6}}})
+    plan = compile_model(model.data(), builtin_profile("edge4"), options).plan
+    assert plan.dims == {"batch": 6}
+    assert plan.totals.images == 6

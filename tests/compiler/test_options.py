@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import RequestError
-from compiler.options import RULE_IDS, Options, RuleSetting, parse_assignments, parse_options
+from compiler.options import RULE_IDS, DimRange, Options, RuleSetting, parse_assignments, parse_options
 from tests.models import error_of
 
 
@@ -27,6 +27,9 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert (options.objective, options.start_rule, options.profit) == ("latency", "A", "any")
     assert (options.split, options.halo, options.partition) == ("exact", "auto", "auto")
     assert (options.dims, options.rules) == ({}, {})
+    assert (options.merge, options.chips, options.strict) == ("forward-greedy", "balanced", False)
+    limits = (f"{bound}_{what}" for bound in ("min", "max") for what in ("macs", "weight_bytes", "vector_nodes"))
+    assert [getattr(options, name) for name in limits] == [None] * 6
 
 
 def test_an_unknown_option_is_named_with_those_known() -> None:
@@ -54,6 +57,18 @@ def test_an_unknown_option_is_named_with_those_known() -> None:
         ("dims", {"batch": 2**40}),
         ("dims", {"batch": 1.5}),
         ("dims", {"batch": "1"}),
+        ("dims", {"batch": {"min": 1}}),
+        ("dims", {"batch": {"max": 4, "colour": "red"}}),
+        ("dims", {"batch": {"max": 4, "step": 0}}),
+        ("partition", "by hand"),
+        ("partition", [""]),
+        ("partition", [5]),
+        ("merge", "backward"),
+        ("chips", "two"),
+        ("strict", 1),
+        ("min_macs", -1),
+        ("max_weight_bytes", 2**61),
+        ("min_vector_nodes", 1.5),
         ("time_limit_s", 0),
         ("time_limit_s", -1),
         ("time_limit_s", float("nan")),
@@ -66,6 +81,21 @@ def test_a_bad_value_is_named_with_its_option(option: str, value: Any) -> None:
     assert option in error.message
     assert error.actual == json.dumps(value)
     assert error.limit
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"dims": {"seq": {"min": 5, "max": 4}}}]
+    + [{f"min_{what}": 5, f"max_{what}": 4} for what in ("macs", "weight_bytes", "vector_nodes")],
+)
+def test_a_range_that_holds_nothing_is_refused(values: dict[str, Any]) -> None:
+    error = refused(values)
+    assert (error.code, error.actual) == ("invalid_option", "5 to 4")
+
+
+def test_a_range_of_a_dynamic_dimension_counts_by_its_maximum() -> None:
+    options = parse_options({"dims": {"seq": {"min": 2, "max": 64}, "batch": 3}})
+    assert options.maxima == {"seq": 64, "batch": 3}
 
 
 def test_an_unknown_rule_is_named() -> None:
@@ -122,6 +152,10 @@ def test_one_direction_switched_on_switches_the_other_off() -> None:
         (["dims.batch=4", "dims.seq=7"], Options(dims={"batch": 4, "seq": 7})),
         (["dims.x.0=1"], Options(dims={"x.0": 1})),
         (["time_limit_s=2.5"], Options(time_limit_s=2.5)),
+        (['dims.seq={"min": 2, "max": 64, "step": 2}'], Options(dims={"seq": DimRange(min=2, max=64, step=2)})),
+        (['partition=["conv1", "conv2"]'], Options(partition=("conv1", "conv2"))),
+        (["merge=thresholds", "min_macs=5", "max_macs=9"], Options(merge="thresholds", min_macs=5, max_macs=9)),
+        (["strict=true", "chips=one-each"], Options(strict=True, chips="one-each")),
     ],
 )
 def test_assignments_are_options(words: list[str], expected: Options) -> None:

@@ -1,6 +1,7 @@
-"""Run the corpus and print a table, the slowest last: `python -m tests.corpus [--failures] [WORD ...]`.
+"""Run the corpus and print a table, the slowest last: `python -m tests.corpus [--failures] [--quick] [WORD ...]`.
 
-Words choose the cases whose names contain one of them; `--failures` prints only what misses its verdict, and why.
+Words choose the cases whose names contain one of them; `--failures` prints only what misses its verdict, and why;
+`--quick` leaves out the slow ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tests.corpus.sandbox import Outcome, Sandbox, objections
 def main(arguments: Sequence[str]) -> int:
     """Print the table; 1 if a case misses its verdict."""
     words = [word for word in arguments if not word.startswith("--")]
-    chosen = [case for case in CASES if not words or any(word in case.name for word in words)]
+    known = [case for case in CASES if not (case.slow and "--quick" in arguments)]
+    chosen = [case for case in known if not words or any(word in case.name for word in words)]
     with Sandbox() as sandbox:
         results = [(case, sandbox.compile(case.build(), case.options)) for case in chosen]
     results.sort(key=lambda result: result[1].cpu_s)

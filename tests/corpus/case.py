@@ -33,13 +33,14 @@ class Either:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A file, the options it is compiled with, and its verdict."""
+    """A file, the options it is compiled with, and its verdict; `slow` ones run with the large matrices only."""
 
     name: str
     attacks: str
     build: Build
     expected: Accept | Reject | Either
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    slow: bool = False
 
 
 def case(
@@ -49,9 +50,10 @@ def case(
     attacks: str,
     *,
     options: Mapping[str, object] = MappingProxyType({}),
+    slow: bool = False,
 ) -> Case:
     """A case in one line of a table."""
-    return Case(name=name, attacks=attacks, build=build, expected=expected, options=options)
+    return Case(name=name, attacks=attacks, build=build, expected=expected, options=options, slow=slow)
 
 
 def reject(codes: str, *mentions: str) -> Reject:

@@ -21,8 +21,8 @@ import msgspec
 from tests.corpus.case import Accept, Case, Reject
 
 MEMORY_BYTES = 2**30
-CPU_SECONDS = 60
-WALL_SECONDS = 180
+CPU_SECONDS = 120
+WALL_SECONDS = 600
 MESSAGE_CHARACTERS = 2_000
 
 
@@ -73,16 +73,16 @@ class Sandbox:
 
     def compile(self, data: bytes, options: Mapping[str, object] = MappingProxyType({})) -> Outcome:
         """Compile a file in a fork of the server."""
-        return self._ask({"action": "compile", "options": dict(options)}, data)
+        return self._ask({"action": "compile", "options": dict(options), **self._limits}, data)
 
-    def probe(self, behaviour: str) -> Outcome:
+    def probe(self, behaviour: str, *, cpu_seconds: int = CPU_SECONDS, wall_seconds: int = WALL_SECONDS) -> Outcome:
         """Let a fork misbehave on purpose: see `server.PROBES`."""
-        return self._ask({"action": behaviour}, b"")
+        return self._ask({"action": behaviour, "cpu_seconds": cpu_seconds, "wall_seconds": wall_seconds}, b"")
 
     def _ask(self, request: Mapping[str, object], data: bytes) -> Outcome:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        head = json.dumps({**request, **self._limits, "size": len(data)})
+        head = json.dumps({**request, "size": len(data)})
         self._server.stdin.write(head.encode() + b"\n" + data)
         self._server.stdin.flush()
         answer = self._server.stdout.readline()

@@ -62,6 +62,7 @@ def export(network: Network, variant: Variant, module: Any) -> bytes:
             else _dynamo(network, variant, module)
         )
     _strip(model)
+    model.producer_version = model.producer_version.split("+")[0]  # the rest tells builds of torch apart
     data: bytes = model.SerializeToString(deterministic=True)
     return data
 

@@ -39,7 +39,7 @@ _TANH: Final[Terms] = MappingProxyType({_X: sqrt(2 / pi), _CUBE: sqrt(2 / pi) * 
 Verdict = tuple[str, str, Mapping[str, Attribute]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Core:
     """A kind of core op: which inputs it may have, and what it is together with a result.
 
@@ -59,7 +59,7 @@ def _gelu(inner: Terms, approximate: str) -> _Core:
         del core, found, dtype
         return ("gelu", "Gelu", {"approximate": approximate}) if _is_exactly(result, _HALVES) else None
 
-    return _Core(accepts, verdict)
+    return _Core(accepts=accepts, verdict=verdict)
 
 
 def _is_linear(core: Op, inner: Polynomial, dtype: str) -> bool:
@@ -180,8 +180,8 @@ ACTIVATIONS: Final[Mapping[str, Rewrite]] = MappingProxyType(
     {
         "Erf": _rewrite(_gelu(_ERF, "none")),
         "Tanh": _rewrite(_gelu(_TANH, "tanh")),
-        "Sigmoid": _rewrite(_Core(_is_linear, _swish)),
-        "HardSigmoid": _rewrite(_Core(_is_sixth, _gated)),
-        "Clip": _rewrite(_Core(_is_shifted, _clipped)),
+        "Sigmoid": _rewrite(_Core(accepts=_is_linear, verdict=_swish)),
+        "HardSigmoid": _rewrite(_Core(accepts=_is_sixth, verdict=_gated)),
+        "Clip": _rewrite(_Core(accepts=_is_shifted, verdict=_clipped)),
     }
 )

@@ -143,13 +143,9 @@ def _quotient(lookup: Lookup, index: int) -> _Quotient | None:
 
 def _without_epsilon(walk: _Walk, name: str) -> tuple[float, str]:
     """The constant added under the root, and what it is added to; 0 if there is none (exporters drop tiny ones)."""
-    before = set(walk.ops)
     op = walk.op(name, "Add", "Sum")
     split = walk.lookup.split(op) if op is not None else None
-    if split is None:
-        walk.ops = before
-        return 0.0, name
-    return split[1], split[0]
+    return (0.0, name) if split is None else (split[1], split[0])
 
 
 def _divided(walk: _Walk, name: str, *, is_inverse: bool) -> tuple[str, int] | None:
@@ -198,11 +194,15 @@ def _finished(lookup: Lookup, quotient: _Quotient, x: str) -> Replacement | None
     last = quotient.last
     if lookup.tensor(graph.ops[last].output).dtype != data.dtype:
         back = lookup.sole_reader(graph.ops[last].output, "Cast")
-        if back is None:
+        if back is None or lookup.tensor(graph.ops[back].output).dtype != data.dtype:
             return None
         last = back
         ops.add(back)
-    if not _agrees(lookup, ops, last, data, quotient.axis):
+    wider = _WIDER.get(data.dtype, ())
+    if not all(lookup.tensor(graph.ops[index].output).dtype in wider for index in ops):
+        return None
+    # a new scale needs extents that do not vary
+    if any(varying >= quotient.axis for varying, _ in data.symbols):
         return None
     scale, last = _parameter(lookup, last, "Mul", data, quotient.axis)
     bias = None
@@ -222,16 +222,6 @@ def _finished(lookup: Lookup, quotient: _Quotient, x: str) -> Replacement | None
         inputs=inputs,
         attributes={"axis": quotient.axis, "epsilon": quotient.epsilon},
     )
-
-
-def _agrees(lookup: Lookup, ops: set[int], last: int, data: Tensor, axis: int) -> bool:
-    """True if the result has x's shape and type, nothing in between is narrower, and the axes' extents are fixed."""
-    result, wider = lookup.tensor(lookup.graph.ops[last].output), _WIDER.get(data.dtype, ())
-    if (result.dtype, result.shape) != (data.dtype, data.shape):
-        return False
-    if any(varying >= axis for varying, _ in data.symbols):
-        return False
-    return all(lookup.tensor(lookup.graph.ops[index].output).dtype in wider for index in ops)
 
 
 def _parameter(lookup: Lookup, last: int, kind: str, data: Tensor, axis: int) -> tuple[str | Constant | None, int]:

@@ -13,7 +13,7 @@ from compiler.errors import ModelError
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
-from tests.models import Model, light_path
+from tests.models import Model, import_graph, light_path
 
 
 def simple(opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
@@ -40,12 +40,30 @@ def test_a_truncated_file_is_refused() -> None:
     assert refused(data[: len(data) // 2]).code == "not_onnx"
 
 
-def test_a_model_without_nodes_is_refused() -> None:
+def test_a_model_without_nodes_and_outputs_is_refused() -> None:
     proto = simple()
     del proto.graph.node[:]
+    del proto.graph.output[:]
     error = refused(proto.SerializeToString())
     assert error.code == "empty_graph"
     assert error.actual == "0 nodes"
+
+
+def test_a_model_without_nodes_whose_output_nothing_makes_is_refused() -> None:
+    proto = simple()
+    del proto.graph.node[:]
+    with pytest.raises(ModelError) as caught:
+        import_graph(proto.SerializeToString())
+    assert (caught.value.code, caught.value.actual) == ("missing_value", proto.graph.output[0].name)
+
+
+def test_a_model_whose_output_is_its_input_has_no_ops() -> None:
+    """Legal: there is nothing to compute."""
+    proto = simple()
+    del proto.graph.node[:]
+    proto.graph.output[0].name = proto.graph.input[0].name
+    graph = import_graph(proto.SerializeToString())
+    assert (graph.ops, graph.outputs) == ((), graph.inputs)
 
 
 def test_a_future_opset_is_refused_with_the_newest_known() -> None:
@@ -65,7 +83,8 @@ def test_a_future_ir_version_is_refused_with_the_newest_known() -> None:
 
 @pytest.mark.parametrize("opset", [1, 7, 13, 17, onnx.defs.onnx_opset_version()])
 def test_every_released_opset_is_read(opset: int) -> None:
-    assert ReadModel().run(ModelSource.from_bytes(simple(opset=opset).SerializeToString())).opset == opset
+    read = ReadModel().run(ModelSource.from_bytes(simple(opset=opset).SerializeToString()))
+    assert read.opsets == {"": opset}
 
 
 @pytest.mark.parametrize("ir_version", [3, 8, onnx.IR_VERSION])
@@ -80,6 +99,27 @@ def test_the_default_opset_imported_twice_is_refused() -> None:
     assert refused(proto.SerializeToString()).code == "duplicate_opset"
 
 
+def test_a_domain_imported_twice_is_refused() -> None:
+    proto = simple()
+    for version in (1, 2):
+        proto.opset_import.append(onnx.helper.make_opsetid("local", version))
+    error = refused(proto.SerializeToString())
+    assert (error.code, error.actual) == ("duplicate_opset", "1, 2")
+
+
+def test_opsets_of_all_domains_are_kept() -> None:
+    proto = simple()
+    proto.opset_import.append(onnx.helper.make_opsetid("local", 7))
+    assert ReadModel().run(ModelSource.from_bytes(proto.SerializeToString())).opsets == {"": 17, "local": 7}
+
+
+def test_a_model_that_imports_no_default_opset_has_version_1() -> None:
+    """ONNX: IR version 2 and older name none."""
+    proto = simple()
+    del proto.opset_import[:]
+    assert ReadModel().run(ModelSource.from_bytes(proto.SerializeToString())).opsets == {"": 1}
+
+
 def test_a_memory_mapped_file_compiles_as_its_bytes_do(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(simple().SerializeToString())
@@ -91,3 +131,16 @@ def test_a_memory_mapped_file_compiles_as_its_bytes_do(tmp_path: Path) -> None:
 
 def test_the_source_is_identified_by_the_hash_of_its_bytes() -> None:
     assert ModelSource.from_bytes(b"abc").sha256.startswith("ba7816bf8f01cfea")
+
+
+def test_the_hash_of_a_source_covers_the_files_beside_it() -> None:
+    """IMPORT-1: other weights are another model."""
+    plain = ModelSource.from_bytes(b"abc")
+    sources = [
+        ModelSource.from_buffer(b"abc", files=files)
+        for files in ({"w": b"12"}, {"w": b"13"}, {"v": b"12"}, {"w": b"1", "x": b"2"})
+    ]
+    assert len({source.sha256 for source in [plain, *sources]}) == 5
+    assert ModelSource.from_buffer(b"abc", files={"w": b"1", "v": b"2"}).sha256 == (
+        ModelSource.from_buffer(b"abc", files={"v": b"2", "w": b"1"}).sha256
+    )

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.errors import InternalError, ModelError
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import constant_of, derive, element_type, literal, materialise
-from compiler.ir.constant import Constant, Derived, Splat, Stored
+from compiler.frontend.values import ONNX_CODES, constant_of, derive, element_type, literal, materialise, type_label
+from compiler.ir.constant import Constant, Derived, Opaque, Splat, Stored
 from compiler.units import DTYPE_NAMES, element_bytes, numpy_dtype
 
 EMPTY = ModelSource.from_bytes(b"")
@@ -75,9 +75,16 @@ def test_a_literal_keeps_values_of_arrays_that_are_not_contiguous() -> None:
 
 def test_derived_values_come_from_other_constants() -> None:
     base = literal(np.arange(6, dtype=np.float32).reshape(2, 3), "float32")
-    turned = derive("transpose", (base,), (3, 2), {"perm": (1, 0)})
+    turned = derive("Transpose", (base,), (3, 2), {"perm": (1, 0)})
     assert materialise(turned, EMPTY).tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert materialise(derive("reshape", (turned,), (6,)), EMPTY).tolist() == [0, 3, 1, 4, 2, 5]
+    assert materialise(derive("Reshape", (turned,), (6,)), EMPTY).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_derived_values_have_the_type_that_is_asked_for() -> None:
+    base = literal(np.array([1.5, -2.5], dtype=np.float32), "float32")
+    cast = derive("Cast", (base,), (2,), {"to": "int8"}, "int8")
+    found = materialise(cast, EMPTY)
+    assert (found.dtype.name, found.tolist()) == ("int8", [1, -2])
 
 
 def test_an_unknown_derivation_is_our_fault() -> None:
@@ -86,11 +93,80 @@ def test_an_unknown_derivation_is_our_fault() -> None:
         materialise(constant, EMPTY)
 
 
-def test_an_unknown_element_type_is_named_with_those_known() -> None:
+@pytest.mark.parametrize("code", [TensorProto.UNDEFINED, 99, -1])
+def test_an_element_type_that_does_not_exist_is_named_with_those_that_do(code: int) -> None:
     with pytest.raises(ModelError) as caught:
-        element_type(TensorProto.COMPLEX64, node="n", what="input 'x'")
-    assert (caught.value.code, caught.value.node, caught.value.actual) == ("unsupported_dtype", "n", "complex64")
-    assert "float32" in str(caught.value.limit)
+        element_type(code, node="n", what="input 'x'")
+    error = caught.value
+    assert (error.code, error.node, error.actual) == ("unsupported_dtype", "n", f"type code {code}")
+    assert "float32" in str(error.limit)
+
+
+@pytest.mark.parametrize("code", sorted(set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}))
+def test_every_element_type_of_onnx_has_one_name(code: int) -> None:
+    name = element_type(code, node=None, what="input 'x'")
+    assert ONNX_CODES[name] == code
+    assert type_label(code) == name
+
+
+def test_a_constant_of_a_type_that_only_the_host_understands_is_kept_as_it_is() -> None:
+    """IMPORT-6: text passes through to the host."""
+    proto = TensorProto(name="w", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"b"])
+    constant = constant_of(proto, span=None, node=None, what="w")
+    assert (constant.dtype, constant.shape) == ("string", (2,))
+    assert isinstance(constant.data, Opaque)
+    assert TensorProto.FromString(constant.data.tensor) == proto
+    with pytest.raises(InternalError, match="string"):
+        materialise(constant, EMPTY)
+
+
+def test_external_values_are_a_view_of_the_file_beside_the_model() -> None:
+    weights = b"head" + np.arange(4, dtype=np.float32).tobytes()
+    source = ModelSource.from_buffer(b"model", files={"data/w.bin": weights})
+    constant = constant_of(
+        external(location="./data/w.bin", offset="4"), span=None, node=None, what="w", files=source.files
+    )
+    assert constant.data == Stored(offset=4, size_bytes=16, file="data/w.bin")
+    found = materialise(constant, source)
+    assert found.tolist() == [0, 1, 2, 3]
+    assert np.shares_memory(found, np.frombuffer(weights, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ({"location": "/etc/passwd"}, "external_data_path"),
+        ({"location": "../w.bin"}, "external_data_path"),
+        ({"location": "a/../../w.bin"}, "external_data_path"),
+        ({"location": "C:w.bin"}, "external_data_path"),
+        ({"location": "a\\w.bin"}, "external_data_path"),
+        ({"location": ""}, "external_data_path"),
+        ({"location": "."}, "external_data_path"),
+        ({}, "external_data_path"),
+        ({"location": "other.bin"}, "external_data"),
+        ({"location": "w.bin", "offset": "5"}, "external_data"),
+        ({"location": "w.bin", "offset": "-1"}, "external_data"),
+        ({"location": "w.bin", "offset": "+1"}, "external_data"),
+        ({"location": "w.bin", "offset": " 1"}, "external_data"),
+        ({"location": "w.bin", "offset": "²"}, "external_data"),
+        ({"location": "w.bin", "offset": "9" * 19}, "external_data"),
+        ({"location": "w.bin", "length": "15"}, "external_data"),
+        ({"location": "w.bin", "length": "17"}, "external_data"),
+    ],
+)
+def test_external_data_that_is_not_in_the_upload_is_refused(entries: dict[str, str], code: str) -> None:
+    """IMPORT-4: short, with bad or negative offsets, or outside."""
+    with pytest.raises(ModelError) as caught:
+        constant_of(external(**entries), span=None, node="n", what="w", files={"w.bin": bytes(20)})
+    assert caught.value.code == code
+
+
+def external(**entries: str) -> onnx.TensorProto:
+    """Four float32 values in a file beside the model."""
+    proto = onnx.TensorProto(dims=[4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    for key, value in entries.items():
+        proto.external_data.append(onnx.StringStringEntryProto(key=key, value=value))
+    return proto
 
 
 @pytest.mark.parametrize("name", DTYPE_NAMES)

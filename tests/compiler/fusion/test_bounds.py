@@ -16,6 +16,8 @@ from tests.models import Model, whole_segment
 from tests.strategies import models
 
 Mask = NDArray[np.bool_]
+STREAMED = builtin_profile("edge4")
+STATIONARY = builtin_profile("manycore2x64")
 
 
 def brute_floor(facts: GraphFacts, *, by_axis: bool) -> int:
@@ -122,14 +124,36 @@ def test_reference_is_the_sum_over_layers_with_their_activations() -> None:
     facts = model.facts()
     first = 3 * 64 + 4 * 3 * 9 + 4 * 64
     second = 4 * 64 + 5 * 4 * 9 + 5 * 64
-    assert dram_reference_bytes(facts, (whole_segment(facts),)) == 4 * (first + second)
+    assert dram_reference_bytes(facts, (whole_segment(facts),), STREAMED) == 4 * (first + second)
 
 
 @settings(max_examples=60)
 @given(models())
 def test_reference_is_at_least_the_floor(model: Model) -> None:
     facts = model.facts()
-    assert floor_of(facts) <= dram_reference_bytes(facts, (whole_segment(facts),))
+    assert floor_of(facts) <= dram_reference_bytes(facts, (whole_segment(facts),), STREAMED)
+
+
+def test_stationary_weights_count_neither_in_the_floor_nor_in_the_reference() -> None:
+    """SPEC 5.1: they are loaded before the first inference."""
+    model = Model()
+    x = model.relu(model.conv(model.input([1, 3, 8, 8]), 3, 4))
+    model.output(model.conv(x, 4, 5))
+    facts = model.facts()
+    weights = 4 * (4 * 3 * 9 + 5 * 4 * 9)
+    floors = [floor_of(facts, profile) for profile in (STREAMED, STATIONARY)]
+    references = [dram_reference_bytes(facts, (whole_segment(facts),), profile) for profile in (STREAMED, STATIONARY)]
+    assert floors[0] - floors[1] == references[0] - references[1] == weights
+
+
+def test_what_passes_between_chip_and_host_counts_once_in_the_floor() -> None:
+    """SPEC 5.1, IMPORT-6: a host's result is an input of the chip, what it reads an output."""
+    model = Model()
+    x = model.relu(model.input([1, 4, 6, 6]))
+    model.output(model.relu(model.node("Det", [x])))
+    facts = model.facts()
+    assert [op.kind for op in facts.ops] == ["Relu", "Host", "Relu"]
+    assert floor_of(facts) == 4 * (144 + 144 + 4 + 4)
 
 
 def test_roofline_is_the_larger_of_traffic_and_multiplications() -> None:

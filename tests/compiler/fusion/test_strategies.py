@@ -12,13 +12,14 @@ from compiler.compile import compile_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource
+from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments, verify_fused
 from compiler.fusion.groups import FusedGraph, FusedSegment
 from compiler.fusion.none import main_chains
 from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
 from compiler.ops.base import OpClass
 from compiler.options import Options, RuleSetting
-from compiler.partition.segments import PartitionByOutputTaps
+from compiler.partition.partition import PartitionGraph
 from compiler.plan import PlanGroup
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
@@ -31,9 +32,12 @@ from tests.strategies import OBJECTIVES, models, options, profiles
 
 def fuse(model: Model, profile: Profile, chosen: Options) -> FusedGraph:
     """The fused graph; a random accelerator may be too small for any plan."""
-    partitioned = PartitionByOutputTaps().run(model.graph())
+    graph = model.graph()
+    compilers = SegmentCompilers(profile, chosen)
+    partition = PartitionGraph(profile=profile, options=chosen, candidates=compilers.of)
+    fusion = FuseSegments(options=chosen, compilers=compilers)
     made: list[FusedGraph] = []
-    error = error_of(lambda: made.append(FuseSegments(profile=profile, options=chosen).run(partitioned)))
+    error = error_of(lambda: made.append(fusion.run(partition.run(graph))))
     if error is not None:
         assert error.code == "does_not_fit"
         assert error.node

@@ -269,6 +269,7 @@ def test_what_is_only_evaluated_may_have_any_element_type() -> None:
     build: Build = lambda m: m.node("Cast", [m.input([4])], to=TensorProto.DOUBLE)  # noqa: E731
     assert refusal(build) is not None
     assert refusal(build, any_dtype=True) is None
+    assert refusal(norm(training_mode=1), opset=15, any_dtype=True) is not None  # no other limit is lifted
 
 
 def test_kinds_describe_themselves_with_the_texts_that_refuse() -> None:

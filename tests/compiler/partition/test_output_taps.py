@@ -7,15 +7,23 @@ from hypothesis import given, settings
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph
+from compiler.ops.facts import graph_facts
+from compiler.options import Options
+from compiler.partition.cuts import output_taps
+from compiler.partition.mapping_graph import mapping_graph
 from compiler.partition.segments import (
-    PartitionByOutputTaps,
+    Cut,
+    CutKind,
     PartitionedGraph,
     Segment,
-    target_ops,
+    SegmentKind,
     verify_partition,
 )
-from tests.models import Model
+from compiler.profile import builtin_profile
+from tests.models import Model, partition_of
 from tests.strategies import models
+
+UNMERGED = Options(merge="none")
 
 
 def example(*, sinks: bool) -> Graph:
@@ -34,9 +42,14 @@ def example(*, sinks: bool) -> Graph:
 
 def nodes(graph: Graph) -> list[list[str]]:
     """The ONNX nodes of each segment."""
-    partitioned = PartitionByOutputTaps().run(graph)
-    verify_partition(partitioned)
+    partitioned = partition_of(graph, options=UNMERGED)
     return [[node for op in segment.ops for node in graph.ops[op].origin] for segment in partitioned.segments]
+
+
+def targets(graph: Graph) -> list[str]:
+    """The nodes of the target ops."""
+    ops = tuple(range(len(graph.ops)))
+    return [graph.ops[position - 1].node for position in output_taps(graph, ops)]
 
 
 def test_worked_example_with_identity_sinks_gives_four_segments() -> None:
@@ -52,16 +65,24 @@ def test_worked_example_without_sink_nodes_gives_four_segments() -> None:
 @pytest.mark.parametrize("sinks", [True, False])
 def test_targets_of_the_worked_example_are_2_4_and_6(sinks: bool) -> None:
     """PART-1: op 8 has no consumer that computes further."""
-    graph = example(sinks=sinks)
-    assert [graph.ops[index].node for index in target_ops(graph)] == ["2", "4", "6"]
+    assert targets(example(sinks=sinks)) == ["2", "4", "6"]
+
+
+def test_segments_of_the_worked_example_begin_after_its_targets() -> None:
+    """PART-2: why a segment begins, and what crosses."""
+    graph = example(sinks=False)
+    cuts = [segment.cut for segment in partition_of(graph, options=UNMERGED).segments]
+    assert [cut.kind for cut in cuts] == [CutKind.BEGIN, *[CutKind.OUTPUT_TAP] * 3]
+    assert [graph.ops[cut.after].node for cut in cuts if cut.after is not None] == ["2", "4", "6"]
+    assert [cut.crossing_bytes for cut in cuts] == [0, *[4 * 2 * 4 * 4] * 3]
 
 
 def test_an_output_that_nothing_reads_is_no_target() -> None:
     """PART-1."""
     model = Model()
     model.output(model.relu(model.input([1, 4])))
-    assert target_ops(model.graph()) == ()
-    assert len(PartitionByOutputTaps().run(model.graph()).segments) == 1
+    assert targets(model.graph()) == []
+    assert len(partition_of(model.graph(), options=UNMERGED).segments) == 1
 
 
 def test_an_op_read_twice_but_not_output_is_no_target() -> None:
@@ -70,13 +91,13 @@ def test_an_op_read_twice_but_not_output_is_no_target() -> None:
     x = model.relu(model.input([1, 4]))
     model.output(model.relu(x))
     model.output(model.node("Neg", [x]))
-    assert target_ops(model.graph()) == ()
+    assert targets(model.graph()) == []
 
 
 def test_a_graph_without_ops_has_no_segments() -> None:
     model = Model()
     model.output(model.node("Identity", [model.input([1, 4])]))
-    assert PartitionByOutputTaps().run(model.graph()).segments == ()
+    assert partition_of(model.graph(), options=UNMERGED).segments == ()
 
 
 @settings(max_examples=150)
@@ -84,7 +105,7 @@ def test_a_graph_without_ops_has_no_segments() -> None:
 def test_partition_is_convex_complete_and_executable_in_order(model: Model) -> None:
     """PART-2: every path that leaves a segment leaves it for good."""
     graph = model.graph()
-    segments = PartitionByOutputTaps().run(graph).segments
+    segments = partition_of(graph, options=UNMERGED).segments
     assert sorted(op for segment in segments for op in segment.ops) == list(range(len(graph.ops)))
     home = {op: number for number, segment in enumerate(segments) for op in segment.ops}
     # reachable[op]: segments on some path after op
@@ -97,19 +118,51 @@ def test_partition_is_convex_complete_and_executable_in_order(model: Model) -> N
         for user in graph.consumers.get(graph.ops[op].output, ()):
             if home[user] != home[op]:
                 assert home[op] not in later[user]
-    cuts = [graph.ops[segment.ops[-1]].output for segment in segments[:-1]]
-    assert cuts == [graph.ops[index].output for index in target_ops(graph)]
+    assert [graph.ops[segment.ops[-1]].node for segment in segments[:-1]] == targets(graph)
+
+
+def hand_made(graph: Graph, *parts: tuple[int, ...]) -> PartitionedGraph:
+    """A partition into the given ops."""
+    cut = Cut(kind=CutKind.BEGIN, after=None, crossing_bytes=0)
+    facts = graph_facts(graph)
+    return PartitionedGraph(
+        graph=graph,
+        facts=facts,
+        mapping=mapping_graph(facts, builtin_profile("edge4")),
+        segments=tuple(Segment(id=f"s{n}", kind=SegmentKind.CHIP, ops=ops, cut=cut) for n, ops in enumerate(parts)),
+    )
+
+
+def test_verifier_accepts_segments_that_cover_each_op_in_order() -> None:
+    verify_partition(hand_made(example(sinks=False), (0, 1), (2, 3, 4)))
 
 
 def test_verifier_refuses_a_segment_that_misses_an_op() -> None:
-    graph = example(sinks=False)
     with pytest.raises(InternalError, match="exactly once"):
-        verify_partition(PartitionedGraph(graph=graph, segments=(Segment(id="s0", ops=(0, 1, 2)),)))
+        verify_partition(hand_made(example(sinks=False), (0, 1, 2)))
+
+
+def test_verifier_refuses_an_op_in_two_segments() -> None:
+    with pytest.raises(InternalError, match="exactly once"):
+        verify_partition(hand_made(example(sinks=False), (0, 1, 2), (2, 3, 4)))
 
 
 def test_verifier_refuses_segments_out_of_order() -> None:
-    graph = example(sinks=False)
-    count = len(graph.ops)
-    segments = (Segment(id="s0", ops=tuple(range(2, count))), Segment(id="s1", ops=(0, 1)))
     with pytest.raises(InternalError, match="later one makes"):
-        verify_partition(PartitionedGraph(graph=graph, segments=segments))
+        verify_partition(hand_made(example(sinks=False), (2, 3, 4), (0, 1)))
+
+
+def test_verifier_refuses_ops_of_a_segment_out_of_order() -> None:
+    with pytest.raises(InternalError, match="not in execution order"):
+        verify_partition(hand_made(example(sinks=False), (1, 0), (2, 3, 4)))
+
+
+def test_verifier_refuses_a_segment_of_chip_and_host() -> None:
+    """IMPORT-6."""
+    model = Model()
+    x = model.relu(model.input([1, 4]))
+    model.output(model.node("Det", [model.node("Reshape", [x, model.ints(2, 2)])]))
+    graph = model.graph()
+    assert len(graph.on_host) == 1
+    with pytest.raises(InternalError, match="chip and host"):
+        verify_partition(hand_made(graph, tuple(range(len(graph.ops)))))

@@ -106,6 +106,50 @@ FIGURES: dict[str, dict[str, Any]] = {
         "line_bytes": 32,
         "static_w": 0.2,
     },
+    "manycore2x64": {
+        "clock_hz": 1e9,
+        "chips": 2,
+        "clusters_per_chip": 1,
+        "cores_per_cluster": 64,
+        "dram.capacity_bytes": 8 * GIB,
+        "dram.bandwidth_bytes_per_s": 25.6e9,
+        "dram.read_pj_per_byte": 60,
+        "dram.write_pj_per_byte": 60,
+        "dram.startup_ns": 200,
+        "dram.multicast": False,
+        "sram": None,
+        "nram.capacity_bytes": 512 * KIB,
+        "nram.read_pj_per_byte": 0.4,
+        "nram.write_pj_per_byte": 0.4,
+        "nram.weight_bytes": None,
+        "wram": None,
+        "matrix.arrays.float32": {"k": 8, "c": 8},
+        "matrix.arrays.float16": {"k": 8, "c": 16},
+        "matrix.arrays.int8": {"k": 16, "c": 16},
+        "matrix.pj_per_mac": {"float32": 1.2, "float16": 0.4, "int8": 0.06},
+        "vector.lanes": 16,
+        "vector.pj_per_operation": 0.1,
+        "engines.iodma.bytes_per_cycle": 4,
+        "engines.iodma.startup_ns": 200,
+        "engines.link.topology": "mesh",
+        "engines.link.bytes_per_cycle": 8,
+        "engines.link.hop_cycles": 1,
+        "engines.link.pj_per_byte_hop": 1.0,
+        "engines.gdma": None,
+        "engines.mvdma": None,
+        "engines.cdma": None,
+        "engines.bus": None,
+        "weights.mode": "stationary",
+        "weights.compression": 1.0,
+        "limits.program_bytes": None,
+        "limits.program_bytes_per_core": 64 * KIB,
+        "limits.weight_bytes": None,
+        "limits.macs": None,
+        "host_link_bytes_per_s": 8e9,
+        "chip_link_bytes_per_s": 8e9,
+        "line_bytes": 64,
+        "static_w": 2,
+    },
 }
 
 
@@ -123,7 +167,7 @@ def test_built_in_figures_are_those_of_the_specification(name: str, path: str) -
 
 
 def test_built_in_profiles_are_known_by_name() -> None:
-    assert {"cluster4x4", "edge4"} <= set(builtin_names())
+    assert set(FIGURES) <= set(builtin_names())
     assert all(builtin_profile(name).name == name for name in builtin_names())
 
 

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from tests.compiler.frontend.patterns.forms import (
     hard_sigmoid_keras,
+    six,
 )
 from tests.compiler.frontend.patterns.harness import (
     Build,
@@ -62,6 +63,15 @@ def silu_shifted(m: Model, x: str) -> str:
     return m.node("Mul", [x, m.node("Sigmoid", [m.node("Add", [x, s(m, 1)])])])
 
 
+def gate_squared(m: Model, x: str) -> str:
+    """x² · relu6(x + 3) / 6."""
+    return m.node("Div", [m.node("Mul", [m.node("Mul", [x, six(m, x)]), x]), s(m, 6)])
+
+
+def silu_of_infinite_slope(m: Model, x: str) -> str:
+    return m.node("Mul", [x, m.node("Sigmoid", [m.node("Mul", [x, s(m, np.inf)])])])
+
+
 def gate_of_another_slope(m: Model, x: str) -> str:
     return m.node("Mul", [x, m.node("HardSigmoid", [x], alpha=0.2, beta=0.5)])
 
@@ -98,6 +108,8 @@ def clipped_alone(m: Model, x: str) -> str:
         gelu_quartered,
         silu_doubled,
         silu_shifted,
+        gate_squared,
+        silu_of_infinite_slope,
         gate_of_another_slope,
         gate_of_another_height,
         gate_shifted,

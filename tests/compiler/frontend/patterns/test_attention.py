@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from compiler.compile import compile_model
 from compiler.frontend.patterns import RecognisePatterns
 from compiler.frontend.source import ModelSource
-from compiler.fusion.evaluate import Evaluator
-from compiler.fusion.greedy import greedy_groups
-from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ir.graph import Graph
 from compiler.ir.pattern import Pattern
-from compiler.ops.facts import graph_facts
-from compiler.options import Options
 from compiler.profile import builtin_profile
-from compiler.tiling.choose import Choice
 from tests.compiler.frontend.patterns.harness import (
     lowered,
     recognised,
@@ -283,17 +278,21 @@ def test_two_layers_of_constant_weights_are_no_attention() -> None:
     assert recognised(model.data()).patterns == ()
 
 
-def test_on_cluster4x4_greedy_fusion_keeps_attention_in_one_group_and_cuts_its_rows() -> None:
+def test_a_decomposed_attention_is_recorded_under_its_one_node() -> None:
+    model = Model(opset=23, ir_version=11)
+    q, k, v = (model.input([1, 4, 16, 8], name) for name in "qkv")
+    model.output(model.node("Attention", [q, k, v], name="attention"))
+    (pattern,) = recognised(model.data()).patterns
+    assert pattern.nodes == ("attention",)
+    assert len(pattern.ops) >= 3
+
+
+def test_on_cluster4x4_attention_is_one_group_and_each_core_works_on_some_of_its_rows() -> None:
     data = attention(rows=256, width=256, heads=4, scores=divided).data()
-    graph = recognised(data)
-    (pattern,) = graph.patterns
-    wanted = {graph.producer[name] for name in pattern.ops}
-    facts = graph_facts(graph)
-    evaluator = Evaluator(facts, builtin_profile("cluster4x4"), Options())
-    segment = SegmentGraph(facts, tuple(range(len(graph.ops))))
-    groups = greedy_groups(evaluator, segment).groups
-    (home,) = [group for group in groups if wanted & set(bits(group))]
-    choice = evaluator.tiling(home)
-    assert isinstance(choice, Choice)
-    rows = dict(zip(choice.tiling.axes, choice.tiling.core_tile, strict=True))["H"]
+    (pattern,) = recognised(data).patterns
+    plan = compile_model(data, builtin_profile("cluster4x4")).plan
+    groups = [group for segment in plan.segments for group in segment.groups]
+    (home,) = [group for group in groups if set(pattern.nodes) & set(group.nodes)]
+    assert set(pattern.nodes) <= set(home.nodes)
+    rows = dict(zip(home.tiling.axes, home.tiling.core_tile, strict=True))["H"]
     assert rows < 256

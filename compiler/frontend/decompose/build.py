@@ -1,0 +1,74 @@
+"""Making nodes one after another, each in the form of the operator set that the model uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from compiler.ops.base import Array, Call
+from compiler.units import numpy_dtype
+
+Fresh = Callable[[str], str]
+# From here on axes of Unsqueeze and ReduceSum are an input, no attribute.
+_AXES_AS_INPUT: Final = 13
+
+
+class NodeList:
+    """Nodes under construction; methods return the name of the value that they make."""
+
+    def __init__(self, *, call: Call, fresh: Fresh) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.opset = call.opset
+        self.fresh = fresh
+        self.stem = call.node
+
+    def add(self, op_type: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
+        """A node with one output, `out` or a new name."""
+        output = out or self.fresh(f"{self.stem}/{op_type}")
+        self.nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
+        return output
+
+    def constant(self, array: Array) -> str:
+        """A constant; meant for small ones."""
+        return self.add("Constant", value=numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)))
+
+    def number(self, value: float, dtype: str) -> str:
+        """A constant scalar."""
+        return self.constant(np.array(value, dtype=numpy_dtype(dtype)))
+
+    def integers(self, values: Sequence[int]) -> str:
+        """A constant list of int64."""
+        return self.constant(np.array([int(value) for value in values], dtype=np.int64))
+
+    def reshape(self, value: str, shape: Sequence[int], *, out: str | None = None) -> str:
+        """The value in another shape; 0 copies an extent, −1 takes what is left."""
+        return self.add("Reshape", value, self.integers(shape), out=out)
+
+    def transpose(self, value: str, permutation: Sequence[int], *, out: str | None = None) -> str:
+        """The value with its axes permuted."""
+        return self.add("Transpose", value, perm=list(permutation), out=out)
+
+    def unsqueeze(self, value: str, *axes: int) -> str:
+        """The value with axes of extent 1 inserted."""
+        if self.opset < _AXES_AS_INPUT:
+            return self.add("Unsqueeze", value, axes=list(axes))
+        return self.add("Unsqueeze", value, self.integers(axes))
+
+    def reduce_sum(self, value: str, *axes: int) -> str:
+        """The sum over axes, which vanish."""
+        if self.opset < _AXES_AS_INPUT:
+            return self.add("ReduceSum", value, axes=list(axes), keepdims=0)
+        return self.add("ReduceSum", value, self.integers(axes), keepdims=0)
+
+    def slice(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
+        """Positions [start, end) of one axis, every `step`th (operator sets from 10 on)."""
+        parts = [self.integers([part]) for part in (start, end, axis, step)]
+        return self.add("Slice", value, *parts)
+
+    def cast(self, value: str, dtype: str, *, out: str | None = None) -> str:
+        """The value in another element type."""
+        return self.add("Cast", value, to=helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype)), out=out)

@@ -1,0 +1,142 @@
+"""Einsum as matrix products: axes brought into the order batch, rows, inner (or batch, inner, columns) and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx
+
+from compiler.frontend.decompose.build import NodeList
+from compiler.ops.base import Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Term:
+    """A value with a label per axis; axes under an ellipsis are labelled by their distance from its end."""
+
+    value: str
+    labels: tuple[str, ...]
+    extents: tuple[int, ...]
+
+    def extent(self, label: str) -> int:
+        """The extent of a labelled axis; 1 for an axis that the value does not have."""
+        return self.extents[self.labels.index(label)] if label in self.labels else 1
+
+
+def einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """Einsum without repeated labels in one operand; several operands are taken two by two from the left."""
+    given, wanted = _parsed(call)
+    terms = [
+        _Term(value=name, labels=labels, extents=call.tensor(i).shape)
+        for i, (name, labels) in enumerate(zip(node.input, given, strict=True))
+    ]
+    if any(len(set(labels)) < len(labels) for labels in (*given, wanted)) or not set(wanted) <= set().union(*given):
+        return False
+    if len({call.tensor(i).dtype for i in range(len(terms))}) > 1 or not _consistent(call, terms, wanted):
+        return False
+    result = _without(nodes, terms[0], keep=_labels(terms[1:]) | set(wanted))
+    for number, term in enumerate(terms[1:], start=1):
+        later = _labels(terms[number + 1 :]) | set(wanted)
+        result = _product(nodes, result, _without(nodes, term, keep=set(result.labels) | later), later)
+    order = [result.labels.index(label) for label in wanted]
+    if order == sorted(order):
+        nodes.add("Identity", result.value, out=node.output[0])
+    else:
+        nodes.transpose(result.value, order, out=node.output[0])
+    return True
+
+
+def _labels(terms: Iterable[_Term]) -> set[str]:
+    return {label for term in terms for label in term.labels}
+
+
+def _parsed(call: Call) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Labels of every operand and of the result; raises ModelError where the equation does not fit the operands."""
+    equation = call.text("equation", "").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    operands = left.split(",")
+    if len(operands) != len(call.inputs):
+        call.fail("the equation has another number of operands", actual=equation, limit=f"{len(call.inputs)} operands")
+    labels = [_axes(call, text, len(call.tensor(i).shape)) for i, text in enumerate(operands)]
+    under = max((sum(label.startswith(".") for label in part) for part in labels), default=0)
+    if arrow:
+        return labels, _axes(call, right, len(right.replace("...", "")) + (under if "..." in right else 0))
+    plain = left.replace("...", "").replace(",", "")
+    once = sorted(label for label in set(plain) if plain.count(label) == 1)
+    return labels, (*(f".{under - i}" for i in range(under)), *once)
+
+
+def _axes(call: Call, text: str, rank: int) -> tuple[str, ...]:
+    before, dots, after = text.partition("...")
+    hidden = rank - len(before) - len(after)
+    if not (before + after + "a").isalpha() or hidden < 0 or (hidden and not dots):
+        call.fail("the equation does not fit its operands", actual=text, limit=f"{rank} axes")
+    return (*before, *(f".{hidden - i}" for i in range(hidden)), *after)
+
+
+def _consistent(call: Call, terms: Sequence[_Term], wanted: tuple[str, ...]) -> bool:
+    """True if equal labels have equal extents, or 1 under an ellipsis that is kept, where the product broadcasts."""
+    for label in sorted(_labels(terms)):
+        extents = {term.extent(label) for term in terms if label in term.labels}
+        if len(extents) > 1 and not (1 in extents and len(extents) == 2):
+            call.fail(f"axis {label!r} has different extents", actual=sorted(extents))
+        if len(extents) > 1 and not (label.startswith(".") and label in wanted):
+            return False
+    return True
+
+
+def _without(nodes: NodeList, term: _Term, keep: set[str]) -> _Term:
+    """The term summed over the axes that nothing else has."""
+    dropped = [i for i, label in enumerate(term.labels) if label not in keep]
+    if not dropped:
+        return term
+    return _Term(
+        value=nodes.reduce_sum(term.value, *dropped),
+        labels=tuple(label for label in term.labels if label in keep),
+        extents=tuple(extent for i, extent in enumerate(term.extents) if i not in dropped),
+    )
+
+
+def _product(nodes: NodeList, left: _Term, right: _Term, keep: set[str]) -> _Term:
+    """The product of two terms, summed over their common axes that nothing needs later."""
+    common = [label for label in left.labels if label in right.labels]
+    inner = [label for label in common if label not in keep]
+    batch = sorted((label for label in common if label in keep), key=lambda label: (not label.startswith("."), label))
+    rows = [label for label in left.labels if label not in common]
+    columns = [label for label in right.labels if label not in common]
+    made = {label: max(left.extent(label), right.extent(label), key=int) for label in (*batch, *rows, *columns)}
+    if not inner:
+        labels = (*batch, *rows, *columns)
+        value = nodes.add("Mul", _spread(nodes, left, labels), _spread(nodes, right, labels))
+        return _Term(value=value, labels=labels, extents=tuple(made[label] for label in labels))
+    a = _matrix(nodes, left, batch, rows, inner)
+    b = _matrix(nodes, right, batch, inner, columns)
+    value = nodes.add("MatMul", a, b)
+    if len(rows) != 1 or len(columns) != 1:
+        value = nodes.reshape(value, [made[label] for label in (*batch, *rows, *columns)])
+    labels = (*batch, *rows, *columns)
+    return _Term(value=value, labels=labels, extents=tuple(made[label] for label in labels))
+
+
+def _ordered(nodes: NodeList, term: _Term, labels: Sequence[str]) -> str:
+    """The value with its axes in the order of `labels`."""
+    order = [term.labels.index(label) for label in labels]
+    return term.value if order == sorted(order) else nodes.transpose(term.value, order)
+
+
+def _spread(nodes: NodeList, term: _Term, labels: tuple[str, ...]) -> str:
+    """The value with its axes in order and an axis of extent 1 for each label that it lacks."""
+    value = _ordered(nodes, term, [label for label in labels if label in term.labels])
+    lacking = [i for i, label in enumerate(labels) if label not in term.labels]
+    return nodes.unsqueeze(value, *lacking) if lacking else value
+
+
+def _matrix(nodes: NodeList, term: _Term, batch: list[str], first: list[str], second: list[str]) -> str:
+    """The value as a batch of matrices."""
+    value = _ordered(nodes, term, [*batch, *first, *second])
+    if len(first) == 1 and len(second) == 1:
+        return value
+    extents = [term.extent(label) for label in batch]
+    return nodes.reshape(value, [*extents, *(prod(term.extent(label) for label in part) for part in (first, second))])

@@ -1,0 +1,47 @@
+"""Trilu and OneHot: positions compared with small index constants; no constant is as large as the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from compiler.frontend.decompose.build import NodeList
+from compiler.ops.base import Call
+
+
+def trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """Trilu with a constant diagonal: where the column is on the right side of the row, else 0."""
+    data = call.tensor(0)
+    if len(data.shape) < 2:
+        call.fail("input must be at least a matrix", actual=data.shape, limit="at least 2 axes")
+    if call.has(1) and 1 not in call.values:
+        return False
+    diagonal = int(call.value(1, "k").reshape(-1)[0]) if call.has(1) else 0
+    rows, columns = data.shape[-2:]
+    row = nodes.constant(np.arange(rows, dtype=np.int64).reshape(-1, 1) + diagonal)
+    column = nodes.constant(np.arange(columns, dtype=np.int64).reshape(1, -1))
+    upper = call.integer("upper", 1)
+    kept = nodes.add("GreaterOrEqual" if upper else "LessOrEqual", column, row)
+    nodes.add("Where", kept, node.input[0], nodes.number(0, data.dtype), out=node.output[0])
+    return True
+
+
+def one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """OneHot of constant depth: the on-value where the index, counted from the end if negative, is the position."""
+    indices, values = call.tensor(0), call.tensor(2)
+    if 1 not in call.values:
+        return False
+    if values.shape != (2,):
+        call.fail("values must be the off-value and the on-value", actual=values.shape, limit=(2,))
+    depth, rank = int(call.value(1, "depth").reshape(-1)[0]), len(indices.shape)
+    if depth < 1:
+        call.fail("depth must be positive", actual=depth, limit="at least 1")
+    axis = call.axis("axis", -1, rank + 1)
+    index = node.input[0] if indices.dtype == "int64" else nodes.cast(node.input[0], "int64")
+    wrapped = nodes.add("Add", index, nodes.number(depth, "int64"))
+    index = nodes.add("Where", nodes.add("Less", index, nodes.number(0, "int64")), wrapped, index)
+    positions = nodes.constant(np.arange(depth, dtype=np.int64).reshape(-1, *(1,) * (rank - axis)))
+    hot = nodes.add("Equal", nodes.unsqueeze(index, axis), positions)
+    off, on = (nodes.add("Gather", node.input[2], nodes.number(which, "int64"), axis=0) for which in (0, 1))
+    nodes.add("Where", hot, on, off, out=node.output[0])
+    return True

@@ -1,0 +1,48 @@
+"""Trilu and OneHot as comparisons with small constants (IMPORT-5)."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.compiler.frontend.decompose.replacing import agree, replacement, results
+from tests.compiler.ops.calls import Values
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("diagonal", [None, -2, 0, 1, 9])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16"])
+def test_trilu_keeps_one_side_of_a_diagonal(upper: int, diagonal: int | None, dtype: str) -> None:
+    target = np.dtype(getattr(ml_dtypes, dtype)) if dtype == "bfloat16" else np.dtype(dtype)
+    feeds: dict[str, Values] = {"x": np.arange(1, 25).reshape(2, 3, 4).astype(target)}
+    if diagonal is not None:
+        feeds["k"] = np.array(diagonal, dtype=np.int64)
+    node = helper.make_node("Trilu", list(feeds), ["y"], upper=upper)
+    values, _ = results(node, feeds, 14, (1,) if diagonal is not None else ())
+    function = np.triu if upper else np.tril
+    expected = function(np.ones((3, 4), bool), diagonal or 0)
+    agree(values["y"], np.where(expected, feeds["x"], np.zeros((), target)))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, 2])
+@pytest.mark.parametrize("opset", [9, 11, 13])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
+def test_one_hot_counts_negative_indices_from_the_end_and_ignores_others(axis: int, opset: int, dtype: str) -> None:
+    feeds = {
+        "i": np.array([[0, 2, -1], [-3, 7, -9]]).astype(dtype),
+        "depth": np.array(3, dtype=np.int64),
+        "values": np.array([2.0, 5.0], dtype=np.float32),
+    }
+    node = helper.make_node("OneHot", list(feeds), ["y"], axis=axis)
+    values, _ = results(node, feeds, opset, (1,))
+    hot = np.array([[[1, 0, 0], [0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0], [0, 0, 0]]])
+    agree(values["y"], np.moveaxis(np.where(hot, 5.0, 2.0).astype(np.float32), -1, axis))
+
+
+@pytest.mark.parametrize("kind", ["Trilu", "OneHot"])
+def test_what_is_known_only_at_run_time_is_left_to_the_host(kind: str) -> None:
+    feeds: dict[str, Values] = {"x": np.ones((3, 3), np.int64), "k": np.array(2, np.int64), "v": np.ones(2, np.float32)}
+    node = helper.make_node(kind, list(feeds)[: 2 if kind == "Trilu" else 3], ["y"])
+    assert replacement(node, feeds, 14, ()) is None

@@ -1,0 +1,61 @@
+"""Networks written by real exporters from real architecture code all come in and compile (IMPORT-5, IMPORT-6)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from compiler.compile import compile_model
+from compiler.options import parse_options
+from compiler.plan import Plan
+from compiler.profile import builtin_profile
+from tests.exported import ExportedModel, exported_models
+
+MODELS = exported_models()
+RECURRENT = ("lstm_tagger", "gru_tagger")
+# CI compiles one export of every network, chosen by this seed; the rest is under marker `full`.
+SEED = 3
+
+
+def _sampled() -> frozenset[str]:
+    chooser = random.Random(SEED)
+    networks = sorted({model.network for model in MODELS})
+    return frozenset(chooser.choice([m.file for m in MODELS if m.network == network]) for network in networks)
+
+
+def _parameters() -> list[object]:
+    sample = _sampled()
+    return [
+        pytest.param(model, id=model.file, marks=() if model.file in sample else pytest.mark.full) for model in MODELS
+    ]
+
+
+def compiled(model: ExportedModel, **options: object) -> Plan:
+    """The plan for cluster4x4 at the maxima that the manifest names."""
+    return compile_model(
+        model.read(), builtin_profile("cluster4x4"), parse_options({"dims": model.dims, "fusion": "none"} | options)
+    ).plan
+
+
+@pytest.mark.parametrize("model", _parameters())
+def test_an_exported_network_compiles_and_its_products_are_native(model: ExportedModel) -> None:
+    """More than 99 % of the multiply-accumulates run on the chip, but for the recurrent networks."""
+    plan = compiled(model)
+    native = plan.native
+    assert native.host_nodes_of_unknown_work == 0
+    if model.network in RECURRENT:
+        assert {host.op_type for segment in plan.segments for host in segment.host} <= {"LSTM", "GRU"}
+        assert native.host_macs > 0
+    else:
+        assert native.chip_macs > 0.99 * (native.chip_macs + native.host_macs)
+        # the manifest counts products in the exporting framework's own ops
+        assert 0.98 * model.macs <= native.chip_macs <= 1.02 * model.macs
+    listed = [node for segment in plan.segments for node in segment.nodes] + list(plan.folded)
+    assert len(listed) == len(set(listed))
+
+
+def test_both_exporters_styles_are_among_the_networks() -> None:
+    """FACTS: compact graphs, and long Shape/Gather/Concat chains."""
+    assert {model.exporter for model in MODELS} >= {"dynamo", "torchscript"}
+    assert any(model.nodes > 500 for model in MODELS)
