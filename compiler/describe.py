@@ -32,10 +32,13 @@ ASSUMPTIONS = (
     "Groups run one after another.",
     "Neighbouring tiles recompute or re-read their halo (halo mode recompute).",
     "Every operand crosses a core's memories once per core tile; re-reads inside the matrix unit are not counted.",
+    "Stationary weights lie on the chip before an executable runs, spread over its cores by output channels; a core "
+    "that computes other channels stages its peers' weights over the core links. Loading them is in no figure.",
+    "Host segments take no time and no energy here; bytes over host and chip-to-chip links are counted, not timed.",
     "Units read shared weights from DRAM once and pass them on over CDMA or core links where the profile has them.",
     "Not modelled in this version, though a profile may state them: limits on program bytes and commands (no program "
-    "is generated), engines that share a queue, start-ups on chip, cycles per hop, host and chip-to-chip links, line "
-    "granularity, and the direct route of IODMA beside an SRAM.",
+    "is generated), engines that share a queue, start-ups on chip, cycles per hop, line granularity, and the direct "
+    "route of IODMA beside an SRAM.",
     "Views (Reshape, Flatten, Squeeze, Unsqueeze) move nothing.",
 )
 
@@ -225,7 +228,7 @@ def _segment(
         weight_bytes=facts.weight_bytes(segment.ops),
         resident_bytes_per_core=weights.resident_bytes_per_core(segment.ops),
         cycles=sum(group.choice.cost.cycles for group in found.groups),
-        units=fused.partitioned.mapping.part(segment.ops).counts(),
+        units=fused.partitioned.mapping.counts(segment.ops),
         host=_host_nodes(graph, segment) if on_host else (),
         groups=groups,
     )

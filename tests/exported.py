@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent / "data" / "exported"
 
@@ -19,10 +23,25 @@ class ExportedModel:
     nodes: int
     macs: int
     dims: dict[str, int]
+    inputs: dict[str, dict[str, Any]]
 
     def read(self) -> bytes:
         """The file's bytes."""
         return (FOLDER / self.file).read_bytes()
+
+    def feeds(self, seed: int) -> dict[str, NDArray[Any]]:
+        """Random values of the inputs at the maxima, within the bounds that the manifest states."""
+        generator = np.random.default_rng(seed)
+        result: dict[str, NDArray[Any]] = {}
+        for name, entry in self.inputs.items():
+            shape = [self.dims[extent] if isinstance(extent, str) else extent for extent in entry["shape"]]
+            if entry["dtype"].startswith("int"):
+                result[name] = generator.integers(0, entry.get("values_below", 2), shape).astype(entry["dtype"])
+            elif entry["dtype"] == "bool":
+                result[name] = generator.integers(0, 2, shape).astype(np.bool_)
+            else:
+                result[name] = generator.standard_normal(shape).astype(entry["dtype"])
+        return result
 
 
 def exported_models() -> tuple[ExportedModel, ...]:
@@ -36,6 +55,7 @@ def exported_models() -> tuple[ExportedModel, ...]:
             nodes=entry["nodes"],
             macs=entry["macs"],
             dims=entry["dims"],
+            inputs=entry["inputs"],
         )
         for entry in manifest["files"]
     )

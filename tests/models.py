@@ -229,9 +229,12 @@ def group_of(facts: GraphFacts, *nodes: str) -> int:
 
 
 def run_reference(
-    proto: onnx.ModelProto, feeds: Mapping[str, Values], outputs: Sequence[str] | None = None
-) -> list[Values]:
-    """The values of a model's outputs (or of any values named) by ONNX Runtime, one thread."""
+    proto: onnx.ModelProto, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, raw: bool = False
+) -> list[Any]:
+    """The values of a model's outputs (or of any values named) by ONNX Runtime, one thread.
+
+    With `raw` values that are no arrays (sequences) stay what they are.
+    """
     if outputs is not None:
         wanted = onnx.ModelProto()
         wanted.CopyFrom(proto)
@@ -244,4 +247,5 @@ def run_reference(
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(value) for value in session.run(None, dict(feeds))]
+    found = session.run(None, dict(feeds))
+    return list(found) if raw else [np.asarray(value) for value in found]

@@ -34,8 +34,17 @@ _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
     (UnreachableError, ExitCode.USAGE),
 )
 # Problems of the service that lie in how it was asked, not in the model or the profile.
-_USAGE_CODES = frozenset(
-    ("unknown_profile", "unknown_model", "unknown_option", "invalid_option", "invalid_request", "cancelled")
+USAGE_CODES = frozenset(
+    (
+        "unknown_profile",
+        "unknown_model",
+        "unknown_option",
+        "unknown_node",
+        "unknown_dim",
+        "invalid_option",
+        "invalid_request",
+        "cancelled",
+    )
 )
 
 
@@ -45,7 +54,7 @@ def exit_code_of(error: TesseraError) -> ExitCode:
         if error.status >= 500:
             return ExitCode.INTERNAL
         # the model and the profile are never what 404, 405, 413... are about
-        usage = error.status != HTTPStatus.UNPROCESSABLE_ENTITY or error.code in _USAGE_CODES
+        usage = error.status != HTTPStatus.UNPROCESSABLE_ENTITY or error.code in USAGE_CODES
         return ExitCode.USAGE if usage else ExitCode.MODEL_OR_PROFILE
     for kind, code in _OF_CLASS:
         if isinstance(error, kind):

@@ -30,7 +30,7 @@ from compiler.profile import Profile, parse_profile
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 
 _PARTS = {
-    "model": {"type": "string", "description": "The ONNX file, or the id of an uploaded model"},
+    "model": {"type": "string", "description": "The ONNX file, or a zip or tar of one, or the id of an uploaded model"},
     "profile": {"type": "string", "description": "A profile file (JSON or YAML), or a name or digest"},
     "options": {"type": "string", "description": "A JSON object"},
 }

@@ -21,14 +21,27 @@ from compiler.errors import RequestError, printable
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 ModelId = Annotated[str, Path(description="SHA-256 of the file, in lower-case hex", max_length=200)]
-_RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx", "application/x-protobuf")
+# What tools call an ONNX file, and a zip or tar of one; what it is, the worker sees by its bytes.
+_RAW_TYPES = (
+    "application/octet-stream",
+    "application/onnx",
+    "application/x-onnx",
+    "application/x-protobuf",
+    "application/zip",
+    "application/x-zip-compressed",
+    "application/x-tar",
+    "application/gzip",
+    "application/x-gzip",
+    "application/x-gtar",
+)
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_RAW_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
+_RAW_CONTENT = dict.fromkeys(_RAW_TYPES, _BINARY)
+_RAW_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": _RAW_CONTENT}}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/octet-stream": _BINARY,
+            **_RAW_CONTENT,
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
@@ -54,7 +67,10 @@ async def upload_model(
     context: ContextDependency,
     name: Annotated[str, Query(description="A name for people, if the body is the file itself", max_length=500)] = "",
 ) -> Response:
-    """Upload an ONNX file, as the body or as the part `model` of a form; 200 if it was there already."""
+    """Upload an ONNX file, or a zip or tar of one and its external data, as the body or as the part `model` of a form.
+
+    200 if it was there already.
+    """
     settings = context.settings
     if is_multipart(request):
         form = await receive_form(
@@ -84,7 +100,7 @@ async def put_model(
     model_id: ModelId,
     name: Annotated[str, Query(max_length=500)] = "",
 ) -> Response:
-    """Upload an ONNX file whose SHA-256 is known; refused if the bytes have another."""
+    """Upload an ONNX file, or a zip or tar of one, whose SHA-256 is known; refused if the bytes have another."""
     _check_raw_type(request)
     form = await receive_raw(request, context.models, context.settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, model_id)

@@ -29,7 +29,7 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             code="empty_model",
             stage="upload",
             actual=0,
-            hint="Send the bytes of an ONNX file",
+            hint="Send the bytes of an ONNX file, or of a zip or tar of one",
         )
     digest = writer.sha256
     if expected_sha256 is not None and digest != expected_sha256:

@@ -32,6 +32,8 @@ FOLD_ELEMENTS: Final = 65_536
 MAX_DERIVATION: Final = 32
 # ... and holds at most so many times the bytes that it is computed from: an expansion is left to the accelerator.
 _GROWTH: Final = 2
+# Dequantised constants up to so many elements are scales and the like, not weights.
+_SCALES: Final = 64
 # Ops that only ever make constants.
 COMPILE_TIME: Final = ("Constant", "ConstantOfShape", "Range", "Shape", "Size")
 # Ops of the host that are evaluated at compile time: their result is bounded by their inputs and their shape.
@@ -73,10 +75,11 @@ Symbolic = np.ndarray[Any, np.dtype[np.object_]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A constant, and its elements as extents that remember what they stand for, if any does."""
+    """A constant, and what varies of it: its elements and its own extents, as extents that remember what they are."""
 
     constant: Constant
     symbolic: Symbolic | None = None
+    shape: tuple[int, ...] | None = None
 
 
 def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
@@ -114,7 +117,8 @@ def _constant(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> 
 def _constant_of_shape(node: onnx.NodeProto, call: Call) -> Folded | None:
     if 0 not in call.values:
         return None
-    shape = tuple(int(v) for v in call.values[0].reshape(-1))
+    extents = call.constant_integers(0, "the shape")
+    shape = tuple(int(extent) for extent in extents)
     if any(extent < 0 for extent in shape):
         call.fail("negative extent in the shape", code="invalid_shape", actual=shape, limit="at least 0")
     bounded(shape, call.node, f"output {node.output[0]!r}")
@@ -125,7 +129,7 @@ def _constant_of_shape(node: onnx.NodeProto, call: Call) -> Folded | None:
             if prod(one.shape) != 1 or not isinstance(one.data, Literal):
                 call.fail("the value must have one element", actual=one.shape)
             value, dtype = one.data.data, one.dtype
-    return Folded(constant=Constant(shape=shape, dtype=dtype, data=Splat(value=value)))
+    return Folded(constant=Constant(shape=shape, dtype=dtype, data=Splat(value=value)), shape=extents)
 
 
 def _shape(node: onnx.NodeProto, call: Call) -> Folded | None:
@@ -161,7 +165,10 @@ def _range(call: Call) -> Folded | None:
             limit=FOLD_ELEMENTS,
         )
     values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
-    return Folded(constant=literal(np.asarray(values).reshape(count), dtype))
+    extent = count
+    if count and all(isinstance(value, int) for value in (start, limit, step)):
+        extent = -((start - limit) // step)  # rounded up; remembers what the ends stand for
+    return Folded(constant=literal(np.asarray(values).reshape(count), dtype), shape=(extent,))
 
 
 def bounded(shape: tuple[int, ...], node: str | None, what: str) -> None:
@@ -181,6 +188,13 @@ def may_describe(inputs: tuple[Constant, ...], output: Tensor, depths: list[int]
     """Whether a large result of constants stays a description: it does not grow, and not from too deep."""
     given = sum(prod(part.shape) for part in inputs if not isinstance(part.data, Splat))
     return output.elements <= _GROWTH * given and max(depths, default=0) < MAX_DERIVATION
+
+
+def keeps_quantised(kind: str, inputs: tuple[Constant, ...], output: Tensor) -> bool:
+    """Whether a result stays a description so that its elements keep their quantised size in every memory."""
+    if output.elements <= _SCALES:
+        return False
+    return kind == "DequantizeLinear" or (kind in _MOVES and inputs[0].stored_dtype != inputs[0].dtype)
 
 
 def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) -> list[Array] | None:
@@ -204,8 +218,10 @@ def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) 
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", call.opset)])
     try:
         results = ReferenceEvaluator(model).run(None, feeds)
-    except Exception as error:  # noqa: BLE001 - whatever the reference says of such a call, it is no legal one
+    except (IndexError, ValueError) as error:
         call.fail("the op cannot be evaluated on its constant inputs", actual=f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - the reference lacks some forms; the host runs them
+        return None
     arrays_out = [np.asarray(result) for result in results]
     fits = all(array.size <= FOLD_ELEMENTS and array.dtype.name in DTYPE_NAMES for array in arrays_out)
     return arrays_out if fits else None

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from compiler.errors import LimitError, ModelError
+from compiler.frontend.nodes import node_names
 from compiler.frontend.read import plain_domain
 from compiler.ops.base import Call
 
@@ -168,27 +169,26 @@ def instantiate(
         )
     names: dict[str, str] = dict.fromkeys(function.input, "")
     names.update(zip(function.input, node.input, strict=False))
-    names.update({formal: actual for formal, actual in zip(function.output, node.output, strict=False) if actual})
+    for formal, actual in zip(function.output, node.output, strict=False):
+        if actual:
+            names.setdefault(formal, actual)
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update({attribute.name: attribute for attribute in node.attribute})
     result = []
-    for inner in function.node:
+    for inner, called in zip(function.node, node_names(function), strict=True):
         for output in inner.output:
             if output and output not in names:
                 names[output] = fresh(f"{name}/{output}")
         copy = onnx.NodeProto()
         copy.CopyFrom(inner)
-        copy.name = f"{name}/{inner.name or inner.op_type}"
+        copy.name = f"{name}/{called}"
         _substitute(copy, given)
-        rename(copy, names, name)
+        rename(copy, names)
         result.append(copy)
-    passed = [f for f, actual in zip(function.output, node.output, strict=False) if actual and f in function.input]
-    for formal in passed:
-        # an output that is an input: the call gives it another name
-        position = list(function.input).index(formal)
-        if position < len(node.input):
-            target = node.output[list(function.output).index(formal)]
-            result.append(onnx.helper.make_node("Identity", [node.input[position]], [target], name=f"{name}/{formal}"))
+    for formal, actual in zip(function.output, node.output, strict=False):
+        # an output that is an input, or another output: the call gives it one more name
+        if actual and names[formal] not in ("", actual):
+            result.append(onnx.helper.make_node("Identity", [names[formal]], [actual], name=f"{name}/{formal}"))
     return result
 
 
@@ -215,22 +215,31 @@ def _substitute(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) 
         node.attribute.extend(copies)
 
 
-def rename(node: onnx.NodeProto, names: Mapping[str, str], where: str) -> None:
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Give the node's values, and what its subgraphs capture, other names; its own inner values keep theirs."""
     node.input[:] = [names.get(value, value) if value else "" for value in node.input]
     node.output[:] = [names.get(value, value) if value else "" for value in node.output]
     for graph in subgraphs(node):
-        _rename_graph(graph, names, where)
+        _rename_graph(graph, names)
 
 
-def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str], where: str) -> None:
+def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename what a graph captures; its own values give way where they would hide a new name."""
     own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
     own.update(output for node in graph.node for output in node.output)
-    outer = {name: new for name, new in names.items() if name not in own}
+    inside = {name: new for name, new in names.items() if name not in own}
+    arriving = set(inside.values())
+    taken = own | arriving | {name for node in all_nodes(graph.node) for name in (*node.input, *node.output)}
+    for hidden in sorted((own & arriving) - {""}):
+        new = hidden
+        while new in taken:
+            new += "'"
+        inside[hidden] = new
+        taken.add(new)
     for node in graph.node:
-        rename(node, outer, where)
-    for value in graph.output:
-        value.name = outer.get(value.name, value.name)
+        rename(node, inside)
+    for value in (*graph.input, *graph.initializer, *graph.output):
+        value.name = inside.get(value.name, value.name)
 
 
 def branch_nodes(
@@ -254,18 +263,19 @@ def branch_nodes(
     constants = []
     for tensor in graph.initializer:
         names[tensor.name] = fresh(f"{name}/{tensor.name}")
-        constants.append(onnx.helper.make_node("Constant", [], [names[tensor.name]], value=tensor))
+        node_name = f"{name}/{tensor.name}"
+        constants.append(onnx.helper.make_node("Constant", [], [names[tensor.name]], name=node_name, value=tensor))
     made = {output for inner in graph.node for output in inner.output if output}
     for value, actual in zip(graph.output, node.output, strict=True):
         if value.name in made and value.name not in names:
             names[value.name] = actual or fresh(f"{name}/{value.name}")
     names.update({output: fresh(f"{name}/{output}") for output in sorted(made) if output not in names})
     result = [*constants]
-    for inner in graph.node:
+    for inner, called in zip(graph.node, node_names(graph), strict=True):
         copy = onnx.NodeProto()
         copy.CopyFrom(inner)
-        copy.name = f"{name}/{inner.name or inner.op_type}"
-        rename(copy, names, name)
+        copy.name = f"{name}/{called}"
+        rename(copy, names)
         result.append(copy)
     for value, actual in zip(graph.output, node.output, strict=True):
         if actual and names.get(value.name, value.name) != actual:
@@ -277,6 +287,22 @@ def branch_nodes(
 def has_function(schema: Any) -> bool:
     """True if the operator set defines the operator as a function of others."""
     return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def with_defaults(node: onnx.NodeProto, schema: Any) -> onnx.NodeProto:
+    """The node with the operator's default for every attribute that it does not give."""
+    given = {attribute.name for attribute in node.attribute}
+    missing = [
+        attribute.default_value
+        for name, attribute in sorted(schema.attributes.items())
+        if name not in given and attribute.default_value is not None and attribute.default_value.name
+    ]
+    if not missing:
+        return node
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    result.attribute.extend(missing)
+    return result
 
 
 def schema_function(node: onnx.NodeProto, call: Call, schema: Any, version: int) -> onnx.FunctionProto | None:

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, shape_inference
 
 from compiler.errors import ModelError
-from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs
+from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs, with_defaults
 from compiler.frontend.signature import KNOWN_DOMAINS, Signature
 from compiler.frontend.values import ONNX_CODES, type_label, type_of_text, type_text
 from compiler.ir.graph import HostNode, Tensor
@@ -87,7 +87,7 @@ def host_macs(node: onnx.NodeProto, tensors: Sequence[Tensor | None]) -> int | N
         data, weight, recurrence = tensors[:3]
         if data is None or weight is None or recurrence is None or not data.is_known:
             return None
-        return data.shape[0] * data.shape[1] * (prod(weight.shape) + prod(recurrence.shape))
+        return int(data.shape[0] * data.shape[1] * (prod(weight.shape) + prod(recurrence.shape)))
     if node.op_type in _PRODUCTS:
         return None
     return 0
@@ -120,7 +120,7 @@ def host_results(
         try:
             found = shape_inference.infer_node_outputs(
                 signature.schema,
-                node,
+                with_defaults(node, signature.schema),
                 known,
                 input_data=shown,
                 opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
@@ -172,7 +172,7 @@ class _Symbols:
     """Extents that vary, under names that the inference passes on; their meaning is found again by name."""
 
     def __init__(self) -> None:
-        self._by_expression: dict[Expression, str] = {}
+        self._names: dict[tuple[Expression, int], str] = {}
         self._by_name: dict[str, Dim] = {}
 
     def type_of(self, tensor: Tensor) -> onnx.TypeProto | None:
@@ -186,7 +186,7 @@ class _Symbols:
     def _extent(self, extent: int) -> int | str:
         if not isinstance(extent, Dim):
             return extent
-        name = self._by_expression.setdefault(extent.expression, f"extent {len(self._by_expression)}")
+        name = self._names.setdefault((extent.expression, int(extent)), f"extent {len(self._names)}")
         self._by_name[name] = extent
         return name
 

@@ -16,13 +16,14 @@ import numpy as np
 import onnx
 
 from compiler.errors import LimitError, ModelError, TesseraError, printable
-from compiler.frontend.decompose import decompose
+from compiler.frontend.decompose import decompose, why_not_decomposed
 from compiler.frontend.fold import (
     FOLD_ELEMENTS,
     Folded,
     bounded,
     by_reference,
     compile_time,
+    keeps_quantised,
     literal_of,
     may_describe,
     symbolic_result,
@@ -35,6 +36,7 @@ from compiler.frontend.functions import (
     has_function,
     instantiate,
     schema_function,
+    with_defaults,
 )
 from compiler.frontend.host import HostResult, host_macs, host_node, host_results
 from compiler.frontend.nodes import node_names
@@ -47,7 +49,7 @@ from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, Attribute, Graph, HostNode, Op, Tensor
 from compiler.ir.symbol import Dim, symbols_of
 from compiler.ops import OP_KINDS
-from compiler.ops.base import Call, Inferred, default_axes
+from compiler.ops.base import Call, Inferred, Refusal, default_axes
 from compiler.units import DTYPE_NAMES
 
 MAX_EXPANSION_DEPTH: Final = 32
@@ -209,28 +211,34 @@ class _Lowering:
             return self._split(node, call)
         kind = OP_KINDS.get(node.op_type)
         if kind is None:
-            return f"the accelerator has no {node.op_type}"
+            limit = why_not_decomposed(node, call)
+            return f"the accelerator has no {node.op_type}" if limit is None else _unless(limit)
         if node.op_type == "Concat":
             call = _without_empty(call)
         constants = all(t is None or t.constant is not None for t in call.inputs)
+        # a conversion to a type that only the host has is not evaluated either
+        constants = constants and call.attributes.get("to", "bool") in DTYPE_NAMES
         refusal = kind.unsupported(call, any_dtype=constants)
         if refusal is not None:
-            return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
+            return _unless(refusal)
         extra = next((output for output in node.output[1:] if output and output in self.used), None)
         if extra is not None:
             return f"its output {extra!r} beside the first is used"
         inferred = kind.infer(call)
         if not self._append(inferred, call, node.output[0], name):
             refusal = kind.unsupported(call)
-            return f"not run by the accelerator unless {refusal.reason}" if refusal else "it could not be evaluated"
+            return _unless(refusal) if refusal else "it could not be evaluated"
         return None
 
     def _append(self, inferred: Inferred, call: Call, output: str, name: str) -> bool:
         """Make the op's result: an alias, a constant or an op; False if it had to be a constant and is none."""
         bounded(inferred.shape, name, f"output {output!r}")
         if inferred.source is not None:
-            self._alias(output, call.tensor(inferred.source).name, name)
-            return True
+            source = call.tensor(inferred.source)
+            # what is the whole input at the maxima only is an op of its own
+            if symbols_of(inferred.shape) == symbols_of(source.shape):
+                self._alias(output, source.name, name)
+                return True
         tensor = Tensor(name=output, shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes)
         kept = tuple(call.inputs[i] if i < len(call.inputs) else None for i in inferred.inputs)
         folded = self._fold(inferred, call, kept, tensor)
@@ -272,9 +280,14 @@ class _Lowering:
         shape = _extents(output.shape)
         moves = inferred.kind in ("Reshape", "Transpose", "Expand", "Slice", "Tile")
         if moves and isinstance(present[0].data, Splat):
-            return Folded(constant=Constant(shape=shape, dtype=output.dtype, data=present[0].data))
-        small = output.elements <= FOLD_ELEMENTS and all(t is None or t.name in self.table.values for t in kept)
-        if small:
+            constant = Constant(shape=shape, dtype=output.dtype, data=present[0].data)
+            return Folded(constant=constant, shape=output.shape)
+        small = (
+            not keeps_quantised(inferred.kind, present, output)
+            and output.elements <= FOLD_ELEMENTS
+            and all(t is None or t.name in self.table.values for t in kept)
+        )
+        if small and not keeps_quantised(inferred.kind, present, output):
             resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
             arrays = tuple(None if t is None else self.table.values[t.name] for t in kept)
             kind = OP_KINDS[inferred.kind]
@@ -293,12 +306,14 @@ class _Lowering:
                 )
             if symbolic is not None:
                 symbolic = symbolic.reshape(shape)
-            return Folded(constant=literal(np.asarray(result).reshape(shape), output.dtype), symbolic=symbolic)
+            constant = literal(np.asarray(result).reshape(shape), output.dtype)
+            return Folded(constant=constant, symbolic=symbolic, shape=output.shape)
         depths = [self.table.depths.get(t.name, 0) for t in kept if t is not None]
         if all(t is not None for t in kept) and may_describe(present, output, depths):
             attributes = {key: _plain(value) for key, value in inferred.attributes.items()}
             self.table.depths[output.name] = 1 + max(depths, default=0)
-            return Folded(constant=derive(inferred.kind, present, shape, attributes, output.dtype))
+            constant = derive(inferred.kind, present, shape, attributes, output.dtype)
+            return Folded(constant=constant, shape=output.shape)
         return None
 
     def _by_reference(self, node: onnx.NodeProto, call: Call) -> bool:
@@ -327,7 +342,7 @@ class _Lowering:
         slices = OP_KINDS["Slice"]
         refusal = slices.unsupported(replace(call, attributes={}, values={}, inputs=call.inputs[:1]))
         if refusal is not None and data.constant is None:
-            return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
+            return _unless(refusal)
         begin = 0
         for output, size in zip(outputs, sizes, strict=True):
             if output and output in self.used:
@@ -356,6 +371,8 @@ class _Lowering:
             return False
         if node.op_type in OP_KINDS and not any(o and o in self.used for o in node.output[1:]):
             return False
+        # the body speaks of attributes that have their default where the node is silent
+        node = with_defaults(node, schema)
         function = schema_function(node, call, schema, scope.version(""))
         if function is None or any(inner.op_type in CONTROL_FLOW for inner in all_nodes(function.node)):
             return False
@@ -469,6 +486,10 @@ def _without_empty(call: Call) -> Call:
         inputs=tuple(call.inputs[index] for index in filled),
         values={new: call.values[old] for new, old in enumerate(filled) if old in call.values},
     )
+
+
+def _unless(refusal: Refusal) -> str:
+    return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from compiler.frontend.values import element_type
 from compiler.ir.graph import Attribute
 
 
-def node_names(graph: onnx.GraphProto) -> list[str]:
+def node_names(graph: onnx.GraphProto | onnx.FunctionProto) -> list[str]:
     """A unique name per node: its own, or `OpType_index` where it has none or shares one."""
     taken: set[str] = {node.name for node in graph.node if node.name}
     seen: set[str] = set()

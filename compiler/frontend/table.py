@@ -190,7 +190,7 @@ class ValueTable:
             constant = literal(self.values[name], constant.dtype)
         self.tensors[name] = Tensor(
             name=name,
-            shape=constant.shape,
+            shape=folded.shape or constant.shape,
             dtype=constant.dtype,
             axes=default_axes(len(constant.shape)),
             constant=constant,

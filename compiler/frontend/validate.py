@@ -110,7 +110,7 @@ def _bounded_graphs(proto: onnx.ModelProto) -> None:
                 "the model has too many nodes" if nodes > MAX_NODES else "the model has too many values",
                 code="too_many_nodes" if nodes > MAX_NODES else "too_many_values",
                 stage="import",
-                actual=max(nodes, values),
+                actual=nodes if nodes > MAX_NODES else values,
                 limit=MAX_NODES if nodes > MAX_NODES else MAX_VALUES,
             )
         for node in graph.node:

@@ -36,7 +36,11 @@ class FuseSegments:
             if segment.kind is SegmentKind.CHIP:
                 evaluator, graph = compiler.evaluator(segment.ops), SegmentGraph(facts, segment.ops)
                 work.append((evaluator, graph, execution_order(graph, none_groups(evaluator, graph, graph.all))))
-        totals = [evaluator.totals(groups) for evaluator, _, groups in work]
+        # totals of all segments before the current one, as grouped, and of those after it, by `none`
+        before = Totals()
+        after = [Totals()]
+        for evaluator, _, groups in reversed(work):
+            after.append(after[-1] + evaluator.totals(groups))
         segments: list[FusedSegment] = []
         baseline: list[FusedSegment] = []
         number = 0
@@ -47,10 +51,9 @@ class FuseSegments:
             evaluator, graph, plain = work[number]
             groups, gains = plain, {}
             if self.options.fusion == "rules":
-                outside = sum((part for other, part in enumerate(totals) if other != number), Totals())
-                result = greedy_groups(evaluator, graph, outside)
+                result = greedy_groups(evaluator, graph, before + after[len(work) - number - 1])
                 groups, gains = result.groups, result.gains
-                totals[number] = evaluator.totals(groups)
+            before = before + evaluator.totals(groups)
             segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
             baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
             number += 1

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# Functions of descriptions that compute element for element from what is stored, and those that only move elements.
+_DEQUANTISES: Final = ("DequantizeLinear",)
+_MOVES: Final = ("Reshape", "Transpose", "Slice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +59,10 @@ class Constant:
     shape: tuple[int, ...]
     dtype: str
     data: Splat | Stored | Literal | Derived | Opaque
+
+    @property
+    def stored_dtype(self) -> str:
+        """The element type that its elements have in memory: a dequantised weight keeps its quantised one."""
+        if isinstance(self.data, Derived) and self.data.function in (*_DEQUANTISES, *_MOVES):
+            return self.data.inputs[0].stored_dtype
+        return self.dtype

@@ -52,8 +52,13 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all elements, unpadded."""
-        return prod(self.shape) * element_bytes(self.dtype)
+        """Bytes of all elements, unpadded; a dequantised constant counts at its quantised size."""
+        return prod(self.shape) * element_bytes(self.stored_dtype)
+
+    @property
+    def stored_dtype(self) -> str:
+        """The element type that the tensor has in memory."""
+        return self.dtype if self.constant is None else self.constant.stored_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Beyond this an expression helps nobody; the extent then stays at its maximum.
+# Beyond this an expression helps nobody: it is dropped, and so is every one that it would enter.
 _MAX_TERMS: Final = 16
 _MAX_DEPTH: Final = 12
 
@@ -65,6 +65,9 @@ class Expression:
         return " + ".join(parts).replace("+ -", "- ")
 
 
+_DROPPED: Final = Expression(terms=(("?", 1),))
+
+
 class Dim(int):
     """An extent that varies: its value at the maxima, and its expression."""
 
@@ -112,15 +115,17 @@ class Dim(int):
         return _combined(other, self, other % int(self), lambda a, b: _compound("%", a, b))
 
     def __neg__(self) -> Any:
-        return Dim._of(-int(self), _scaled(self.expression, -1))
+        return _combined(self, -1, -int(self), _product)
 
     def __pos__(self) -> Any:
         return self
 
 
 def expression_of(extent: int) -> Expression | None:
-    """The expression of an extent that varies; None for one that does not."""
-    return extent.expression if isinstance(extent, Dim) and extent.expression.terms else None
+    """The expression of an extent that varies; None for one that does not, or whose expression was dropped."""
+    if not isinstance(extent, Dim) or extent.expression is _DROPPED:
+        return None
+    return extent.expression if extent.expression.terms else None
 
 
 def symbols_of(extents: tuple[int, ...]) -> tuple[tuple[int, Expression], ...]:
@@ -134,9 +139,11 @@ def _combined(left: Any, right: Any, value: Any, rule: Any) -> Any:
     a, b = _as_expression(left), _as_expression(right)
     if a is None or b is None or value != int(value):
         return value
+    if a is _DROPPED or b is _DROPPED:
+        return Dim._of(int(value), _DROPPED)
     expression = rule(a, b)
     if len(expression.terms) > _MAX_TERMS or expression.depth > _MAX_DEPTH:
-        return int(value)
+        return Dim._of(int(value), _DROPPED)
     return Dim._of(int(value), expression) if expression.terms else int(value)
 
 

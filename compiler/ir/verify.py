@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.errors import InternalError
 from compiler.ir.graph import HOST, Graph
+from compiler.ir.symbol import Dim
 
 
 def verify_graph(graph: Graph) -> None:
@@ -27,7 +28,14 @@ def verify_graph(graph: Graph) -> None:
             raise InternalError(
                 "an op of the chip reads or makes a value of unknown shape", stage="import", node=op.node
             )
+        if any(
+            isinstance(v, Dim) for _, value in op.attributes for v in (value if isinstance(value, tuple) else (value,))
+        ):
+            raise InternalError("an attribute varies with a dynamic dimension", stage="import", node=op.node)
         known.add(op.output)
+    for tensor in graph.tensors.values():
+        if any(isinstance(extent, Dim) for extent in tensor.shape):
+            raise InternalError(f"the shape of {tensor.name!r} is not settled", stage="import")
     for name in graph.outputs:
         if name not in known:
             raise InternalError(f"graph output {name!r} is never made", stage="import")

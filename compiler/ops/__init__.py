@@ -13,12 +13,9 @@ from compiler.ops.elementwise import elementwise_kinds
 from compiler.ops.matmul import Gemm, MatMul
 from compiler.ops.movement import (
     Concat,
-    DepthToSpace,
     Expand,
-    Gather,
     Pad,
     Slice,
-    SpaceToDepth,
     Tile,
     Transpose,
 )
@@ -33,6 +30,7 @@ from compiler.ops.normalization import (
 from compiler.ops.pooling import GlobalPool, Pool
 from compiler.ops.quantise import DequantizeLinear, QuantizeLinear
 from compiler.ops.reductions import ArgExtreme, CumSum, Reduce, Softmax
+from compiler.ops.regroup import DepthToSpace, Gather, SpaceToDepth
 from compiler.ops.resize import Resize, Upsample
 from compiler.ops.views import Dropout, Flatten, Identity, Reshape, Squeeze, Unsqueeze
 

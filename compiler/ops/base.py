@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from compiler.errors import InternalError, ModelError
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
+from compiler.ir.symbol import Dim
 
 Array = NDArray[np.generic]
 # For each input, one map per axis; None for an omitted input.
@@ -333,7 +334,8 @@ def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[i
         for index, extent in enumerate(shape, start=rank - len(shape)):
             if extent != 1 and result[index] not in (1, extent):
                 call.fail("shapes cannot be broadcast together", actual=" and ".join(map(str, shapes)))
-            if extent != 1:
+            # of equal extents the one that varies stays
+            if extent != 1 and not isinstance(result[index], Dim):
                 result[index] = extent
     return tuple(result)
 

@@ -191,32 +191,35 @@ class Where(Vector):
 
 
 class Clip(Vector):
-    """Clip with constant bounds (inputs 1 and 2, or attributes in old opsets); Relu6 is one.
+    """Clip between two bounds (inputs 1 and 2, or attributes in old opsets); Relu6 is one.
 
-    Attributes of the IR op: `min` and `max`, numbers; an infinity where there is no bound.
+    Attributes of the IR op: `min` and `max`, numbers; an infinity where there is no bound. A bound that is known
+    only at run time is no attribute but an input: the data is followed by min, then max.
     """
-
-    constant_inputs = MappingProxyType({1: "min", 2: "max"})
 
     def __init__(self) -> None:
         super().__init__("Clip", arity=1, operations=2, evaluate=functions.clip, dtypes=NUMBERS)
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
+        self._check_dtypes(call, [tensor for tensor in call.inputs if tensor is not None])
+        known = {name: _bound(call, index, name) for index, name in enumerate(_BOUNDS, start=1)}
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,
             axes=data.axes,
             kind=self.kind,
-            inputs=(0,),
-            attributes={
-                "min": _bound(call, 1, "min", float("-inf")),
-                "max": _bound(call, 2, "max", float("inf")),
-            },
+            inputs=(0, *(index for index, bound in enumerate(known.values(), start=1) if bound is None)),
+            attributes={name: bound for name, bound in known.items() if bound is not None},
         )
 
+    def access(self, call: Call) -> Access:
+        data = tuple(same(axis) for axis in range(len(call.tensor(0).shape)))
+        return (data, *(tuple(WHOLE for _ in t.shape) for t in call.inputs[1:] if t is not None))
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        low, high = call.attributes.get("min", float("-inf")), call.attributes.get("max", float("inf"))
+        given = iter(arrays[1:])
+        low, high = (call.attributes[name] if name in call.attributes else next(given).reshape(()) for name in _BOUNDS)
         clipped = functions.clip(
             widened(arrays[0]),
             low=None if low == float("-inf") else low,
@@ -225,13 +228,18 @@ class Clip(Vector):
         return narrowed(clipped, call.result.dtype)
 
 
-def _bound(call: Call, index: int, name: str, default: float) -> float:
+_BOUNDS: Final = ("min", "max")
+
+
+def _bound(call: Call, index: int, name: str) -> float | None:
+    """A bound's value, an infinity if there is none; None if it is known only at run time."""
     if not call.has(index):
-        return call.number(name, default)
-    value = call.value(index, name)
-    if value.size != 1:
-        call.fail(f"{name} must have one element", actual=value.shape)
-    exact: float = value.reshape(()).item()
+        return call.number(name, float("-inf") if name == "min" else float("inf"))
+    if call.tensor(index).elements != 1:
+        call.fail(f"{name} must have one element", actual=call.tensor(index).shape)
+    if index not in call.values:
+        return None
+    exact: float = call.value(index, name).reshape(()).item()
     return exact if isinstance(exact, int) else float(exact)
 
 

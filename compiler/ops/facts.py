@@ -82,7 +82,7 @@ def graph_facts(graph: Graph) -> GraphFacts:
         name: TensorFacts(
             shape=tensor.shape,
             axes=tensor.axes,
-            element_bytes=element_bytes(tensor.dtype),
+            element_bytes=element_bytes(tensor.stored_dtype),
             constant=tensor.constant is not None,
         )
         for name, tensor in graph.tensors.items()

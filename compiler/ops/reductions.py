@@ -72,8 +72,8 @@ Reduction = Callable[[Values, tuple[int, ...]], Any]
 
 
 def _mean(data: Values, axes: tuple[int, ...]) -> Values:
-    total = np.sum(data, axis=axes, keepdims=True, dtype=data.dtype)
-    return divide(total, np.asarray(prod(data.shape[axis] for axis in axes), dtype=data.dtype))
+    total = np.sum(data, axis=axes, keepdims=True)  # of small integers in int64
+    return divide(total, np.asarray(prod(data.shape[axis] for axis in axes), dtype=total.dtype))
 
 
 def _bounds(data: Values) -> tuple[Any, Any]:

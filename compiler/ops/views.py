@@ -6,7 +6,7 @@ from math import prod
 from types import MappingProxyType
 
 from compiler.ir.box import WHOLE, AxisMap, same
-from compiler.ops.base import Access, Array, Call, Constraint, Inferred, OpClass, OpKind, default_axes
+from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, default_axes
 
 
 class Reshape(OpKind):
@@ -178,7 +178,8 @@ class Identity(OpKind):
 class Dropout(Identity):
     """Dropout at inference: the input unchanged."""
 
-    constant_inputs = MappingProxyType({1: "ratio", 2: "training_mode"})
+    input_dtypes = MappingProxyType({1: (*FLOATS, "float64")})
+    constant_inputs = MappingProxyType({2: "training_mode"})
     constraints = (
         Constraint(
             "training_mode is false",

@@ -63,9 +63,10 @@ class MappingGraph:
         """How many nodes of a kind the ops have; of vector-unit nodes PART-4 speaks."""
         return sum(self.nodes[index].unit is unit for op in ops for index in self.by_op.get(op, ()))
 
-    def counts(self) -> dict[str, int]:
-        """Nodes by kind of unit."""
-        return dict(sorted(Counter(node.unit.value for node in self.nodes).items()))
+    def counts(self, ops: Iterable[int]) -> dict[str, int]:
+        """How many nodes of each kind the ops have."""
+        found = Counter(self.nodes[index].unit.value for op in ops for index in self.by_op.get(op, ()))
+        return dict(sorted(found.items()))
 
 
 def mapping_graph(facts: GraphFacts, profile: Profile) -> MappingGraph:

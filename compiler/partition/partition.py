@@ -100,6 +100,7 @@ class _Partition:
         self.candidates = candidates
         self.mapping = mapping
         self.options = options
+        self._inside = _inside_patterns(facts.graph)
         self.failed: list[FailedCompile] = []
         self.merges: list[MergeAttempt] = []
 
@@ -209,7 +210,11 @@ class _Partition:
         """In this order: output taps, articulation points, balanced cuts."""
         shares = self.candidates.shares(part.ops)
         for kind, found in ((CutKind.OUTPUT_TAP, output_taps), (CutKind.ARTICULATION, articulation_cuts)):
-            parts = self._cut(part, _thinned(found(self.graph, part.ops), shares), kind)
+            positions = found(self.graph, part.ops)
+            if kind is CutKind.ARTICULATION:
+                # what belongs together is cut last, by balance
+                positions = tuple(p for p in positions if part.ops[p] not in self._inside)
+            parts = self._cut(part, _thinned(positions, shares), kind)
             if len(parts) > 1:
                 return parts, kind
         count = min(_PARTS_MAX, len(part.ops), max(2, ceil(refused.share)))
@@ -298,6 +303,16 @@ class _Partition:
             min_vector_nodes=options.min_vector_nodes,
             max_vector_nodes=options.max_vector_nodes,
         )
+
+
+def _inside_patterns(graph: Graph) -> frozenset[int]:
+    """The ops before which a cut would part a recorded pattern (attention's products and softmax)."""
+    found: set[int] = set()
+    for pattern in graph.patterns:
+        ops = sorted(graph.producer[name] for name in pattern.ops if name in graph.producer)
+        if len(ops) > 1:
+            found.update(range(ops[0] + 1, ops[-1] + 1))
+    return frozenset(found)
 
 
 def _thinned(positions: Sequence[int], shares: np.ndarray) -> Sequence[int]:

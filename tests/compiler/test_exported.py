@@ -8,7 +8,7 @@ import pytest
 
 from compiler.compile import compile_model
 from compiler.options import parse_options
-from compiler.plan import Plan
+from compiler.plan import Plan, plan_json
 from compiler.profile import builtin_profile
 from tests.exported import ExportedModel, exported_models
 
@@ -51,6 +51,7 @@ def test_an_exported_network_compiles_and_its_products_are_native(model: Exporte
         assert native.chip_macs > 0.99 * (native.chip_macs + native.host_macs)
         # the manifest counts products in the exporting framework's own ops
         assert 0.98 * model.macs <= native.chip_macs <= 1.02 * model.macs
+    assert plan_json(plan)
     listed = [node for segment in plan.segments for node in segment.nodes] + list(plan.folded)
     assert len(listed) == len(set(listed))
 

@@ -52,12 +52,13 @@ class Sandbox:
         self._limits = {"cpu_seconds": cpu_seconds, "wall_seconds": wall_seconds}
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        # one thread, since the server forks; large blocks go back at once, so that the server does not grow
+        settings = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": f"{2**20}"}
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.corpus.server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env={**os.environ, **settings},
             cwd=Path(__file__).parents[2],
         )
         return self

@@ -143,10 +143,11 @@ def _answer(request: Mapping[str, Any], data: bytes) -> dict[str, object]:
         return {"ended": "raised", "error_type": type(error).__name__, "message": f"{str(error)[:500]}{where}"}
 
 
-def _fork(request: Mapping[str, Any], data: bytes, baseline: int) -> dict[str, object]:
+def _fork(request: Mapping[str, Any], data: bytes) -> dict[str, object]:
     """Fork, wait for the answer, and add what the fork used."""
     reading, writing = os.pipe()
     errors = os.memfd_create("errors")
+    address_space = _address_space() + MEMORY_BYTES
     child = os.fork()
     if child == 0:
         os.close(reading)
@@ -154,7 +155,7 @@ def _fork(request: Mapping[str, Any], data: bytes, baseline: int) -> dict[str, o
         os.dup2(errors, 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_seconds"], request["cpu_seconds"] + 5))
-        resource.setrlimit(resource.RLIMIT_AS, (baseline + MEMORY_BYTES, baseline + MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(json.dumps(_answer(request, data)).encode())
         os._exit(0)
@@ -197,13 +198,12 @@ def _address_space() -> int:
 def main() -> int:
     """Serve until standard input ends."""
     compile_model(small_file(), builtin_profile(_PROFILE))  # imports and schema tables that come with the first use
-    baseline = _address_space()
     gc.freeze()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while line := requests.readline():
         request = json.loads(line)
         data = requests.read(request["size"])
-        answers.write(json.dumps(_fork(request, data, baseline)).encode() + b"\n")
+        answers.write(json.dumps(_fork(request, data)).encode() + b"\n")
         answers.flush()
         del data
     return 0

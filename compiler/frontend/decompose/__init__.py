@@ -6,35 +6,37 @@ is a few nodes of the same operator set that end in the very same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 import onnx
 
-from compiler.frontend.decompose.attention import attention
-from compiler.frontend.decompose.build import Fresh, NodeList
-from compiler.frontend.decompose.einsum import einsum
-from compiler.frontend.decompose.indices import one_hot, trilu
-from compiler.frontend.decompose.integers import conv_integer, matmul_integer, qlinear_conv, qlinear_matmul
-from compiler.frontend.decompose.rotary import rotary_embedding
-from compiler.ops.base import NATIVE_DTYPES, Call
+from compiler.frontend.decompose.attention import ATTENTION
+from compiler.frontend.decompose.build import Decomposition, Fresh, NodeList
+from compiler.frontend.decompose.einsum import EINSUM
+from compiler.frontend.decompose.indices import ONE_HOT, TRILU
+from compiler.frontend.decompose.integers import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
+from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
+from compiler.ops.base import Call, Refusal
 
-# Each says whether it replaced the node; if not, what it has made is dropped.
-_RULES: Final[Mapping[str, Callable[[onnx.NodeProto, Call, NodeList], bool]]] = MappingProxyType(
+DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
     {
-        "Attention": attention,
-        "ConvInteger": conv_integer,
-        "Einsum": einsum,
-        "MatMulInteger": matmul_integer,
-        "OneHot": one_hot,
-        "QLinearConv": qlinear_conv,
-        "QLinearMatMul": qlinear_matmul,
-        "RotaryEmbedding": rotary_embedding,
-        "Trilu": trilu,
+        rule.op_type: rule
+        for rule in (
+            ATTENTION,
+            CONV_INTEGER,
+            EINSUM,
+            MATMUL_INTEGER,
+            ONE_HOT,
+            QLINEAR_CONV,
+            QLINEAR_MATMUL,
+            ROTARY_EMBEDDING,
+            TRILU,
+        )
     }
 )
-DECOMPOSED: Final = tuple(_RULES)
+DECOMPOSED: Final = tuple(DECOMPOSITIONS)
 
 
 def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> tuple[onnx.NodeProto, ...] | None:
@@ -43,8 +45,15 @@ def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> tuple[onnx.Node
     `call` gives the inputs' types and known values; `fresh` makes value names that nobody has. Raises ModelError
     where the node is not legal.
     """
-    rule = _RULES.get(node.op_type)
-    if rule is None or not all(t is None or t.constant is not None or t.dtype in NATIVE_DTYPES for t in call.inputs):
+    rule = DECOMPOSITIONS.get(node.op_type)
+    if rule is None or rule.unsupported(node, call) is not None:
         return None
     nodes = NodeList(call=call, fresh=fresh)
-    return tuple(nodes.nodes) if rule(node, call, nodes) else None
+    rule.replace(node, call, nodes)
+    return tuple(nodes.nodes)
+
+
+def why_not_decomposed(node: onnx.NodeProto, call: Call) -> Refusal | None:
+    """The limit that keeps an op of this package from being replaced; None for all others."""
+    rule = DECOMPOSITIONS.get(node.op_type)
+    return None if rule is None else rule.unsupported(node, call)

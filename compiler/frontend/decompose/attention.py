@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from compiler.frontend.decompose.build import NodeList
+from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
 from compiler.ops.base import FLOATS, Call
 
 # Inputs by position.
@@ -47,27 +47,17 @@ class _Form:
         return self.past + self.keys
 
 
-def attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
-    """Attention of operator sets 23 and later; not with a sliding window, padded caches or the scores as an output."""
-    precision = call.integer("softmax_precision", 0)
-    if (
-        call.tensor(0).dtype not in FLOATS
-        or any(call.tensor(position).dtype != call.tensor(0).dtype for position in (1, 2))
-        or call.has(_VALID_KEYS)
-        or call.has(_PAST_KEY) != call.has(_PAST_VALUE)
-        or any(node.output[3:])
-        or precision not in _PRECISIONS
-        or call.integer("left_window_size", -1) != -1
-        or call.integer("right_window_size", -1) != -1
-    ):
-        return False
+def _attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """Attention of operator sets 23 and later."""
+    if call.has(_PAST_KEY) != call.has(_PAST_VALUE):
+        call.fail("past_key and past_value must be given together", code="missing_input")
     form = _form(call)
     query, key, value = _heads(node, call, nodes, form)
     bias = _bias(node, call, nodes, form)
     scores = _scores(call, nodes, form, query, key)
     if bias is not None:
         scores = bias.applied(nodes, scores)
-    softmax_dtype = _PRECISIONS[precision] or form.dtype
+    softmax_dtype = _PRECISIONS[call.integer("softmax_precision", 0)] or form.dtype
     if softmax_dtype != form.dtype:
         weights = nodes.cast(nodes.add("Softmax", nodes.cast(scores, softmax_dtype), axis=-1), form.dtype)
     else:
@@ -78,7 +68,6 @@ def attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     product = nodes.add("MatMul", weights, value, out=node.output[0] if is_last else None)
     if not is_last:
         _joined(nodes, form, product, node.output[0])
-    return True
 
 
 def _form(call: Call) -> _Form:
@@ -243,3 +232,35 @@ def _joined(nodes: NodeList, form: _Form, product: str, out: str) -> None:
     order = (0, 3, 1, 2, 4) if form.group > 1 else (0, 2, 1, 3)
     joined = nodes.transpose(product, order)
     nodes.reshape(joined, (0, 0, form.heads * form.group * form.value_size), out=out)
+
+
+def _window(_: onnx.NodeProto, call: Call) -> object | None:
+    sizes = (call.integer("left_window_size", -1), call.integer("right_window_size", -1))
+    return None if sizes == (-1, -1) else sizes
+
+
+def _other_type(_: onnx.NodeProto, call: Call) -> object | None:
+    dtype = call.tensor(0).dtype
+    return next((t.dtype for t in call.inputs[1:3] if t is not None and t.dtype != dtype), None)
+
+
+def _precision(_: onnx.NodeProto, call: Call) -> object | None:
+    code = call.integer("softmax_precision", 0)
+    return None if code in _PRECISIONS else code
+
+
+# What is beyond these is put in ONNX's own terms, which do more.
+ATTENTION: Final = Decomposition(
+    op_type="Attention",
+    replace=_attention,
+    dtypes=MappingProxyType(
+        {**dict.fromkeys((0, 1, 2, _PAST_KEY, _PAST_VALUE), FLOATS), _MASK: (*FLOATS, "bool"), _VALID_KEYS: ("int64",)}
+    ),
+    limits=(
+        Limit("query, key and value have one element type", _other_type),
+        Limit("caches are not padded", lambda node, call: node.input[_VALID_KEYS] if call.has(_VALID_KEYS) else None),
+        Limit("there is no sliding window", _window),
+        Limit("the scores are no output", lambda node, _: next((name for name in node.output[3:] if name), None)),
+        Limit("the softmax is in float32, float16 or bfloat16", _precision),
+    ),
+)

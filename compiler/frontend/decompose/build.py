@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.ops.base import Array, Call
+from compiler.ops.base import NATIVE_DTYPES, Array, Call, Refusal
 from compiler.units import numpy_dtype
 
 Fresh = Callable[[str], str]
 # From here on axes of Unsqueeze and ReduceSum are an input, no attribute.
 _AXES_AS_INPUT: Final = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What must hold for a node to be replaced, and the check: None if it does, else the offending value."""
+
+    text: str
+    check: Callable[[onnx.NodeProto, Call], object | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decomposition:
+    """How one op is put in other terms, and its limits: stated once, enforced, printed in the documentation.
+
+    `dtypes` are the element types of single inputs that may not have any native one; `constant_inputs` are those
+    whose values must be known at compile time. `replace` appends the nodes, and raises ModelError where the call is
+    not legal.
+    """
+
+    op_type: str
+    replace: Callable[[onnx.NodeProto, Call, NodeList], None]
+    dtypes: Mapping[int, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    constant_inputs: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    limits: tuple[Limit, ...] = ()
+
+    def unsupported(self, node: onnx.NodeProto, call: Call) -> Refusal | None:
+        """The first limit that the node breaks, None if it can be replaced."""
+        folds = all(tensor is None or tensor.constant is not None for tensor in call.inputs)
+        for index, tensor in enumerate(call.inputs):
+            allowed = self.dtypes.get(index, NATIVE_DTYPES)
+            if tensor is None or (folds and index not in self.dtypes):
+                continue  # what is evaluated at compile time may have any type
+            if tensor.dtype not in allowed:
+                return Refusal(reason=f"input {index} is of {' or '.join(allowed)}", actual=tensor.dtype)
+        for index, what in self.constant_inputs.items():
+            if call.has(index) and index not in call.values:
+                return Refusal(
+                    reason=f"{what} (input {index}) is known at compile time",
+                    actual=f"{call.tensor(index).name} is computed or given at run time",
+                )
+        for limit in self.limits:
+            actual = limit.check(node, call)
+            if actual is not None:
+                return Refusal(reason=limit.text, actual=actual)
+        return None
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The texts of all limits but the constant inputs."""
+        types = (f"input {index} is of {' or '.join(dtypes)}" for index, dtypes in self.dtypes.items())
+        return (*types, *(limit.text for limit in self.limits))
 
 
 class NodeList:

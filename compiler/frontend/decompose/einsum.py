@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 import onnx
 
-from compiler.frontend.decompose.build import NodeList
+from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
 from compiler.ops.base import Call
 
 
@@ -25,17 +26,13 @@ class _Term:
         return self.extents[self.labels.index(label)] if label in self.labels else 1
 
 
-def einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
-    """Einsum without repeated labels in one operand; several operands are taken two by two from the left."""
+def _einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """Several operands are taken two by two from the left."""
     given, wanted = _parsed(call)
     terms = [
         _Term(value=name, labels=labels, extents=call.tensor(i).shape)
         for i, (name, labels) in enumerate(zip(node.input, given, strict=True))
     ]
-    if any(len(set(labels)) < len(labels) for labels in (*given, wanted)) or not set(wanted) <= set().union(*given):
-        return False
-    if len({call.tensor(i).dtype for i in range(len(terms))}) > 1 or not _consistent(call, terms, wanted):
-        return False
     result = _without(nodes, terms[0], keep=_labels(terms[1:]) | set(wanted))
     for number, term in enumerate(terms[1:], start=1):
         later = _labels(terms[number + 1 :]) | set(wanted)
@@ -45,7 +42,30 @@ def einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
         nodes.add("Identity", result.value, out=node.output[0])
     else:
         nodes.transpose(result.value, order, out=node.output[0])
-    return True
+
+
+def _repeated(_: onnx.NodeProto, call: Call) -> object | None:
+    given, wanted = _parsed(call)
+    return next(("".join(labels) for labels in (*given, wanted) if len(set(labels)) < len(labels)), None)
+
+
+def _broadcast(_: onnx.NodeProto, call: Call) -> object | None:
+    given, wanted = _parsed(call)
+    for label, extents in _extents(call, given).items():
+        if len(extents - {1}) > 1:
+            call.fail(f"axis {label!r} has different extents", actual=sorted(extents))
+        if len(extents) > 1 and not (label.startswith(".") and label in wanted):
+            return f"{label}: {sorted(extents)}"
+    return None
+
+
+def _extents(call: Call, given: list[tuple[str, ...]]) -> dict[str, set[int]]:
+    """The extents of every label."""
+    found: dict[str, set[int]] = {}
+    for position, labels in enumerate(given):
+        for label, extent in zip(labels, call.tensor(position).shape, strict=True):
+            found.setdefault(label, set()).add(int(extent))
+    return found
 
 
 def _labels(terms: Iterable[_Term]) -> set[str]:
@@ -62,7 +82,10 @@ def _parsed(call: Call) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     labels = [_axes(call, text, len(call.tensor(i).shape)) for i, text in enumerate(operands)]
     under = max((sum(label.startswith(".") for label in part) for part in labels), default=0)
     if arrow:
-        return labels, _axes(call, right, len(right.replace("...", "")) + (under if "..." in right else 0))
+        wanted = _axes(call, right, len(right.replace("...", "")) + (under if "..." in right else 0))
+        if not set(wanted) <= set().union(*labels):
+            call.fail("the result has a label that no operand has", actual=equation)
+        return labels, wanted
     plain = left.replace("...", "").replace(",", "")
     once = sorted(label for label in set(plain) if plain.count(label) == 1)
     return labels, (*(f".{under - i}" for i in range(under)), *once)
@@ -74,17 +97,6 @@ def _axes(call: Call, text: str, rank: int) -> tuple[str, ...]:
     if not (before + after + "a").isalpha() or hidden < 0 or (hidden and not dots):
         call.fail("the equation does not fit its operands", actual=text, limit=f"{rank} axes")
     return (*before, *(f".{hidden - i}" for i in range(hidden)), *after)
-
-
-def _consistent(call: Call, terms: Sequence[_Term], wanted: tuple[str, ...]) -> bool:
-    """True if equal labels have equal extents, or 1 under an ellipsis that is kept, where the product broadcasts."""
-    for label in sorted(_labels(terms)):
-        extents = {term.extent(label) for term in terms if label in term.labels}
-        if len(extents) > 1 and not (1 in extents and len(extents) == 2):
-            call.fail(f"axis {label!r} has different extents", actual=sorted(extents))
-        if len(extents) > 1 and not (label.startswith(".") and label in wanted):
-            return False
-    return True
 
 
 def _without(nodes: NodeList, term: _Term, keep: set[str]) -> _Term:
@@ -140,3 +152,13 @@ def _matrix(nodes: NodeList, term: _Term, batch: list[str], first: list[str], se
         return value
     extents = [term.extent(label) for label in batch]
     return nodes.reshape(value, [*extents, *(prod(term.extent(label) for label in part) for part in (first, second))])
+
+
+EINSUM: Final = Decomposition(
+    op_type="Einsum",
+    replace=_einsum,
+    limits=(
+        Limit("no operand and no result has a label twice", _repeated),
+        Limit("axes broadcast only under an ellipsis that the result has", _broadcast),
+    ),
+)

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import Final
+
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.build import NodeList
-from compiler.ops.base import Call
+from compiler.frontend.decompose.build import Decomposition, NodeList
+from compiler.ops.base import NUMBERS, Call
 
 
-def trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
-    """Trilu with a constant diagonal: where the column is on the right side of the row, else 0."""
+def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """Where the column is on the right side of the row, moved by the diagonal, else 0."""
     data = call.tensor(0)
     if len(data.shape) < 2:
         call.fail("input must be at least a matrix", actual=data.shape, limit="at least 2 axes")
-    if call.has(1) and 1 not in call.values:
-        return False
-    diagonal = int(call.value(1, "k").reshape(-1)[0]) if call.has(1) else 0
     rows, columns = data.shape[-2:]
-    row = nodes.constant(np.arange(rows, dtype=np.int64).reshape(-1, 1) + diagonal)
+    row = nodes.constant(np.arange(rows, dtype=np.int64).reshape(-1, 1))
+    if call.has(1):
+        row = nodes.add("Add", row, node.input[1])
     column = nodes.constant(np.arange(columns, dtype=np.int64).reshape(1, -1))
     upper = call.integer("upper", 1)
     kept = nodes.add("GreaterOrEqual" if upper else "LessOrEqual", column, row)
     nodes.add("Where", kept, node.input[0], nodes.number(0, data.dtype), out=node.output[0])
-    return True
 
 
-def one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """OneHot of constant depth: the on-value where the index, counted from the end if negative, is the position."""
     indices, values = call.tensor(0), call.tensor(2)
-    if 1 not in call.values:
-        return False
     if values.shape != (2,):
         call.fail("values must be the off-value and the on-value", actual=values.shape, limit=(2,))
     depth, rank = int(call.value(1, "depth").reshape(-1)[0]), len(indices.shape)
@@ -44,4 +43,12 @@ def one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     hot = nodes.add("Equal", nodes.unsqueeze(index, axis), positions)
     off, on = (nodes.add("Gather", node.input[2], nodes.number(which, "int64"), axis=0) for which in (0, 1))
     nodes.add("Where", hot, on, off, out=node.output[0])
-    return True
+
+
+TRILU: Final = Decomposition(op_type="Trilu", replace=_trilu, dtypes=MappingProxyType({1: ("int64",)}))
+ONE_HOT: Final = Decomposition(
+    op_type="OneHot",
+    replace=_one_hot,
+    dtypes=MappingProxyType({0: NUMBERS, 1: (*NUMBERS, "float64", "int16", "uint16", "uint32", "uint64")}),
+    constant_inputs=MappingProxyType({1: "depth"}),
+)

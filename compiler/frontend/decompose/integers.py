@@ -7,19 +7,28 @@ are floats. ConvInteger and MatMulInteger subtract zero points with a scale of 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.build import NodeList
+from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
 from compiler.ops.base import Call
 
-_EIGHT_BITS = ("int8", "uint8")
+_EIGHT_BITS: Final = ("int8", "uint8")
+_FLOATS: Final = ("float32", "float16", "bfloat16")
 
 
-def _is_quantised(call: Call, *positions: int) -> bool:
-    return all(call.tensor(position).dtype in _EIGHT_BITS for position in positions)
+def _one_axis(*positions: int) -> Limit:
+    """Scales or zero points that follow one axis at most."""
+
+    def check(_: onnx.NodeProto, call: Call) -> object | None:
+        shapes = (call.tensor(position).shape for position in positions if call.has(position))
+        return next((shape for shape in shapes if len(shape) > 1), None)
+
+    return Limit("scales and zero points have at most one axis", check)
 
 
 def _convert(nodes: NodeList, kind: str, inputs: Sequence[str], *, axis: int | None, out: str | None = None) -> str:
@@ -33,13 +42,11 @@ def _along(call: Call, scale: int, axis: int) -> int | None:
     return axis if call.tensor(scale).elements > 1 else None
 
 
-def qlinear_conv(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+def _qlinear_conv(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """QLinearConv: dequantise data and weight (per tensor or filter), convolve, quantise.
 
     The bias counts in units of input scale × weight scale.
     """
-    if not _is_quantised(call, 0, 3, 7) or any(len(call.tensor(position).shape) > 1 for position in (1, 4, 6)):
-        return False
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.input[:8]
     inputs = [
         _convert(nodes, "DequantizeLinear", (x, x_scale, x_zero), axis=_along(call, 1, 1)),
@@ -51,13 +58,10 @@ def qlinear_conv(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     product = nodes.add("Conv", *inputs)
     nodes.nodes[-1].attribute.extend(node.attribute)
     _convert(nodes, "QuantizeLinear", (product, y_scale, y_zero), axis=_along(call, 6, 1), out=node.output[0])
-    return True
 
 
-def qlinear_matmul(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+def _qlinear_matmul(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """QLinearMatMul: scales per tensor, per row of the first factor and the result, per column of the second."""
-    if not _is_quantised(call, 0, 3, 7) or any(len(call.tensor(position).shape) > 1 for position in (1, 4, 6)):
-        return False
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.input[:8]
     rows, columns = max(0, len(call.tensor(0).shape) - 2), len(call.tensor(3).shape) - 1
     product = nodes.add(
@@ -67,42 +71,46 @@ def qlinear_matmul(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     )
     result_rows = max(0, max(len(call.tensor(0).shape), len(call.tensor(3).shape)) - 2)
     _convert(nodes, "QuantizeLinear", (product, y_scale, y_zero), axis=_along(call, 6, result_rows), out=node.output[0])
-    return True
 
 
-def _shifted(node: onnx.NodeProto, call: Call, nodes: NodeList, data: int, zero: int, axis: int) -> str | None:
-    """Data minus its zero point, as float32; None if the zero point follows more than one axis."""
+def _shifted(node: onnx.NodeProto, call: Call, nodes: NodeList, data: int, zero: int, axis: int) -> str:
+    """Data minus its zero point, as float32."""
     if not call.has(zero):
         return nodes.add("DequantizeLinear", node.input[data], nodes.number(1, "float32"))
-    shape = call.tensor(zero).shape
-    if len(shape) > 1:
-        return None
-    ones = nodes.constant(np.ones(tuple(map(int, shape)), dtype=np.float32))
+    ones = nodes.constant(np.ones(tuple(map(int, call.tensor(zero).shape)), dtype=np.float32))
     return _convert(
         nodes, "DequantizeLinear", (node.input[data], ones, node.input[zero]), axis=_along(call, zero, axis)
     )
 
 
-def conv_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+def _conv_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """ConvInteger: zero points subtracted, convolved, the sums as int32."""
-    if not _is_quantised(call, 0, 1):
-        return False
     data, weight = _shifted(node, call, nodes, 0, 2, 1), _shifted(node, call, nodes, 1, 3, 0)
-    if data is None or weight is None:
-        return False
     product = nodes.add("Conv", data, weight)
     nodes.nodes[-1].attribute.extend(node.attribute)
     nodes.cast(product, "int32", out=node.output[0])
-    return True
 
 
-def matmul_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+def _matmul_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """MatMulInteger: zero points (per tensor, row or column) subtracted, multiplied, the sums as int32."""
-    if not _is_quantised(call, 0, 1):
-        return False
     rows, columns = max(0, len(call.tensor(0).shape) - 2), len(call.tensor(1).shape) - 1
     left, right = _shifted(node, call, nodes, 0, 2, rows), _shifted(node, call, nodes, 1, 3, columns)
-    if left is None or right is None:
-        return False
     nodes.cast(nodes.add("MatMul", left, right), "int32", out=node.output[0])
-    return True
+
+
+_QLINEAR: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
+    {**dict.fromkeys((0, 2, 3, 5, 7), _EIGHT_BITS), **dict.fromkeys((1, 4, 6), _FLOATS)}
+)
+_INTEGER: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(dict.fromkeys(range(4), _EIGHT_BITS))
+QLINEAR_CONV: Final = Decomposition(
+    op_type="QLinearConv", replace=_qlinear_conv, dtypes=_QLINEAR, limits=(_one_axis(1, 4, 6),)
+)
+QLINEAR_MATMUL: Final = Decomposition(
+    op_type="QLinearMatMul", replace=_qlinear_matmul, dtypes=_QLINEAR, limits=(_one_axis(1, 4, 6),)
+)
+CONV_INTEGER: Final = Decomposition(
+    op_type="ConvInteger", replace=_conv_integer, dtypes=_INTEGER, limits=(_one_axis(2, 3),)
+)
+MATMUL_INTEGER: Final = Decomposition(
+    op_type="MatMulInteger", replace=_matmul_integer, dtypes=_INTEGER, limits=(_one_axis(2, 3),)
+)

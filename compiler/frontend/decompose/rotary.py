@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import Final
+
 import onnx
 
-from compiler.frontend.decompose.build import NodeList
-from compiler.ops.base import Call
+from compiler.frontend.decompose.build import Decomposition, NodeList
+from compiler.ops.base import FLOATS, Call
 
 
-def rotary_embedding(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+def _rotary_embedding(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """RotaryEmbedding (operator set 23) without moving the heads: the angles are broadcast over them."""
     data = call.tensor(0)
     rank = len(data.shape)
@@ -39,7 +42,6 @@ def rotary_embedding(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
         nodes.reshape(result, (0, 0, -1), out=node.output[0])
     else:
         nodes.add("Identity", result, out=node.output[0])
-    return True
 
 
 def _angles(node: onnx.NodeProto, call: Call, nodes: NodeList, position: int, head_axis: int) -> str:
@@ -62,3 +64,10 @@ def _turn(nodes: NodeList, value: str, cosine: str, sine: str, size: int, *, int
         return nodes.add("Concat", real, imaginary, axis=3)
     pairs = nodes.add("Concat", nodes.unsqueeze(real, 4), nodes.unsqueeze(imaginary, 4), axis=4)
     return nodes.reshape(pairs, (0, 0, 0, size))
+
+
+ROTARY_EMBEDDING: Final = Decomposition(
+    op_type="RotaryEmbedding",
+    replace=_rotary_embedding,
+    dtypes=MappingProxyType({**dict.fromkeys(range(3), FLOATS), 3: ("int64",)}),
+)

@@ -83,6 +83,8 @@ CASES: Final[Mapping[str, Build]] = MappingProxyType(
         "Sum of three": use("Sum", (2, 1), (3,), (1, 1)),
         "Gelu tanh": use("Gelu", (2, 3), approximate="tanh"),
         "Clip": use("Clip", (2, 3), scalar(np.float32(-0.5)), scalar(np.float32(0.5))),
+        "Clip at run time": use("Clip", (2, 3), (), (1,)),
+        "Clip below at run time": use("Clip", (2, 3), scalar(np.float32(-0.5)), ()),
         "Cast": use("Cast", (2, 3), to=TensorProto.INT32),
         "Where": use("Where", (3, 1), (2, 3, 4), (4,), dtypes={0: "bool"}),
         **{f"{kind} of truths": use(kind, (2, 3), (3,), dtype="bool") for kind in ("And", "Or", "Xor")},

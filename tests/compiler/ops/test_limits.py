@@ -225,7 +225,6 @@ def test_every_limit_has_a_case() -> None:
 
 CONSTANT_INPUTS: dict[str, tuple[Build, int]] = {
     "Reshape": (lambda m: m.node("Reshape", [m.input([4]), m.input([1], "k", TensorProto.INT64)]), 1),
-    "Clip": (lambda m: m.node("Clip", [m.input([4]), "", m.input([], "k")]), 2),
     "Slice": (
         lambda m: m.node("Slice", [m.input([4]), m.ints(0), m.input([1], "k", TensorProto.INT64)]),
         2,
@@ -277,7 +276,7 @@ def test_kinds_describe_themselves_with_the_texts_that_refuse() -> None:
     rows = {row.op_type: row for row in describe_kinds()}
     assert list(rows) == sorted(OP_KINDS)
     assert "spatial axes are 1 to 3" in rows["Conv"].constraints
-    assert rows["Clip"].constant_inputs == ("min (input 1)", "max (input 2)")
+    assert rows["Tile"].constant_inputs == ("repeats (input 1)", "axis (input 2)")
     assert rows["Where"].constraints == ("input 0 is of bool",)
     for row in rows.values():
         assert set(row.dtypes) <= set(NATIVE_DTYPES)

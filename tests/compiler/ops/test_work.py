@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import TensorProto
 
 from compiler.ops import OP_KINDS
 from compiler.ops.base import OpClass
@@ -47,6 +48,24 @@ def test_products_multiply_once_per_output_and_inner_position() -> None:
     assert op.total_macs == 2 * 3 * 7
 
 
+def test_a_product_of_wide_integers_runs_on_the_vector_lanes() -> None:
+    """No machine has an array for them: a product and a sum per step and output."""
+    model = Model()
+    x, y = (model.input(shape, dtype=TensorProto.INT32) for shape in ([2, 3], [3, 7]))
+    op = facts_of(model, model.node("MatMul", [x, y]))
+    assert op.matrix is None
+    assert op.total_macs == 0
+    assert op.vector_ops == 2 * 3
+
+
+def test_linear_resizing_blends_two_neighbours_per_axis_that_changes() -> None:
+    model = Model()
+    x = model.input([1, 2, 3, 4])
+    op = facts_of(model, model.node("Resize", [x, "", "", model.ints(1, 2, 6, 8)], mode="linear"))
+    assert op.op_class is OpClass.MOVEMENT
+    assert op.vector_ops == 2 * 4
+
+
 def test_weight_bytes_count_every_constant_operand() -> None:
     model = Model()
     op = facts_of(model, model.conv(model.input([1, 4, 6, 6]), 4, 8, bias=True))
@@ -77,8 +96,9 @@ def test_a_view_does_no_work() -> None:
 CLASSES = {
     OpClass.MAIN: "Conv ConvTranspose Gemm MatMul MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
     OpClass.SCALAR: "Add Sub Mul Sum",
-    OpClass.VECTOR: "Relu Sigmoid BatchNormalization LRN Softmax Clip Div ReduceMean LayerNormalization",
-    OpClass.MOVEMENT: "Transpose Concat Slice Pad Resize DepthToSpace SpaceToDepth Expand",
+    OpClass.VECTOR: """Relu Sigmoid BatchNormalization LRN Softmax Clip Div ReduceMean LayerNormalization Where Cast
+        GroupNormalization RMSNormalization ArgMax CumSum QuantizeLinear DequantizeLinear Gelu Swish Mod And IsNaN""",
+    OpClass.MOVEMENT: "Transpose Concat Slice Pad Resize DepthToSpace SpaceToDepth Expand Tile Gather Upsample",
     OpClass.VIEW: "Reshape Flatten Squeeze Unsqueeze Identity Dropout",
 }
 

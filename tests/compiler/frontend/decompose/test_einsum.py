@@ -66,13 +66,13 @@ def test_an_einsum_in_the_order_of_a_product_is_the_product_alone() -> None:
     assert used == Counter(MatMul=1, Identity=1)
 
 
-@pytest.mark.parametrize("equation", ["ii->i", "ii,ij->j", "ij,jk->iik", "ij,jk->iz"])
+@pytest.mark.parametrize("equation", ["ii->i", "ii,ij->j", "ij,jk->iik"])
 def test_an_einsum_with_a_diagonal_is_left_to_the_host(equation: str) -> None:
     feeds = {f"x{i}": np.ones((2, 2), np.float32) for i in range(equation.count(",") + 1)}
     assert replacement(helper.make_node("Einsum", list(feeds), ["y"], equation=equation), feeds, 12, ()) is None
 
 
-@pytest.mark.parametrize("equation", ["ij,jk,kl->il", "i,jk->ik", "i1,1j->ij", "", "ij,jk->ik"])
+@pytest.mark.parametrize("equation", ["ij,jk,kl->il", "i,jk->ik", "i1,1j->ij", "", "ij,jk->ik", "ij,kj->iz"])
 def test_an_equation_that_does_not_fit_its_operands_is_the_models_fault(equation: str) -> None:
     feeds = {"a": np.ones((2, 3), np.float32), "b": np.ones((2, 3), np.float32)}
     with pytest.raises(ModelError) as caught:

@@ -1,0 +1,107 @@
+"""Limits of decompositions: stated once, enforced, and given as the reason when a node stays what it is (IMPORT-5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from compiler.frontend.decompose import DECOMPOSITIONS, decompose, why_not_decomposed
+from tests.compiler.ops.calls import Values, call_of_node
+
+Feeds = dict[str, Values]
+
+
+def ones(*names: str, shape: tuple[int, ...] = (1, 1, 2, 4), dtype: Any = np.float32) -> Feeds:
+    """Values of 1 under each name."""
+    return {name: np.ones(shape, dtype) for name in names}
+
+
+ATTENTION: Feeds = ones("q", "k", "v")
+QUANTISED: Feeds = {
+    **ones("a", shape=(2, 3), dtype=np.uint8),
+    **ones("as", shape=(1,)),
+    **ones("az", shape=(1,), dtype=np.uint8),
+    **ones("b", shape=(3, 2), dtype=np.uint8),
+    **ones("bs", shape=(1,)),
+    **ones("bz", shape=(1,), dtype=np.uint8),
+    **ones("ys", shape=(1,)),
+    **ones("yz", shape=(1,), dtype=np.uint8),
+}
+IMAGE: Feeds = ones("a", shape=(1, 3, 2, 2), dtype=np.uint8) | ones("b", shape=(2, 3, 1, 1), dtype=np.uint8)
+TWO_AXES: Feeds = ones("bs", shape=(1, 2)) | ones("bz", shape=(1, 2), dtype=np.uint8)
+INTEGERS: Feeds = {name: QUANTISED[name] for name in ("a", "b")} | ones("az", shape=(2, 1), dtype=np.uint8)
+PADDED: Feeds = ATTENTION | {"": np.zeros(0), " ": np.zeros(0), "  ": np.zeros(0)} | ones("n", shape=(1,), dtype=int)
+
+# Kind, a part of the limit's text, inputs (in order), outputs, attributes.
+CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
+    "mixed attention": ("Attention", "one element type", ATTENTION | ones("v", dtype=np.float16), ["y"], {}),
+    "padded caches": ("Attention", "not padded", PADDED, ["y"], {}),
+    "window": ("Attention", "sliding window", ATTENTION, ["y"], {"left_window_size": 1}),
+    "scores": ("Attention", "scores", ATTENTION, ["y", "", "", "s"], {}),
+    "double softmax": ("Attention", "softmax", ATTENTION, ["y"], {"softmax_precision": TensorProto.DOUBLE}),
+    "integer attention": ("Attention", "input 0 is of", ones("q", "k", "v", dtype=np.int32), ["y"], {}),
+    "diagonal": ("Einsum", "twice", ones("a", shape=(2, 2)), ["y"], {"equation": "ii->i"}),
+    "broadcast": (
+        "Einsum",
+        "ellipsis",
+        ones("a", shape=(2, 1)) | ones("b", shape=(3, 2)),
+        ["y"],
+        {"equation": "ij,jk->ik"},
+    ),
+    "quantised by two axes": ("QLinearMatMul", "at most one axis", QUANTISED | TWO_AXES, ["y"], {}),
+    "convolved by two axes": ("QLinearConv", "at most one axis", QUANTISED | IMAGE | TWO_AXES, ["y"], {}),
+    "integers by two axes": ("MatMulInteger", "at most one axis", INTEGERS, ["y"], {}),
+    "integer convolution by two axes": ("ConvInteger", "at most one axis", INTEGERS | IMAGE, ["y"], {}),
+    "16-bit product": (
+        "QLinearMatMul",
+        "input 7 is of",
+        QUANTISED | ones("yz", shape=(1,), dtype=np.uint16),
+        ["y"],
+        {},
+    ),
+    "rotary in double": ("RotaryEmbedding", "input 0 is of", ones("x", "c", "s", dtype=np.float64), ["y"], {}),
+    "diagonal of another type": ("Trilu", "input 1 is of", ones("x", "k", shape=(2, 2)), ["y"], {}),
+    "depth at run time": (
+        "OneHot",
+        "depth (input 1) is known",
+        ones("i", shape=(2,), dtype=np.int64) | ones("d", shape=(), dtype=np.int64) | ones("v", shape=(2,)),
+        ["y"],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_a_node_beyond_a_limit_stays_what_it_is_and_the_limit_says_why(case: str) -> None:
+    kind, text, feeds, outputs, attributes = CASES[case]
+    node = helper.make_node(kind, [name.strip() for name in feeds], outputs, **attributes)
+    call = call_of_node(node, feeds, 25, constants=())
+    assert decompose(node, call, str) is None
+    found = why_not_decomposed(node, call)
+    assert found is not None
+    assert text in found.reason
+    assert found.actual is not None
+
+
+def test_every_limit_has_a_case() -> None:
+    stated = {(kind, limit.text) for kind, rule in DECOMPOSITIONS.items() for limit in rule.limits}
+    tested = {
+        (kind, limit.text)
+        for kind, text, *_ in CASES.values()
+        for limit in DECOMPOSITIONS[kind].limits
+        if text in limit.text
+    }
+    assert stated == tested
+
+
+def test_the_texts_of_the_documentation_are_those_that_refuse() -> None:
+    assert set(DECOMPOSITIONS["Attention"].constraints) >= {limit.text for limit in DECOMPOSITIONS["Attention"].limits}
+    assert "input 0 is of int8 or uint8" in DECOMPOSITIONS["QLinearConv"].constraints
+
+
+def test_other_ops_have_nothing_to_say() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    assert why_not_decomposed(node, call_of_node(node, {"x": np.ones(2, np.float32)}, 14)) is None

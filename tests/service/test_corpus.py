@@ -1,0 +1,199 @@
+"""IMPORT-4, API-5, API-6: hostile and odd model files come in over the API, and the worker outlives them all."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app.redis_urls import connect
+from app.supervisor.service import EmbeddedService
+from tests.corpus.case import Case
+from tests.corpus.cases import CASES
+from tests.corpus.sandbox import Outcome, objections
+from tests.service.harness import Api, conv_chain, until
+
+pytestmark = pytest.mark.service
+Start = Callable[..., tuple[EmbeddedService, Api]]
+
+SEED = 2026
+SAMPLE = 60
+CHILDREN = 2
+MEMORY_LIMIT_BYTES = 2**30
+# What a child takes before its first job, with room: the interpreter, the compiler and the schemas of onnx.
+CHILD_BYTES = 2**28
+PATIENCE_S = 1200.0
+
+
+def sampled() -> list[Case]:
+    """Cases of every theme, chosen by chance and the same each time."""
+    return random.Random(SEED).sample([case for case in CASES if not case.slow], SAMPLE)
+
+
+def submitted(api: Api, case: Case) -> str | Outcome:
+    """The job of a case, or its outcome if the upload or the request is refused at once."""
+    octets = {"Content-Type": "application/octet-stream"}
+    answer = api.http.post(
+        "/v1/models", params={"name": f"{case.name}.onnx"}, content=case.build(), headers=octets
+    )
+    if answer.status_code in (200, 201):
+        body = {"model": answer.json()["id"], "profile": "cluster4x4", "options": dict(case.options)}
+        answer = api.http.post("/v1/compilations", json=body)
+        if answer.status_code in (200, 202):
+            return str(answer.json()["id"])
+    assert answer.status_code == 422, (case.name, answer.text)
+    return refused(answer.json())
+
+
+def refused(problem: dict[str, Any]) -> Outcome:
+    """A problem as the corpus judges it: everything it says is its message."""
+    said = [str(problem[name]) for name in ("detail", "node", "op_type", "actual", "limit", "hint") if name in problem]
+    ended = "raised" if problem["status"] >= 500 else "rejected"
+    return Outcome(ended=ended, code=problem["code"], message="; ".join(said))  # type: ignore[arg-type]
+
+
+def outcome_of(api: Api, job: dict[str, Any]) -> Outcome:
+    """A final job as the corpus judges it."""
+    if job["state"] == "failed":
+        return refused(job["problem"])
+    plan = api.http.get(job["links"]["plan"]).json()
+    report = api.http.get(job["links"]["report"])
+    assert report.status_code == 200
+    host = [node for segment in plan["segments"] if segment["kind"] == "host" for node in segment["nodes"]]
+    return Outcome(ended="accepted", host=tuple(host))
+
+
+class Watch:
+    """What becomes of the worker's children: their process ids and the most memory each held, looked at all the time."""
+
+    def __init__(self, worker: int) -> None:
+        self.peak_bytes: dict[int, int] = {}
+        self._worker = psutil.Process(worker)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch")
+
+    def now(self) -> list[int]:
+        """The children that live."""
+        return sorted(child.pid for child in self._worker.children())
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.05):
+            for child in self.now():
+                try:
+                    status = Path(f"/proc/{child}/status").read_text()
+                except OSError:
+                    continue
+                for line in status.splitlines():
+                    if line.startswith("VmHWM:"):
+                        peak = int(line.split()[1]) * 1024
+                        self.peak_bytes[child] = max(peak, self.peak_bytes.get(child, 0))
+
+
+def went_through(api: Api, cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+    """All cases submitted at once and waited for; each had its verdict at the first attempt. The jobs by case."""
+    jobs = {case.name: submitted(api, case) for case in cases}
+    found: dict[str, dict[str, Any]] = {}
+    wrong = []
+    for case in cases:
+        job = jobs[case.name]
+        if isinstance(job, str):
+            found[case.name] = api.finished(job, PATIENCE_S)
+            wrong += [f"{case.name}: {found[case.name]['attempts']} attempts"] * (found[case.name]["attempts"] > 1)
+            job = outcome_of(api, found[case.name])
+        wrong += [f"{case.name}: {objection}" for objection in objections(case, job)]
+    assert wrong == []
+    return found
+
+
+def counts(service: EmbeddedService) -> dict[str, int]:
+    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=0")
+    fields: Any = client.hgetall("tessera:counts")
+    client.close()
+    return {name: int(value) for name, value in fields.items()}
+
+
+def forget_results(service: EmbeddedService) -> None:
+    """Empty the result cache, which may be lost at any time: the same requests are work again."""
+    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=1")
+    client.flushdb()
+    client.close()
+
+
+def logged(service: EmbeddedService) -> list[dict[str, Any]]:
+    """What API and worker logged: one JSON object a line, whatever the names in a model hold (API-7)."""
+    paths = [path for path in service.log_dir.iterdir() if path.name.startswith(("api", "worker"))]
+    lines = [line for path in sorted(paths) for line in path.read_bytes().split(b"\n") if line]
+    assert not [line for line in lines if b"Traceback" in line]
+    return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def outlived(service: EmbeddedService, api: Api) -> Iterator[Watch]:
+    """Watch a worker, and see at the end that it did not suffer."""
+    pids = service.pids
+    model = api.upload(conv_chain(10))
+    before = api.finished(api.submit(model))
+    plan = api.http.get(before["links"]["plan"]).content
+    with Watch(pids["worker"]) as watch:
+        yield watch
+        forget_results(service)
+        after = api.finished(api.submit(model))
+        assert (after["state"], after["cached"], after["attempts"]) == ("succeeded", False, 1)
+        assert api.http.get(after["links"]["plan"]).content == plan
+        until(lambda: len(watch.now()) == CHILDREN, "as many children as before")
+    assert service.pids == pids
+    totals = counts(service)
+    assert totals["attempts_started"] == totals["publishes"]
+    assert (totals.get("attempts_lost", 0), totals.get("publishes_refused", 0)) == (0, 0)
+    assert max(watch.peak_bytes.values()) < CHILD_BYTES + MEMORY_LIMIT_BYTES
+    bad = [line for line in logged(service) if line["level"] in ("error", "critical")]
+    assert bad == []
+
+
+def test_the_worker_survives_a_sample_of_the_corpus_twice(start: Start) -> None:
+    service, api = start(
+        worker_concurrency=CHILDREN,
+        worker_max_tasks_per_child=1000,
+        memory_limit_bytes=MEMORY_LIMIT_BYTES,
+        lease_s=4.0,
+    )
+    with outlived(service, api) as watch:
+        children = watch.now()
+        for _ in range(2):
+            forget_results(service)
+            went_through(api, sampled())
+        assert watch.now() == children
+    assert sorted(watch.peak_bytes) == children
+
+
+@pytest.mark.full
+def test_the_worker_survives_the_whole_corpus_twice(start: Start) -> None:
+    service, api = start(worker_concurrency=CHILDREN, memory_limit_bytes=MEMORY_LIMIT_BYTES, lease_s=4.0)
+    begun = time.monotonic()
+    jobs: list[tuple[float, str]] = []
+    with outlived(service, api) as watch:
+        for _ in range(2):
+            forget_results(service)
+            jobs += [(duration_s(job), name) for name, job in went_through(api, CASES).items()]
+    print(
+        f"{len(jobs)} jobs in {time.monotonic() - begun:.0f} s, median {statistics.median(jobs)[0]:.3f} s,"
+        f" longest {max(jobs)[0]:.1f} s ({max(jobs)[1]}); {len(watch.peak_bytes)} children,"
+        f" {max(watch.peak_bytes.values()) >> 20} MiB at most"
+    )
