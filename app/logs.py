@@ -15,7 +15,7 @@ def _encode(values: Any, **_: Any) -> str:
 
 
 def configure_logging(level: str, process: str) -> None:
-    """Send what this process logs, libraries included, to stderr as JSON lines."""
+    """Send what this process logs and warns of, libraries included, to stderr as JSON lines."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -41,6 +41,7 @@ def configure_logging(level: str, process: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.captureWarnings(True)
     for name in ("httpx", "httpcore", "kombu", "amqp"):
         logging.getLogger(name).setLevel(logging.WARNING)
     structlog.configure(

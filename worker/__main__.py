@@ -25,6 +25,7 @@ def main() -> None:
     celery = Worker(settings).celery()
     celery.worker_main(
         [
+            "--quiet",
             "worker",
             "--pool=prefork",
             "--without-gossip",

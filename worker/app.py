@@ -13,6 +13,8 @@ from typing import Any
 import redis
 import structlog
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from billiard.pool import EX_RECYCLE
+from billiard.util import get_logger as pool_logger
 from celery import Celery, signals
 from celery.worker import state
 
@@ -50,6 +52,7 @@ class Worker:
             self._computer.run(content, fence, token)
 
         signals.worker_process_init.connect(self._child_starts, weak=False)
+        signals.worker_process_shutdown.connect(self._child_ends, weak=False)
         signals.worker_ready.connect(self._ready, weak=False)
         signals.worker_shutdown.connect(self._ends, weak=False)
         signals.task_failure.connect(self._task_failed, weak=False)
@@ -71,6 +74,11 @@ class Worker:
             store=store,
             settings=self.settings,
         )
+        log.info("child_started", pid=os.getpid())
+
+    def _child_ends(self, pid: int, exitcode: int, **_: Any) -> None:
+        """In the child, when it ends by itself: after its number of tasks, above its memory, or at the stop."""
+        log.info("child_ended", pid=pid, recycled=exitcode == EX_RECYCLE)
 
     def _main_records(self) -> Records:
         if self._records is None:
@@ -126,4 +134,5 @@ class Worker:
 
 
 def _keep_our_logging(**_: Any) -> None:
-    """Celery leaves logging alone when something is connected to this signal."""
+    """Celery leaves logging alone when something is connected to this signal; the pool's goes where all else does."""
+    pool_logger().propagate = True

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from app.cli.inputs import existing_model, files_beside, load_profile, open_model, packed, profile_text
+from app.cli.inputs import LEADS_OUT, existing_model, files_beside, load_profile, open_model, packed, profile_text
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
@@ -76,10 +76,15 @@ def compile_on_server(server: str, model: Path, profile: str, settings: Sequence
 
 
 def _upload(client: TesseraClient, model: Path) -> Model:
-    """Upload a model, with its external data as one archive if it has any; what is wrong with it the service says."""
+    """Upload a model, with its external data as one archive if it has any.
+
+    What is wrong with the model the service says; only data from outside of its folder is refused before it is sent.
+    """
     try:
         files = files_beside(model)
-    except TesseraError:
+    except TesseraError as error:
+        if error.code == LEADS_OUT:
+            raise
         files = {}
     if not files:
         return client.upload_model(model)

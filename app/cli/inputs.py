@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from compiler.errors import ModelError, RequestError, printable
 from compiler.frontend.read import external_paths
 from compiler.frontend.source import ModelSource
 from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile
+
+LEADS_OUT: Final = "external_data_path"
+_CHUNK_BYTES: Final = 2**20
 
 
 def existing_model(path: Path) -> Path:
@@ -50,26 +55,39 @@ def files_beside(path: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     folder = path.parent.resolve()
     for location in external_paths(ModelSource(name=path.name, data=_mapped(path), sha256="")):
-        file = (folder / location).resolve()
+        try:
+            file = (folder / location).resolve()
+            is_there = file.is_file() and file.stat().st_size > 0
+        except (OSError, RuntimeError):  # a name that is too long, a link that leads to itself
+            continue
         if not file.is_relative_to(folder):
             raise ModelError(
                 f"external data {printable(location, 120)!r} leads out of the model's folder",
-                code="external_data_path",
+                code=LEADS_OUT,
                 stage="import",
                 actual=printable(location, 120),
                 limit="a file in the folder of the model",
+                hint="Copy the file to where the link is",
             )
-        if file.is_file() and file.stat().st_size:
+        if is_there:
             found[location] = file
     return found
 
 
 def packed(path: Path, files: Mapping[str, Path], target: Path) -> Path:
-    """A zip of a model and its external data, stored without compression: what a service takes as one upload."""
+    """A zip of a model and its external data, stored without compression: what a service takes as one upload.
+
+    Equal files give equal bytes, whatever their times: the service knows the upload again by its digest.
+    """
+    name = "model.onnx"
+    while name in files:
+        name = f"the-{name}"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        archive.write(path, "model.onnx")
-        for location, file in files.items():
-            archive.write(file, location)
+        for member, file in {name: path, **files}.items():
+            entry = zipfile.ZipInfo(member)
+            entry.file_size = file.stat().st_size
+            with file.open("rb") as source, archive.open(entry, "w") as copy:
+                shutil.copyfileobj(source, copy, _CHUNK_BYTES)
     return target
 
 

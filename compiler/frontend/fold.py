@@ -203,6 +203,8 @@ def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) 
         return None
     if any(tensor is not None and tensor.name not in arrays for tensor in call.inputs):
         return None
+    if _expanded_elements(call, arrays) > FOLD_ELEMENTS:
+        return None
     feeds = {
         name: arrays[tensor.name] for name, tensor in zip(node.input, call.inputs, strict=False) if tensor is not None
     }
@@ -227,6 +229,16 @@ def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) 
     return arrays_out if fits else None
 
 
+def _expanded_elements(call: Call, arrays: Mapping[str, Array]) -> int:
+    """Elements of the result of the ops evaluated by reference that can grow beyond their inputs; 0 for others."""
+    if call.op_type == "OneHot" and call.has(1):
+        return call.tensor(0).elements * max(0, int(arrays[call.tensor(1).name].reshape(-1)[0]))
+    if call.op_type == "GatherND" and call.has(1):
+        data, indices = call.tensor(0).shape, call.tensor(1).shape
+        return prod(indices[:-1]) * prod(data[call.integer("batch_dims", 0) + (indices[-1] if indices else 0) :])
+    return 0
+
+
 def literal_of(array: Array) -> Constant:
     """A constant of an array in its own type."""
     return literal(array, dtype_name(array))
@@ -244,6 +256,11 @@ def _product(shape: tuple[int, ...]) -> int:
     return total
 
 
+def _truncated(a: int, b: int) -> int:
+    """The quotient rounded towards 0, as ONNX divides integers."""
+    return a // b if (a < 0) == (b < 0) else -(-a // b)
+
+
 # Shape arithmetic on extents that vary, by op kind; the rest loses what the extents stand for.
 _MOVES: Final = frozenset(("Reshape", "Transpose", "Slice", "Concat", "Gather", "Expand", "Cast", "Floor", "Ceil"))
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
@@ -251,7 +268,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
         "Add": lambda a, b: a + b,
         "Sub": lambda a, b: a - b,
         "Mul": lambda a, b: a * b,
-        "Div": lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else a / b,
+        "Div": lambda a, b: _truncated(a, b) if isinstance(a, int) and isinstance(b, int) else a / b,
         "Mod": lambda a, b: a % b,
         "Max": max,
         "Min": min,
@@ -259,20 +276,29 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
 )
 
 
-def symbolic_result(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any]) -> Symbolic | None:
-    """The elements of a folded result as extents that remember; None where none does, or the kind has no rule."""
+def symbolic_result(
+    kind: str, arrays: list[Symbolic], result: Array, evaluate: Callable[[list[Symbolic]], Any]
+) -> Symbolic | None:
+    """The elements of a folded `result` as extents that remember; None where none does, or the kind has no rule."""
+    found = _by_rule(kind, arrays, evaluate)
+    if found is None or not np.array_equal(found.reshape(-1).astype(np.float64), result.reshape(-1).astype(np.float64)):
+        # the rule is not what the op does here: a conversion that rounds, a remainder with another sign
+        return None
+    return with_symbols(found.reshape(result.shape))
+
+
+def _by_rule(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any]) -> Symbolic | None:
     if kind in _ARITHMETIC and len(arrays) == 2:
-        rule = np.frompyfunc(_ARITHMETIC[kind], 2, 1)
-        return with_symbols(np.asarray(rule(*arrays), dtype=object))
+        return np.asarray(np.frompyfunc(_ARITHMETIC[kind], 2, 1)(*arrays), dtype=object)
     if kind == "Where":
-        return with_symbols(np.asarray(np.where(arrays[0].astype(bool), arrays[1], arrays[2]), dtype=object))
+        return np.asarray(np.where(arrays[0].astype(bool), arrays[1], arrays[2]), dtype=object)
     if kind in ("ReduceProd", "ReduceSum") and arrays[0].ndim == 1:
         total: Any = 1 if kind == "ReduceProd" else 0
         for item in arrays[0]:
             total = total * item if kind == "ReduceProd" else total + item
-        return with_symbols(np.array([total], dtype=object))
+        return np.array([total], dtype=object)
     if kind in ("Cast", "Floor", "Ceil"):
         return arrays[0]
     if kind in _MOVES:
-        return with_symbols(np.asarray(evaluate(arrays), dtype=object))
+        return np.asarray(evaluate(arrays), dtype=object)
     return None

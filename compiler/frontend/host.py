@@ -125,7 +125,7 @@ def host_results(
                 input_data=shown,
                 opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
             )
-        except shape_inference.InferenceError as error:
+        except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             if len(known) == len(types):
                 raise _disagrees(node, name, error) from None
             found = {}

@@ -52,7 +52,8 @@ from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, Inferred, Refusal, default_axes
 from compiler.units import DTYPE_NAMES
 
-MAX_EXPANSION_DEPTH: Final = 32
+# Deeper than calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can go.
+MAX_EXPANSION_DEPTH: Final = 128
 # Nodes lowered in all, whatever they were expanded from.
 MAX_LOWERED: Final = 400_000
 CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
@@ -302,10 +303,9 @@ class _Lowering:
                 symbolic = symbolic_result(
                     inferred.kind,
                     [self.table.elements(t) for t in kept if t is not None],
+                    np.asarray(result).reshape(shape),
                     lambda elements: kind.evaluate(resolved, tuple(elements)),
                 )
-            if symbolic is not None:
-                symbolic = symbolic.reshape(shape)
             constant = literal(np.asarray(result).reshape(shape), output.dtype)
             return Folded(constant=constant, symbolic=symbolic, shape=output.shape)
         depths = [self.table.depths.get(t.name, 0) for t in kept if t is not None]
@@ -507,4 +507,5 @@ def _plain(value: Any) -> Any:
 def _settled(tensor: Tensor) -> Tensor:
     """The tensor as later stages see it: extents are plain integers, what varies stands beside them."""
     symbols = symbols_of(tensor.shape)
-    return replace(tensor, shape=_extents(tensor.shape), symbols=symbols) if symbols else tensor
+    varies = any(isinstance(extent, Dim) for extent in tensor.shape)
+    return replace(tensor, shape=_extents(tensor.shape), symbols=symbols) if varies else tensor

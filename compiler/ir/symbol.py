@@ -14,15 +14,23 @@ from typing import Any, Final
 # Beyond this an expression helps nobody: it is dropped, and so is every one that it would enter.
 _MAX_TERMS: Final = 16
 _MAX_DEPTH: Final = 12
+_MAX_SIZE: Final = 64
+_WRAPS: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compound:
-    """An atom made of two expressions: their product, floor quotient or remainder."""
+    """An atom made of two expressions: their product, floor quotient or remainder.
+
+    `size` counts the atoms in it as it is written, `depth` how deep compounds are nested; both are kept, for parts may
+    be shared many times over.
+    """
 
     operator: str
     left: Expression
     right: Expression
+    size: int
+    depth: int
 
     def __str__(self) -> str:
         return f"({self.left}) {self.operator} ({self.right})"
@@ -53,7 +61,12 @@ class Expression:
     @property
     def depth(self) -> int:
         """How deep compounds are nested in it."""
-        return max((1 + max(a.left.depth, a.right.depth) for a, _ in self.terms if isinstance(a, Compound)), default=0)
+        return max((atom.depth for atom, _ in self.terms if isinstance(atom, Compound)), default=0)
+
+    @property
+    def size(self) -> int:
+        """How many atoms are in it as it is written."""
+        return sum(atom.size if isinstance(atom, Compound) else 1 for atom, _ in self.terms)
 
     def __str__(self) -> str:
         parts = []
@@ -139,10 +152,13 @@ def _combined(left: Any, right: Any, value: Any, rule: Any) -> Any:
     a, b = _as_expression(left), _as_expression(right)
     if a is None or b is None or value != int(value):
         return value
+    if not -_WRAPS <= value < _WRAPS:
+        # as the 64-bit arithmetic of the model would; no expression says that
+        return Dim._of((int(value) + _WRAPS) % (2 * _WRAPS) - _WRAPS, _DROPPED)
     if a is _DROPPED or b is _DROPPED:
         return Dim._of(int(value), _DROPPED)
     expression = rule(a, b)
-    if len(expression.terms) > _MAX_TERMS or expression.depth > _MAX_DEPTH:
+    if len(expression.terms) > _MAX_TERMS or expression.depth > _MAX_DEPTH or expression.size > _MAX_SIZE:
         return Dim._of(int(value), _DROPPED)
     return Dim._of(int(value), expression) if expression.terms else int(value)
 
@@ -221,7 +237,8 @@ def _without(atom: Atom, factor: Atom) -> Expression | None:
 
 
 def _compound(operator: str, a: Expression, b: Expression) -> Expression:
-    return Expression(terms=((Compound(operator=operator, left=a, right=b), 1),))
+    size, depth = 1 + a.size + b.size, 1 + max(a.depth, b.depth)
+    return Expression(terms=((Compound(operator=operator, left=a, right=b, size=size, depth=depth), 1),))
 
 
 def _atom_value(atom: Atom, symbols: Mapping[str, int]) -> int:

@@ -101,6 +101,8 @@ class Call:
 
     def constant_integers(self, index: int, what: str) -> tuple[int, ...]:
         """The values of constant input `index` as a list of integers; extents that vary stay what they are."""
+        if self.value(index, what).ndim > 1:
+            self.fail(f"{what} (input {index}) must be a list", actual=self.value(index, what).shape, limit="1 axis")
         return tuple(v if isinstance(v, int) else int(v) for v in self.value(index, what).reshape(-1).tolist())
 
     def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:

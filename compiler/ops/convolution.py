@@ -59,6 +59,8 @@ class Conv(OpKind):
                 limit="input channels = weight[1] × group, and group divides weight[0]",
             )
         kernel = weight.shape[2:]
+        if min(weight.shape) < 1:
+            call.fail("the weight is empty", code="invalid_shape", actual=weight.shape, limit="extents of at least 1")
         if (call.integers("kernel_shape") or kernel) != kernel:
             call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
         strides = per_axis(call, "strides", rank, 1)

@@ -125,7 +125,10 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
     # a data movement passes every element through the core at least once
     vector_ops = max(Fraction(1), work.vector_ops) if kind.op_class is OpClass.MOVEMENT else work.vector_ops
     read = [graph.tensors.get(o.tensor, output) for o in operands]
-    types = tuple((tensor.shape, tensor.dtype, o.constant, o.access) for tensor, o in zip(read, operands, strict=True))
+    types = tuple(
+        (tensor.shape, tensor.dtype, tensor.stored_dtype, o.constant, o.access)
+        for tensor, o in zip(read, operands, strict=True)
+    )
     return OpFacts(
         index=index,
         kind=op.kind,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd
+from math import gcd, isfinite
 from types import MappingProxyType
 from typing import Final
 
@@ -32,6 +32,7 @@ _TRANSFORMATIONS: Final = (
 _ROUNDINGS: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES: Final = ("stretch", "not_larger", "not_smaller")
 # A scale that float32 rounds from a quotient of integers up to this size is taken as that quotient.
+_LARGEST_EXTENT: Final = 2**40
 _LARGEST_TERM: Final = 4096
 _LARGEST_PRODUCT: Final = 2**62
 
@@ -45,8 +46,13 @@ class _Axis:
     factor: Fraction
 
 
+_MODES: Final = ("nearest", "linear", "bilinear", "cubic")
+
+
 def _mode(call: Call) -> str:
     mode = call.text("mode", "nearest")
+    if mode not in _MODES:
+        call.fail("unknown mode", actual=mode, limit=", ".join(_MODES))
     return "linear" if mode == "bilinear" else mode
 
 
@@ -85,8 +91,13 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
     given = sizes if scales is None else scales
     if given is None or len(given) != len(axes):
         call.fail("sizes or scales must cover every axis", actual=given, limit=f"{len(axes)} of them")
-    if any(not value > 0 for value in given):
-        call.fail("sizes and scales must be positive", actual=given)
+    if any(not (value > 0 and isfinite(value)) for value in given):
+        call.fail("sizes and scales must be positive and finite", actual=given)
+    largest = max(
+        (float(v) * (shape[a] if scales is not None else 1) for a, v in zip(axes, given, strict=True)), default=0.0
+    )
+    if largest > _LARGEST_EXTENT:
+        call.fail("the result is too large", code="tensor_too_large", actual=given, limit=_LARGEST_EXTENT)
     result = {axis: _Axis(source=extent, target=extent, factor=Fraction(1)) for axis, extent in enumerate(shape)}
     if scales is not None:
         for axis, scale in zip(axes, scales, strict=True):

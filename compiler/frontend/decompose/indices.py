@@ -27,6 +27,10 @@ def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     nodes.add("Where", kept, node.input[0], nodes.number(0, data.dtype), out=node.output[0])
 
 
+# The positions of a OneHot are written out as a constant.
+_DEPTH_MAX: Final = 1 << 20
+
+
 def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """OneHot of constant depth: the on-value where the index, counted from the end if negative, is the position."""
     indices, values = call.tensor(0), call.tensor(2)
@@ -35,6 +39,8 @@ def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     depth, rank = int(call.value(1, "depth").reshape(-1)[0]), len(indices.shape)
     if depth < 1:
         call.fail("depth must be positive", actual=depth, limit="at least 1")
+    if depth > _DEPTH_MAX:
+        call.fail("depth is too large", code="tensor_too_large", actual=depth, limit=_DEPTH_MAX)
     axis = call.axis("axis", -1, rank + 1)
     index = node.input[0] if indices.dtype == "int64" else nodes.cast(node.input[0], "int64")
     wrapped = nodes.add("Add", index, nodes.number(depth, "int64"))

@@ -1,0 +1,295 @@
+"""IMPORT-1, API-6, API-7: archives come in over the API, only a worker's child reads them, and a read is bounded."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx.external_data_helper import set_external_data
+
+from app.models.endpoints import _RAW_TYPES
+from app.supervisor.service import EmbeddedService
+from tests.models import Model
+from tests.service.harness import Api, conv_chain, gone, until
+
+pytestmark = pytest.mark.service
+Start = Callable[..., tuple[EmbeddedService, Api]]
+
+
+# archives
+
+
+def split_model() -> tuple[bytes, dict[str, bytes]]:
+    """A small network whose two large weights lie in two files, one of them in a folder; (model file, files)."""
+    model = network()
+    proto = model.proto()
+    files = {}
+    for name, location in (("w", "weights.bin"), ("v", "more/weights.bin")):
+        tensor = next(tensor for tensor in proto.graph.initializer if tensor.name == name)
+        files[location] = bytes(100) + tensor.raw_data
+        set_external_data(tensor, location, offset=100, length=len(tensor.raw_data))
+        tensor.ClearField("raw_data")
+    return bytes(proto.SerializeToString()), files
+
+
+def network() -> Model:
+    """Two convolutions, one with an activation."""
+    model = Model()
+    x = model.input([1, 3, 16, 16], "x")
+    w = model.constant(model.random.standard_normal((8, 3, 3, 3)), "w", np.float32)
+    v = model.constant(model.random.standard_normal((4, 8, 3, 3)), "v", np.float32)
+    first = model.node("Relu", [model.node("Conv", [x, w], name="first", pads=[1] * 4)], name="relu")
+    model.output(model.node("Conv", [first, v], name="second", pads=[1] * 4))
+    return model
+
+
+def zipped(members: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression, compresslevel=1) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def tarred(members: Mapping[str, bytes], mode: str = "w") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def documents(api: Api, job: dict[str, Any]) -> dict[str, Any]:
+    """Plan and report of a job, without what they say about the uploaded file."""
+    assert job["state"] == "succeeded", job
+    plan, report = (api.http.get(job["links"][name]).json() for name in ("plan", "report"))
+    assert plan.pop("model")["sha256"] == job["model"]["digest"]
+    report.pop("model", None)
+    return {"plan": plan, "report": report}
+
+
+PACKINGS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
+    "net.zip": zipped,
+    "net-packed.zip": lambda members: zipped(members, zipfile.ZIP_DEFLATED),
+    "net-in-a-folder.zip": lambda members: zipped({f"net/{name}": data for name, data in members.items()}),
+    "net.tar": tarred,
+    "net.tar.gz": lambda members: tarred(members, "w:gz"),
+    "net.TGZ": lambda members: tarred(members, "w:gz"),
+}
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_an_archive_of_a_model_and_its_data_compiles_to_the_plan_of_the_single_file(api: Api, name: str) -> None:
+    model, files = split_model()
+    archive = PACKINGS[name]({"model.onnx": model, **files})
+    answer = api.http.post("/v1/models", files={"model": (name, archive)})
+    assert answer.status_code in (200, 201), answer.text
+    packed = documents(api, api.finished(api.submit(answer.json()["id"])))
+    single = documents(api, api.finished(api.submit(api.upload(network().data()))))
+    assert packed == single
+    assert packed["plan"]["segments"][0]["weight_bytes"] == 4 * (8 * 3 * 3 * 3 + 4 * 8 * 3 * 3)
+
+
+@pytest.mark.parametrize("content_type", [*_RAW_TYPES, "Application/ZIP; charset=binary"])
+@pytest.mark.parametrize("how", ["post", "put"])
+def test_a_raw_body_may_say_that_it_is_an_archive(api: Api, content_type: str, how: str) -> None:
+    model, files = split_model()
+    archive = zipped({"model.onnx": model, **files})
+    headers = {"Content-Type": content_type}
+    digest = api.upload(archive)
+    if how == "post":
+        answer = api.http.post("/v1/models", params={"name": "net.zip"}, content=archive, headers=headers)
+    else:
+        answer = api.http.put(f"/v1/models/{digest}", content=archive, headers=headers)
+    assert (answer.status_code, answer.json()["id"]) == (200, digest)
+
+
+def test_a_body_of_another_kind_is_refused_with_the_kinds_that_are_taken(api: Api) -> None:
+    answer = api.http.post("/v1/models", content=b"<a/>", headers={"Content-Type": "text/xml"})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["actual"]) == (415, "unsupported_media_type", "text/xml")
+    assert "application/zip" in problem["limit"]
+
+
+def test_an_archive_may_come_with_its_compilation_in_one_form(api: Api) -> None:
+    model, files = split_model()
+    form = {"model": ("net.tar", tarred({"model.onnx": model, **files}), "application/x-tar")}
+    answer = api.http.post("/v1/compilations", files=form, data={"profile": "edge4"})
+    assert answer.status_code in (200, 202), answer.text
+    assert api.finished(answer.json()["id"])["state"] == "succeeded"
+
+
+def test_an_archive_without_a_file_of_its_model_fails_by_the_name_of_the_file(api: Api) -> None:
+    model, files = split_model()
+    del files["more/weights.bin"]
+    job = api.finished(api.submit(api.upload(zipped({"model.onnx": model, **files}), "net.zip")))
+    assert (job["state"], job["problem"]["code"]) == ("failed", "external_data")
+    assert "more/weights.bin" in json.dumps(job["problem"])
+
+
+@pytest.mark.parametrize("how", ["raw", "form"])
+def test_the_upload_limit_is_that_of_the_archive(api: Api, service: EmbeddedService, how: str) -> None:
+    archive = zipped({"model.onnx": bytes(service.settings.max_upload_bytes)})
+    if how == "raw":
+        answer = api.http.post("/v1/models", content=archive, headers={"Content-Type": "application/zip"})
+    else:
+        answer = api.http.post("/v1/models", files={"model": ("net.zip", archive)})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+# who reads
+
+
+def imported(service: EmbeddedService, process: str) -> set[str]:
+    """Every module that a process of the service imported up to now, lazily or not."""
+    lines = (service.log_dir / f"{process}.log").read_text().splitlines()
+    return {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+
+
+def test_the_api_process_never_loads_what_reads_a_model(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """API-3: models are read by a worker's child alone; Python itself notes what each process imports."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    service, api = start()
+    model, files = split_model()
+    members = {"model.onnx": model, **files}
+    for data in (network().data(), zipped(members), tarred(members, "w:gz")):
+        uploaded = api.upload(data)
+        job = api.finished(api.submit(uploaded, dims={}, partition=["relu"]))
+        documents(api, job)
+        api.http.get(f"/v1/models/{uploaded}")
+    assert api.http.get(f"/v1/jobs/{api.submit(api.upload(b'no model'))}/events").status_code == 200
+    forbidden = ("onnx", "google.protobuf", "compiler.frontend", "compiler.compile", "compiler.pipeline")
+
+    def readers(process: str) -> set[str]:
+        return {
+            name
+            for name in imported(service, process)
+            for word in forbidden
+            if name == word or name.startswith(f"{word}.")
+        }
+
+    assert {"compiler.frontend.read", "compiler.frontend.archive", "onnx"} <= readers("worker")
+    assert "app.models.endpoints" in imported(service, "api")
+    assert readers("api") == set()
+    files_of_api = Path(f"/proc/{service.pids['api']}/maps").read_text()
+    assert "onnx" not in files_of_api
+    assert "onnx" in Path(f"/proc/{service.pids['worker']}/maps").read_text()
+
+
+# what a read may take
+
+
+FAULTS = """
+import os, sys
+if sys.orig_argv[-2:] == ["-m", "worker"]:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from compiler.frontend.read import ReadModel
+    read = ReadModel.run
+
+    def loop():
+        while True:
+            pass
+
+    def hold():  # one call of C that keeps the interpreter lock
+        import re
+        re.fullmatch("(a|a)+", "a" * 60 + "b")
+
+    def grow():
+        blocks = []
+        while True:
+            blocks.append(bytearray(os.urandom(4096)) * 256)
+
+    def gulp():
+        return bytearray(16 * 2**30)
+
+    def crash():
+        import ctypes
+        ctypes.string_at(0)
+
+    def run(self, source):
+        data = bytes(source.data[:20])
+        if data.startswith(b"fault "):
+            {"loop": loop, "hold": hold, "grow": grow, "gulp": gulp, "crash": crash}[data.split()[1].decode()]()
+        return read(self, source)
+
+    ReadModel.run = run
+"""
+MEMORY_LIMIT_BYTES = 2**28
+
+
+@pytest.fixture
+def faulty(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[EmbeddedService, Api]:
+    """A service whose worker, when it reads a file that begins with `fault`, misbehaves as the file says."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(FAULTS)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return start(memory_limit_bytes=MEMORY_LIMIT_BYTES)
+
+
+def children(service: EmbeddedService) -> list[psutil.Process]:
+    return psutil.Process(service.pids["worker"]).children()
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "code", "attempts", "child_survives"),
+    [
+        ("loop", {"time_limit_s": 1.0}, "time_limit", 1, False),
+        ("hold", {"time_limit_s": 1.0}, "time_limit", 1, False),
+        ("grow", {}, "memory_limit", 1, False),
+        ("gulp", {}, "memory_limit", 1, True),
+        ("crash", {}, "worker_lost", 3, False),
+    ],
+)
+def test_a_read_that_goes_wrong_ends_as_what_it_is_and_the_next_job_works(
+    faulty: tuple[EmbeddedService, Api],
+    fault: str,
+    options: dict[str, Any],
+    code: str,
+    attempts: int,
+    child_survives: bool,
+) -> None:
+    """API-5, API-6: hangs with and without the interpreter lock, memory little by little and at once, a crash."""
+    service, api = faulty
+    before = until(lambda: children(service), "a child")
+    job = api.finished(api.submit(api.upload(f"fault {fault}".encode()), **options))
+    assert (job["state"], job["problem"]["code"], job["attempts"]) == ("failed", code, attempts)
+    if code == "memory_limit":
+        assert job["problem"]["limit"] == MEMORY_LIMIT_BYTES
+    if child_survives:
+        assert children(service) == before
+    else:
+        until(lambda: gone(before), "the child to be ended")
+    after = api.finished(api.submit(api.upload(conv_chain(3))))
+    assert (after["state"], after["attempts"]) == ("succeeded", 1)
+
+
+def test_an_archive_that_expands_beyond_the_memory_limit_ends_as_memory_limit(start: Start) -> None:
+    """IMPORT-4: no fault is planted here; the same file compiles when it is given the memory."""
+    service, api = start(memory_limit_bytes=2**31)
+    weights = np.random.default_rng(0).integers(0, 2, 2**24, np.uint8).tobytes() * 8
+    model = Model()
+    x = model.input([1, 2**16], "x")
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[2**16, 2**9])
+    tensor.raw_data = b"-"
+    set_external_data(tensor, "weights.bin")
+    tensor.ClearField("raw_data")
+    model.initializers.append(tensor)
+    model.output(model.node("MatMul", [x, "w"], name="matmul"))
+    archive = zipped({"model.onnx": model.data(), "weights.bin": weights}, zipfile.ZIP_DEFLATED)
+    uploaded = api.upload(archive, "net.zip")
+    job = api.finished(api.submit(uploaded, memory_limit_bytes=2**25))
+    assert (job["state"], job["problem"]["code"], job["attempts"]) == ("failed", "memory_limit", 1)
+    assert job["problem"]["actual"] > job["problem"]["limit"] == 2**25
+    assert api.finished(api.submit(uploaded))["state"] == "succeeded"
