@@ -212,6 +212,7 @@ def _segment(
 ) -> doc.PlanSegment:
     graph, facts = fused.partitioned.graph, fused.facts
     segment = found.segment
+    continues = dict.fromkeys(n for op in segment.ops for n in graph.ops[op].origin if n in seen)
     on_host = segment.kind is SegmentKind.HOST
     groups = tuple(
         _group(graph, f"{segment.id}.g{number}", group, reasons, seen)
@@ -224,6 +225,7 @@ def _segment(
         chip=chip,
         cut=_cut(graph, segment),
         nodes=nodes,
+        continues=tuple(continues),
         macs=sum(facts.ops[op].total_macs for op in segment.ops),
         weight_bytes=facts.weight_bytes(segment.ops),
         resident_bytes_per_core=weights.resident_bytes_per_core(segment.ops),

@@ -76,7 +76,10 @@ def _whole(plan: Plan) -> Iterator[str]:
 
 def _segment(segment: PlanSegment) -> Iterator[str]:
     where = "on the host" if segment.kind == "host" else f"on chip {segment.chip}"
-    yield f"Segment {segment.id} {where}: {_count(len(segment.nodes), 'node')}{_names(segment.nodes)}"
+    parts = [f"{_count(len(segment.nodes), 'node')}{_names(segment.nodes)}"] if segment.nodes else []
+    if segment.continues:
+        parts.append(f"further parts of {_count(len(segment.continues), 'node')}{_names(segment.continues)}")
+    yield f"Segment {segment.id} {where}: {'; '.join(parts)}"
     cut = segment.cut
     after = f" after {printable(cut.after, 80)}" if cut.after is not None else ""
     crossing = f"; {cut.crossing_bytes} bytes cross" if cut.after is not None else ""

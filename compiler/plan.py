@@ -172,8 +172,9 @@ class HostNodeDoc(_Part, frozen=True, kw_only=True):
 class PlanSegment(_Part, frozen=True, kw_only=True):
     """A segment: one executable on a chip, or nodes that stay on the host, each with its reason (IMPORT-6).
 
-    `units` counts the nodes of the segment's mapping graph by hardware unit (PART-6). `resident_bytes_per_core` are
-    stationary weights in the fullest core, 0 where weights stream.
+    `nodes` stand in the first segment that runs anything of them; `continues` are those of earlier segments of which
+    this one runs further parts. `units` counts the nodes of the segment's mapping graph by hardware unit (PART-6).
+    `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream.
     """
 
     id: str
@@ -181,6 +182,7 @@ class PlanSegment(_Part, frozen=True, kw_only=True):
     chip: int | None
     cut: CutDoc
     nodes: tuple[str, ...]
+    continues: tuple[str, ...]
     macs: int
     weight_bytes: int
     resident_bytes_per_core: int

@@ -89,7 +89,7 @@ def _upload(client: TesseraClient, model: Path) -> Model:
     if not files:
         return client.upload_model(model)
     with tempfile.TemporaryDirectory() as folder:
-        return client.upload_model(packed(model, files, Path(folder) / f"{model.stem}.zip"))
+        return client.upload_model(packed(model, files, Path(folder) / "model.zip"), name=model.name)
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, object]:

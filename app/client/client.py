@@ -67,8 +67,11 @@ class TesseraClient:
         """Close the connections."""
         self._http.close()
 
-    def upload_model(self, path: Path) -> Model:
-        """Upload an ONNX file unless the service has it already; it is read in pieces."""
+    def upload_model(self, path: Path, name: str | None = None) -> Model:
+        """Upload an ONNX file, or a zip or tar of one, unless the service has it already; it is read in pieces.
+
+        `name` is what people see of it, by default the file's own.
+        """
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             found = self._request("GET", f"/v1/models/{digest}", accept=(404,))
@@ -79,7 +82,7 @@ class TesseraClient:
             answer = self._request(
                 "PUT",
                 f"/v1/models/{digest}",
-                params={"name": path.name},
+                params={"name": path.name if name is None else name},
                 content=iter(lambda: file.read(_CHUNK_BYTES), b""),
                 headers={"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)},
             )

@@ -173,13 +173,14 @@ def _range(call: Call) -> Folded | None:
 
 def bounded(shape: tuple[int, ...], node: str | None, what: str) -> None:
     """Raises LimitError if a tensor of that shape is larger than any that Tessera handles."""
-    if _product(shape) > MAX_ELEMENTS:
+    elements = prod(map(int, shape))
+    if elements > MAX_ELEMENTS:
         raise LimitError(
             f"{what} has too many elements",
             code="tensor_too_large",
             stage="import",
             node=node,
-            actual=f"{int(_product(shape))} elements in {tuple(map(int, shape))}",
+            actual=f"{elements} elements in {tuple(map(int, shape))}",
             limit=MAX_ELEMENTS,
         )
 

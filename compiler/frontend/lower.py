@@ -460,6 +460,7 @@ class _Lowering:
             inputs=tuple(name for name in self.table.graph_inputs if name in names),
             outputs=tuple(dict.fromkeys(outputs)),
             output_names=tuple(value.name for value in proto.output),
+            output_tensors=tuple(outputs),
             folded=tuple(folded),
             opset=self.model.opsets[""],
             host=MappingProxyType({name: node for name, node in self.host.items() if name in hosts}),

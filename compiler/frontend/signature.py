@@ -162,14 +162,10 @@ def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signatu
             limit="ai.onnx, ai.onnx.ml, ai.onnx.training, or a domain of the model's own functions",
             hint="Export the model without operators of a runtime's own, or with their definitions as functions",
         )
-    newest = "" if domain == "ai.onnx" else domain
-    try:
-        since: int | None = onnx.defs.get_schema(node.op_type, domain=newest).since_version
-    except onnx.defs.SchemaError:
-        since = None
+    since = _first_version(node.op_type, "" if domain == "ai.onnx" else domain, version)
     if signature is not None and signature.deprecated:
         hint = f"It was withdrawn in opset {signature.since}; export with its successor"
-    elif since is not None and since > version:
+    elif since is not None:
         hint = f"It exists from opset {since} on"
     else:
         hint = "Check the op's name and domain"
@@ -180,9 +176,20 @@ def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signatu
         node=name,
         op_type=node.op_type,
         actual=f"opset {version}",
-        limit=f"opset {since} or later" if since is not None and since > version else "an op of the opset",
+        limit=f"opset {since} or later" if since is not None else "an op of the opset",
         hint=hint,
     )
+
+
+def _first_version(op_type: str, domain: str, after: int) -> int | None:
+    """The first version of the operator set beyond `after` that has the operator."""
+    for version in range(after + 1, onnx.defs.onnx_opset_version() + 1):
+        try:
+            if not onnx.defs.get_schema(op_type, version, domain).deprecated:
+                return version
+        except onnx.defs.SchemaError:
+            continue
+    return None
 
 
 def check_types(signature: Signature, name: str, tensors: Sequence[Tensor | None]) -> None:

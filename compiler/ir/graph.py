@@ -103,7 +103,8 @@ class HostNode:
 class Graph:
     """The imported model.
 
-    `outputs` are tensors, each once; `output_names` are the ONNX names in their order (several may be one tensor).
+    `outputs` are tensors, each once; `output_names` are the ONNX names in their order and `output_tensors` the tensor
+    of each (several may be one).
     `folded` are the names of ONNX nodes evaluated at compile time or needed by no output: they are in no segment.
     `host` are the nodes that the host runs, by the name that attribute `node` of a `Host` op gives. `patterns` were
     recognised. `dims` are the dynamic dimensions with the maxima they were compiled for.
@@ -115,6 +116,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     output_names: tuple[str, ...] = ()
+    output_tensors: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     opset: int = field(default=0)
     host: Mapping[str, HostNode] = field(default_factory=lambda: MappingProxyType({}))

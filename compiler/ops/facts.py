@@ -116,7 +116,7 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
     operands = []
     gathered = kind.gathered(call)
     for position, (name, access) in enumerate(zip(op.inputs, kind.access(call), strict=True)):
-        if position in gathered:
+        if position in gathered and graph.tensors[name].elements > output.elements:
             exact = tuple(same(axis) for axis in range(len(output.shape)))
             operands.append(Operand(tensor=gathered_name(graph, op.output), access=exact, constant=False))
         elif name and access is not None:

@@ -13,6 +13,7 @@ from compiler.ops.base import (
     Access,
     Array,
     Call,
+    Constraint,
     Inferred,
     OpClass,
     OpKind,
@@ -174,13 +175,20 @@ class Pad(OpKind):
 
     op_class = OpClass.MOVEMENT
     constant_inputs = MappingProxyType({1: "pads", 2: "constant_value", 3: "axes"})
+    constraints = (Constraint("mode wrap crops nothing (pads are at least 0)", lambda call: Pad.cropped(call)),)
+
+    @staticmethod
+    def cropped(call: Call) -> tuple[int, ...] | None:
+        """The pads, where mode wrap is asked to crop: implementations differ on what is repeated then."""
+        pads = Pad.pads_of(call)
+        return pads if call.text("mode", "constant") == "wrap" and min(pads, default=0) < 0 else None
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         mode = call.text("mode", "constant")
         if mode not in _PAD_MODES:
             call.fail("unknown mode", actual=mode, limit=", ".join(_PAD_MODES))
-        pads, rank = self._pads(call), len(data.shape)
+        pads, rank = self.pads_of(call), len(data.shape)
         shape = tuple(extent + pads[i] + pads[rank + i] for i, extent in enumerate(data.shape))
         if any(extent < 1 for extent in shape):
             call.fail("the result would be empty", actual=shape)
@@ -200,7 +208,9 @@ class Pad(OpKind):
             source=0 if not any(pads) else None,
         )
 
-    def _pads(self, call: Call) -> tuple[int, ...]:
+    @staticmethod
+    def pads_of(call: Call) -> tuple[int, ...]:
+        """Begins then ends, for every axis."""
         rank = len(call.tensor(0).shape)
         pads = call.integers("pads") or call.integers("paddings")
         if pads is None:

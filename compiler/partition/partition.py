@@ -162,7 +162,8 @@ class _Partition:
             for name in self.graph.ops[op].inputs
             if name in self.graph.producer and self.graph.producer[name] not in members
         }
-        return sum(self.facts.tensor_bytes(name) for name in names)
+        # what only the host will know the size of crosses between host segments
+        return sum(self.facts.tensor_bytes(name) for name in names if name in self.facts.tensors)
 
     def _cut(self, part: _Part, positions: Sequence[int], kind: CutKind) -> list[_Part]:
         """The part cut before its ops at the positions."""

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
 
+from compiler.errors import LimitError
 from compiler.frontend.values import derive
 from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
 from compiler.ops.facts import graph_facts
-from compiler.partition.partition import CandidateFactory
+from compiler.partition.partition import CandidateFactory, Refused
 from compiler.profile.schema import Profile
 from compiler.tiling.stationary import WeightTable
 from compiler.units import ceil_div
 
-# Kind -> the axis of the weight that output channels lie on, and that of the output; the bias follows its last axis.
-_CUTTABLE: Final = ("Conv", "Gemm", "MatMul")
 _PARTS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitWeights:
-    """Pass: every op that does not fit a chip alone, for its weights, becomes near-equal ops and a Concat."""
+    """Pass: every op that does not fit a chip alone, for its weights, becomes near-equal ops and a Concat.
+
+    Convolutions without groups, Gemm and MatMul by a constant are cut; others are left for partition to refuse.
+    """
 
     name: str = "split-weights"
     profile: Profile
     candidates: CandidateFactory = field(repr=False)
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with such ops replaced; one that cannot be cut is left for partition to refuse."""
+        """The graph with such ops replaced; raises LimitError where not even the smallest part of one compiles."""
         if not self.profile.is_stationary:
             return graph
         facts = graph_facts(graph)
@@ -42,108 +46,144 @@ class SplitWeights:
         }
         if not large:
             return graph
-        tensors = dict(graph.tensors)
+        cutter = _Cutter(graph)
         ops: list[Op] = []
         for index, op in enumerate(graph.ops):
-            parts = self._parts(graph, op, large[index]) if index in large else None
-            if parts is None:
-                ops.append(op)
-            else:
-                ops.extend(parts[0])
-                tensors.update(parts[1])
+            axes = _channel_axes(graph, op) if index in large else None
+            ops.extend([op] if axes is None else cutter.cut(op, axes, self._count(graph, op, axes, large[index])))
         names = {name for op in ops for name in (*op.inputs, op.output) if name} | set(graph.outputs)
-        kept = {name: tensor for name, tensor in tensors.items() if name in names}
+        kept = {name: tensor for name, tensor in cutter.tensors.items() if name in names}
         return replace(graph, ops=tuple(ops), tensors=MappingProxyType(kept))
 
-    def _parts(self, graph: Graph, op: Op, at_least: int) -> tuple[list[Op], dict[str, Tensor]] | None:
-        """The fewest near-equal parts of which the largest compiles alone; None if the op cannot be cut."""
-        axes = _channel_axes(graph, op)
-        if axes is None:
-            return None
+    def _count(self, graph: Graph, op: Op, axes: tuple[int, int], at_least: int) -> int:
+        """The fewest near-equal parts of which the largest compiles alone; smaller parts never fit worse."""
         channels = graph.tensors[op.output].shape[axes[1]]
-        count = at_least
-        while count <= min(channels, _PARTS_MAX):
-            ops, tensors = _cut(graph, op, axes, count)
-            if self._compiles(graph, ops[0], tensors):
-                return ops, tensors
-            count += 1
-        return None
+        most = min(channels, _PARTS_MAX)
+        refused = self._refused(graph, op, axes, most) if at_least <= most else None
+        if refused is not None:
+            raise _no_part_fits(op, most, refused.error)
+        counts = range(min(at_least, most), most + 1)
+        return counts[bisect_left(counts, True, key=lambda count: self._refused(graph, op, axes, count) is None)]
 
-    def _compiles(self, graph: Graph, part: Op, tensors: dict[str, Tensor]) -> bool:
-        names = [name for name in (*part.inputs, part.output) if name]
-        known = {name: tensors.get(name) or graph.tensors[name] for name in names}
+    def _refused(self, graph: Graph, op: Op, axes: tuple[int, int], count: int) -> Refused | None:
+        """Why the largest of `count` parts does not compile alone; None if it does."""
+        cutter = _Cutter(graph)
+        part = cutter.part(op, axes, 0, ceil_div(graph.tensors[op.output].shape[axes[1]], count))[-1]
+        reads = [name for name in part.inputs if name]
         alone = Graph(
             name=graph.name,
             ops=(part,),
-            tensors=MappingProxyType(known),
-            inputs=tuple(name for name in part.inputs if name and known[name].constant is None),
+            tensors=MappingProxyType({name: cutter.tensors[name] for name in (*reads, part.output)}),
+            inputs=tuple(name for name in reads if cutter.tensors[name].constant is None),
             outputs=(part.output,),
             opset=graph.opset,
         )
-        return self.candidates(graph_facts(alone)).refusal((0,)) is None
+        return self.candidates(graph_facts(alone)).refusal((0,))
+
+
+def _no_part_fits(op: Op, parts: int, error: LimitError) -> LimitError:
+    return LimitError(
+        f"an op's stationary weights exceed a chip, and cut by output channels into {parts} parts none fits:"
+        f" {error.message}",
+        code="op_too_large",
+        stage="partition",
+        node=op.node,
+        op_type=op.kind,
+        actual=error.actual,
+        limit=error.limit,
+        hint=error.hint,
+    )
 
 
 def _channel_axes(graph: Graph, op: Op) -> tuple[int, int] | None:
     """The axes of weight and output that output channels lie on; None if the op cannot be cut along them."""
     attributes = dict(op.attributes)
     weight = graph.tensors[op.inputs[1]] if len(op.inputs) > 1 and op.inputs[1] else None
-    if op.kind not in _CUTTABLE or weight is None or weight.constant is None:
+    if weight is None or weight.constant is None:
         return None
-    rank = len(graph.tensors[op.output].shape)
     match op.kind:
         case "Conv":
             return (0, 1) if attributes.get("group", 1) == 1 else None
         case "Gemm":
             return (0 if attributes.get("transB") else 1, 1)
-        case _:
-            return (len(weight.shape) - 1, rank - 1) if len(weight.shape) > 1 else None
+        case "MatMul" if len(weight.shape) > 1:
+            return (len(weight.shape) - 1, len(graph.tensors[op.output].shape) - 1)
+    return None
 
 
-def _cut(graph: Graph, op: Op, axes: tuple[int, int], count: int) -> tuple[list[Op], dict[str, Tensor]]:
-    """`count` ops over near-equal ranges of output channels, the largest first, and the Concat that joins them."""
-    output = graph.tensors[op.output]
-    channels = output.shape[axes[1]]
-    base, more = divmod(channels, count)
-    tensors: dict[str, Tensor] = {}
-    ops = []
-    begin = 0
-    for number in range(count):
-        length = base + (number < more)
-        inputs = [op.inputs[0], _slice(graph, op.inputs[1], axes[0], begin, length, number, tensors)]
+class _Cutter:
+    """Cuts ops of one graph; tensors that are made stand beside the graph's, equal slices of one tensor once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = dict(graph.tensors)
+        self._slices: dict[tuple[str, int, int, int], str] = {}
+
+    def cut(self, op: Op, axes: tuple[int, int], count: int) -> list[Op]:
+        """`count` ops over near-equal ranges of output channels, the largest first, and the Concat that joins them."""
+        base, more = divmod(self.graph.tensors[op.output].shape[axes[1]], count)
+        lengths = [base + (number < more) for number in range(count)]
+        ops: list[Op] = []
+        made = []
+        for begin, length in zip(accumulate([0, *lengths[:-1]]), lengths, strict=True):
+            ops.extend(self.part(op, axes, begin, length))
+            made.append(ops[-1].output)
+        joined = Op(
+            kind="Concat", inputs=tuple(made), output=op.output, origin=op.origin, attributes=(("axis", axes[1]),)
+        )
+        return [*ops, joined]
+
+    def part(self, op: Op, axes: tuple[int, int], begin: int, length: int) -> list[Op]:
+        """The op for one range of output channels, last; before it what slices a bias that is computed."""
+        output = self.graph.tensors[op.output]
+        channels = output.shape[axes[1]]
+        ops: list[Op] = []
+        inputs = [op.inputs[0], self._constant(op.inputs[1], axes[0], begin, length)]
         for name in op.inputs[2:]:
-            bias = graph.tensors[name] if name else None
-            follows = bias is not None and bias.shape and bias.shape[-1] == channels
-            axis = len(bias.shape) - 1 if bias is not None else 0
-            inputs.append(_slice(graph, name, axis, begin, length, number, tensors) if follows else name)
-        made = _fresh(f"{op.output}/part{number}", graph, tensors)
+            bias = self.graph.tensors[name] if name else None
+            if bias is None or not bias.shape or bias.shape[-1] != channels:
+                inputs.append(name)
+            elif bias.constant is not None:
+                inputs.append(self._constant(name, len(bias.shape) - 1, begin, length))
+            else:
+                ops.append(self._computed(op, bias, begin, length))
+                inputs.append(ops[-1].output)
+        made = self._fresh(f"{op.output}/from{begin}")
         shape = tuple(length if axis == axes[1] else extent for axis, extent in enumerate(output.shape))
-        tensors[made] = replace(output, name=made, shape=shape)
-        ops.append(replace(op, inputs=tuple(inputs), output=made))
-        begin += length
-    joined = Op(
-        kind="Concat",
-        inputs=tuple(part.output for part in ops),
-        output=op.output,
-        origin=op.origin,
-        attributes=(("axis", axes[1]),),
-    )
-    return [*ops, joined], tensors
+        symbols = tuple((axis, expression) for axis, expression in output.symbols if axis != axes[1])
+        self.tensors[made] = replace(output, name=made, shape=shape, symbols=symbols)
+        return [*ops, replace(op, inputs=tuple(inputs), output=made)]
 
+    def _constant(self, name: str, axis: int, begin: int, length: int) -> str:
+        key = (name, axis, begin, length)
+        if key not in self._slices:
+            constant = self.graph.tensors[name].constant
+            if constant is None:
+                raise AssertionError(name)
+            made = self._slices[key] = self._fresh(f"{name}/from{begin}")
+            sliced = _sliced(constant, axis, begin, length)
+            self.tensors[made] = Tensor(
+                name=made,
+                shape=sliced.shape,
+                dtype=sliced.dtype,
+                axes=default_axes(len(sliced.shape)),
+                constant=sliced,
+            )
+        return self._slices[key]
 
-def _slice(graph: Graph, name: str, axis: int, begin: int, length: int, number: int, tensors: dict[str, Tensor]) -> str:
-    tensor = graph.tensors[name]
-    if tensor.constant is None:
+    def _computed(self, op: Op, bias: Tensor, begin: int, length: int) -> Op:
+        """The Slice of a bias that is no constant, along its last axis."""
+        made = self._fresh(f"{bias.name}/from{begin}")
+        rank = len(bias.shape)
+        symbols = tuple((axis, expression) for axis, expression in bias.symbols if axis != rank - 1)
+        self.tensors[made] = replace(bias, name=made, shape=(*bias.shape[:-1], length), symbols=symbols)
+        attributes = (("begin", (*(0,) * (rank - 1), begin)), ("step", (1,) * rank))
+        return Op(kind="Slice", inputs=(bias.name,), output=made, origin=op.origin, attributes=attributes)
+
+    def _fresh(self, name: str) -> str:
+        while name in self.tensors:
+            name += "'"
         return name
-    constant = _sliced(tensor.constant, axis, begin, length)
-    made = _fresh(f"{name}/part{number}", graph, tensors)
-    tensors[made] = Tensor(
-        name=made,
-        shape=constant.shape,
-        dtype=constant.dtype,
-        axes=default_axes(len(constant.shape)),
-        constant=constant,
-    )
-    return made
 
 
 def _sliced(constant: Constant, axis: int, begin: int, length: int) -> Constant:
@@ -156,10 +196,4 @@ def _sliced(constant: Constant, axis: int, begin: int, length: int) -> Constant:
         data = replace(constant.data, offset=constant.data.offset + begin * row, size_bytes=length * row)
         return replace(constant, shape=shape, data=data)
     starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
-    return derive("Slice", (constant,), shape, {"begin": starts, "step": (1,) * len(shape)})
-
-
-def _fresh(name: str, graph: Graph, tensors: dict[str, Tensor]) -> str:
-    while name in graph.tensors or name in tensors:
-        name += "'"
-    return name
+    return derive("Slice", (constant,), shape, {"begin": starts, "step": (1,) * len(shape)}, constant.dtype)

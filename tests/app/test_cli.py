@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.cli.failures import USAGE_CODES
+from app.cli.inputs import packed
 from app.cli.main import cli
 from app.cli.plan_table import quantity_bytes, quantity_si
 from app.supervisor.lock import DirectoryLock
 from compiler.profile import builtin_profile, profile_json
+from tests.corpus.archives import external_model
+from tests.corpus.external import LOCATIONS
+from tests.models import Model
 from tests.service.harness import light_model
+from tests.service.sidecars import SIDECARS, network, written
 
+ROOT = Path(__file__).parents[2]
 SQUEEZENET = str(light_model("squeezenet"))
 
 
@@ -160,3 +169,217 @@ def test_a_data_directory_in_use_is_one_block(tmp_path: Path) -> None:
     lock.release()
     assert answer.exit_code == 2
     assert f"in use by process {os.getpid()}" in answer.stderr
+
+
+# what the plan says
+
+
+def compiled(*words: str, exit_code: int = 0) -> dict[str, Any]:
+    """The plan of a model for `edge4`, or the problem if another exit code is expected."""
+    answer = tessera("compile", *words, "--profile", "edge4", "--json")
+    assert answer.exit_code == exit_code, answer.output
+    assert "Traceback" not in answer.output
+    return dict(json.loads(answer.stdout if exit_code == 0 else answer.stderr))
+
+
+def explained(*words: str, exit_code: int = 0) -> str:
+    answer = tessera("explain", *words, "--profile", "edge4")
+    assert answer.exit_code == exit_code, answer.output
+    return answer.stdout if exit_code == 0 else answer.stderr
+
+
+def a_file(path: Path, model: Model) -> str:
+    path.write_bytes(model.data())
+    return str(path)
+
+
+def lstm(path: Path) -> str:
+    """A recurrent `cell`, which only the host can run, and a `relu`."""
+    model = Model()
+    x = model.input([4, 1, 8], "x")
+    inputs = [x, model.weight(1, 64, 8), model.weight(1, 64, 16)]
+    y = model.node("LSTM", inputs, name="cell", hidden_size=16)
+    model.output(model.node("Relu", [y], name="relu"))
+    return a_file(path, model)
+
+
+def dynamic(path: Path, shape: Sequence[int | str] = ("batch", 3, "height", "width")) -> str:
+    """A convolution of an input whose extents are open."""
+    model = Model()
+    x = model.input(shape, "x")
+    model.output(model.node("Conv", [x, model.weight(4, 3, 3, 3)], name="conv", pads=[1] * 4))
+    return a_file(path, model)
+
+
+def test_an_explanation_names_segments_cuts_and_why_nodes_stay_on_the_host(tmp_path: Path) -> None:
+    """UI-1."""
+    text = explained(lstm(tmp_path / "lstm.onnx"))
+    assert "lstm.onnx on edge4: 2 segments (1 on chip, 1 on the host), 1 group." in text
+    assert "cell (LSTM) stays on the host: the accelerator has no LSTM." in text
+    assert "begins after cell: host and chip take turns here" in text
+
+
+def test_one_group_or_one_segment_is_explained_by_its_id(tmp_path: Path) -> None:
+    path = str(written(tmp_path))
+    words = [path, "--set", 'partition=["relu"]']
+    groups = [explained(*words, "--group", group) for group in ("s0.g0", "s1.g0")]
+    segment = explained(*words, "--group", "s1")
+    assert groups[0].startswith("Group s0.g0: 2 nodes: first, relu\n")
+    assert groups[1].startswith("Group s1.g0: 1 node: second\n")
+    assert segment.startswith("Segment s1 on chip 0: 1 node: second\n  begins after relu: option partition names")
+    assert segment.endswith(groups[1])
+    assert "relu goes to" not in segment
+    answer = tessera("explain", *words, "--group", "s1", "--profile", "edge4", "--json")
+    assert json.loads(answer.stdout) == {"explanation": segment.splitlines()}
+
+
+def test_an_unknown_group_is_a_usage_error_that_names_the_known_ones(tmp_path: Path) -> None:
+    said = explained(str(written(tmp_path)), "--set", 'partition=["relu"]', "--group", "s7.g1", exit_code=2)
+    for word in ("unknown_group", "'s7.g1'", "s0.g0", "s1.g0"):
+        assert word in said
+
+
+def test_strict_refuses_a_node_of_the_host_by_its_name_and_reason(tmp_path: Path) -> None:
+    """IMPORT-6."""
+    path = lstm(tmp_path / "lstm.onnx")
+    assert [node["node"] for node in compiled(path)["segments"][0]["host"]] == ["cell"]
+    problem = compiled(path, "--strict", exit_code=3)
+    assert (problem["code"], problem["node"], problem["op_type"]) == ("unsupported_op", "cell", "LSTM")
+    assert "the accelerator has no LSTM" in problem["message"]
+    assert "unsupported_op" in explained(path, "--strict", exit_code=3)
+
+
+def test_dimensions_are_set_by_a_number_or_a_range(tmp_path: Path) -> None:
+    path = dynamic(tmp_path / "net.onnx")
+    words = ["--set", 'dims.batch={"min":1,"max":8}', "--set", "dims.height=6", "--set", "dims.width=7"]
+    plan = compiled(path, *words)
+    assert plan["dims"] == {"batch": 8, "height": 6, "width": 7}
+    fixed = compiled(dynamic(tmp_path / "fixed.onnx", (8, 3, 6, 7)))
+    assert plan["segments"][0]["macs"] == fixed["segments"][0]["macs"] == 8 * 6 * 7 * 4 * 3 * 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "exit_code", "code", "names"),
+    [
+        ([], 3, "dynamic_dim", ["batch", "height", "width", "--set dims.batch=1 --set dims.height=1"]),
+        (["dims.height=4"], 3, "dynamic_dim", ["batch", "width"]),
+        (['dims={"batch":1,"height":4,"width":4,"depth":4}'], 2, "unknown_dim", ["depth", "batch, height"]),
+        (["dims.batch=0"], 2, "invalid_option", ["dims", "0"]),
+        (['dims.batch={"min":5,"max":4}'], 2, "invalid_option", ["dims.batch", "5 to 4"]),
+        (["dims.batch=four"], 2, "invalid_option", ["dims", "four"]),
+    ],
+)
+def test_missing_unknown_and_wrong_dimensions_are_all_named(
+    tmp_path: Path, settings: list[str], exit_code: int, code: str, names: list[str]
+) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    problem = compiled(dynamic(tmp_path / "net.onnx"), *words, exit_code=exit_code)
+    assert problem["code"] == code
+    for name in names:
+        assert name in json.dumps(problem, ensure_ascii=False)
+
+
+def test_cuts_and_the_merging_of_segments_are_chosen(tmp_path: Path) -> None:
+    """PART-3, PART-4."""
+    path = a_file(tmp_path / "net.onnx", network())
+    assert [segment["nodes"] for segment in compiled(path)["segments"]] == [["first", "relu", "second"]]
+    at_node = compiled(path, "--set", 'partition=["relu"]', "--set", "merge=none")
+    assert [segment["nodes"] for segment in at_node["segments"]] == [["first", "relu"], ["second"]]
+    assert compiled(path, "--set", "merge=optimal")["partition"]["strategy"] == "optimal"
+
+
+def test_a_cut_after_a_node_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    problem = compiled(str(written(tmp_path)), "--set", 'partition=["nonesuch"]', exit_code=2)
+    assert (problem["code"], problem["node"]) == ("unknown_node", "nonesuch")
+
+
+# external data beside a model
+
+
+def test_external_data_beside_a_model_is_found(tmp_path: Path) -> None:
+    """IMPORT-1."""
+    split = compiled(str(written(tmp_path)))
+    single = compiled(a_file(tmp_path / "single.onnx", network()))
+    assert split.pop("model") != single.pop("model")
+    assert split == single
+
+
+def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    (tmp_path / SIDECARS["w"]).rename(tmp_path / "elsewhere.bin")
+    (tmp_path / SIDECARS["w"]).symlink_to("elsewhere.bin")
+    compiled(str(path))
+
+
+@pytest.mark.parametrize("target", ["../outside.bin", "{folder}/../outside.bin", "/dev/zero", "../nothing"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, target: str) -> None:
+    """IMPORT-4."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = written(folder)
+    (folder / SIDECARS["w"]).rename(tmp_path / "outside.bin")
+    (folder / SIDECARS["w"]).symlink_to(target.format(folder=folder))
+    problem = compiled(str(path), exit_code=3)
+    assert problem["code"] == "external_data_path"
+    assert SIDECARS["w"] in problem["message"]
+
+
+def test_a_folder_that_is_a_link_out_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = written(folder)
+    (folder / "more").rename(tmp_path / "more")
+    (folder / "more").symlink_to("../more")
+    assert compiled(str(path), exit_code=3)["code"] == "external_data_path"
+
+
+@pytest.mark.parametrize("instead", ["nothing", "an empty file", "a folder", "a link to itself", "a pipe"])
+def test_a_missing_file_of_a_model_is_named(tmp_path: Path, instead: str) -> None:
+    path = written(tmp_path)
+    lost = tmp_path / SIDECARS["v"]
+    lost.unlink()
+    if instead == "an empty file":
+        lost.touch()
+    elif instead == "a folder":
+        lost.mkdir()
+    elif instead == "a link to itself":
+        lost.symlink_to(lost.name)
+    elif instead == "a pipe":
+        os.mkfifo(lost)
+    problem = compiled(str(path), exit_code=3)
+    assert (problem["code"], problem["actual"]) == ("external_data", SIDECARS["v"])
+
+
+@pytest.mark.parametrize("where", LOCATIONS)
+def test_a_location_that_is_no_file_beside_the_model_is_refused(tmp_path: Path, where: str) -> None:
+    """IMPORT-4: absolute paths, `..`, devices, addresses: of each only the text is looked at."""
+    (tmp_path / "weights.bin").write_bytes(bytes(1200))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = folder / "net.onnx"
+    path.write_bytes(external_model(LOCATIONS[where]))
+    problem = compiled(str(path), exit_code=3)
+    assert problem["code"] in ("external_data", "external_data_path")
+
+
+def test_equal_files_are_packed_to_equal_bytes_whatever_their_times(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    files: Mapping[str, Path] = {location: tmp_path / location for location in SIDECARS.values()}
+    first = packed(path, files, tmp_path / "first.zip").read_bytes()
+    for file in (path, *files.values()):
+        os.utime(file, (0, 0))  # before the first date that a zip can hold
+    assert packed(path, files, tmp_path / "second.zip").read_bytes() == first
+    plan, direct = compiled(str(tmp_path / "second.zip")), compiled(str(path))
+    assert plan.pop("model") != direct.pop("model")
+    assert plan == direct
+
+
+def test_what_a_request_can_have_wrong_has_one_exit_code_here_and_on_a_service() -> None:
+    """A service's problem carries no class of error, so its code has to be known."""
+    codes = set()
+    for path in (ROOT / "compiler").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "RequestError":
+                codes |= {str(ast.literal_eval(word.value)) for word in call.keywords if word.arg == "code"}
+    assert {"unknown_node", "unknown_dim", "invalid_option"} <= codes
+    assert codes - {"unknown_group"} <= USAGE_CODES  # groups are looked up in the plan, here

@@ -38,7 +38,7 @@ PATIENCE_S = 1200.0
 
 
 def sampled() -> list[Case]:
-    """Cases chosen by chance, the same each time; not the large networks, on which only the compiler's time is spent."""
+    """Cases chosen by chance, the same each time; not the large networks, which only take the compiler's time."""
     large = {case.name for case in scale.CASES}
     return random.Random(SEED).sample([case for case in CASES if case.name not in large], SAMPLE)
 
@@ -52,9 +52,7 @@ def started_as_users_do(start: Start, **changes: Any) -> tuple[EmbeddedService, 
 def submitted(api: Api, case: Case) -> str | Outcome:
     """The job of a case, or its outcome if the upload or the request is refused at once."""
     octets = {"Content-Type": "application/octet-stream"}
-    answer = api.http.post(
-        "/v1/models", params={"name": f"{case.name}.onnx"}, content=case.build(), headers=octets
-    )
+    answer = api.http.post("/v1/models", params={"name": f"{case.name}.onnx"}, content=case.build(), headers=octets)
     if answer.status_code in (200, 201):
         body = {"model": answer.json()["id"], "profile": "cluster4x4", "options": dict(case.options)}
         answer = api.http.post("/v1/compilations", json=body)
@@ -83,7 +81,7 @@ def outcome_of(api: Api, job: dict[str, Any]) -> Outcome:
 
 
 class Watch:
-    """What becomes of the worker's children: their process ids and the most memory each held, looked at all the time."""
+    """What becomes of a worker's children: their process ids and the most memory each held, looked at all the time."""
 
     def __init__(self, worker: int) -> None:
         self.peak_bytes: dict[int, int] = {}
@@ -208,8 +206,8 @@ def test_the_worker_survives_the_whole_corpus_twice(start: Start) -> None:
     longest, name = max(jobs)
     median = statistics.median(duration_s for duration_s, _ in jobs)
     print(
-        f"{len(jobs)} jobs in {time.monotonic() - begun:.0f} s, median {median:.3f} s, longest {longest:.1f} s ({name});"
-        f" {len(watch.peak_bytes)} children, {max(watch.peak_bytes.values()) >> 20} MiB at most"
+        f"{len(jobs)} jobs in {time.monotonic() - begun:.0f} s, median {median:.3f} s, longest {longest:.1f} s ({name})"
+        f"\n{len(watch.peak_bytes)} children, {max(watch.peak_bytes.values()) >> 20} MiB at most"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -14,60 +15,19 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from onnx.external_data_helper import set_external_data
 
 from app.models.endpoints import _RAW_TYPES
 from app.supervisor.service import EmbeddedService
+from tests.corpus.archives import Member, tar_of, zip_of
 from tests.models import Model
 from tests.service.harness import Api, conv_chain, gone, until
+from tests.service.sidecars import SIDECARS, network, split_network
 
 pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
 
 
 # archives
-
-
-def split_model() -> tuple[bytes, dict[str, bytes]]:
-    """A small network whose two large weights lie in two files, one of them in a folder; (model file, files)."""
-    model = network()
-    proto = model.proto()
-    files = {}
-    for name, location in (("w", "weights.bin"), ("v", "more/weights.bin")):
-        tensor = next(tensor for tensor in proto.graph.initializer if tensor.name == name)
-        files[location] = bytes(100) + tensor.raw_data
-        set_external_data(tensor, location, offset=100, length=len(tensor.raw_data))
-        tensor.ClearField("raw_data")
-    return bytes(proto.SerializeToString()), files
-
-
-def network() -> Model:
-    """Two convolutions, one with an activation."""
-    model = Model()
-    x = model.input([1, 3, 16, 16], "x")
-    w = model.constant(model.random.standard_normal((8, 3, 3, 3)), "w", np.float32)
-    v = model.constant(model.random.standard_normal((4, 8, 3, 3)), "v", np.float32)
-    first = model.node("Relu", [model.node("Conv", [x, w], name="first", pads=[1] * 4)], name="relu")
-    model.output(model.node("Conv", [first, v], name="second", pads=[1] * 4))
-    return model
-
-
-def zipped(members: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", compression, compresslevel=1) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return out.getvalue()
-
-
-def tarred(members: Mapping[str, bytes], mode: str = "w") -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
 
 
 def documents(api: Api, job: dict[str, Any]) -> dict[str, Any]:
@@ -79,21 +39,24 @@ def documents(api: Api, job: dict[str, Any]) -> dict[str, Any]:
     return {"plan": plan, "report": report}
 
 
-PACKINGS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
-    "net.zip": zipped,
-    "net-packed.zip": lambda members: zipped(members, zipfile.ZIP_DEFLATED),
-    "net-in-a-folder.zip": lambda members: zipped({f"net/{name}": data for name, data in members.items()}),
-    "net.tar": tarred,
-    "net.tar.gz": lambda members: tarred(members, "w:gz"),
-    "net.TGZ": lambda members: tarred(members, "w:gz"),
+def split_members() -> list[Member]:
+    model, files = split_network()
+    return [("model.onnx", model), *files.items()]
+
+
+PACKINGS: Mapping[str, Callable[..., bytes]] = {
+    "net.zip": zip_of,
+    "net-packed.zip": lambda *members: zip_of(*members, compression=zipfile.ZIP_DEFLATED),
+    "net-in-a-folder.zip": lambda *members: zip_of(*((f"net/{name}", data) for name, data in members)),
+    "net.tar": tar_of,
+    "net.tar.gz": lambda *members: gzip.compress(tar_of(*members)),
+    "net.TGZ": lambda *members: gzip.compress(tar_of(*members, kind=tarfile.PAX_FORMAT)),
 }
 
 
 @pytest.mark.parametrize("name", PACKINGS)
 def test_an_archive_of_a_model_and_its_data_compiles_to_the_plan_of_the_single_file(api: Api, name: str) -> None:
-    model, files = split_model()
-    archive = PACKINGS[name]({"model.onnx": model, **files})
-    answer = api.http.post("/v1/models", files={"model": (name, archive)})
+    answer = api.http.post("/v1/models", files={"model": (name, PACKINGS[name](*split_members()))})
     assert answer.status_code in (200, 201), answer.text
     packed = documents(api, api.finished(api.submit(answer.json()["id"])))
     single = documents(api, api.finished(api.submit(api.upload(network().data()))))
@@ -104,8 +67,7 @@ def test_an_archive_of_a_model_and_its_data_compiles_to_the_plan_of_the_single_f
 @pytest.mark.parametrize("content_type", [*_RAW_TYPES, "Application/ZIP; charset=binary"])
 @pytest.mark.parametrize("how", ["post", "put"])
 def test_a_raw_body_may_say_that_it_is_an_archive(api: Api, content_type: str, how: str) -> None:
-    model, files = split_model()
-    archive = zipped({"model.onnx": model, **files})
+    archive = zip_of(*split_members())
     headers = {"Content-Type": content_type}
     digest = api.upload(archive)
     if how == "post":
@@ -123,24 +85,22 @@ def test_a_body_of_another_kind_is_refused_with_the_kinds_that_are_taken(api: Ap
 
 
 def test_an_archive_may_come_with_its_compilation_in_one_form(api: Api) -> None:
-    model, files = split_model()
-    form = {"model": ("net.tar", tarred({"model.onnx": model, **files}), "application/x-tar")}
+    form = {"model": ("net.tar", tar_of(*split_members()), "application/x-tar")}
     answer = api.http.post("/v1/compilations", files=form, data={"profile": "edge4"})
     assert answer.status_code in (200, 202), answer.text
     assert api.finished(answer.json()["id"])["state"] == "succeeded"
 
 
 def test_an_archive_without_a_file_of_its_model_fails_by_the_name_of_the_file(api: Api) -> None:
-    model, files = split_model()
-    del files["more/weights.bin"]
-    job = api.finished(api.submit(api.upload(zipped({"model.onnx": model, **files}), "net.zip")))
+    members = [member for member in split_members() if member[0] != SIDECARS["v"]]
+    job = api.finished(api.submit(api.upload(zip_of(*members), "net.zip")))
     assert (job["state"], job["problem"]["code"]) == ("failed", "external_data")
-    assert "more/weights.bin" in json.dumps(job["problem"])
+    assert SIDECARS["v"] in json.dumps(job["problem"])
 
 
 @pytest.mark.parametrize("how", ["raw", "form"])
 def test_the_upload_limit_is_that_of_the_archive(api: Api, service: EmbeddedService, how: str) -> None:
-    archive = zipped({"model.onnx": bytes(service.settings.max_upload_bytes)})
+    archive = zip_of(("model.onnx", bytes(service.settings.max_upload_bytes)))
     if how == "raw":
         answer = api.http.post("/v1/models", content=archive, headers={"Content-Type": "application/zip"})
     else:
@@ -161,9 +121,8 @@ def test_the_api_process_never_loads_what_reads_a_model(start: Start, monkeypatc
     """API-3: models are read by a worker's child alone; Python itself notes what each process imports."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     service, api = start()
-    model, files = split_model()
-    members = {"model.onnx": model, **files}
-    for data in (network().data(), zipped(members), tarred(members, "w:gz")):
+    members = split_members()
+    for data in (network().data(), zip_of(*members), gzip.compress(tar_of(*members))):
         uploaded = api.upload(data)
         job = api.finished(api.submit(uploaded, dims={}, partition=["relu"]))
         documents(api, job)
@@ -277,18 +236,20 @@ def test_a_read_that_goes_wrong_ends_as_what_it_is_and_the_next_job_works(
 
 def test_an_archive_that_expands_beyond_the_memory_limit_ends_as_memory_limit(start: Start) -> None:
     """IMPORT-4: no fault is planted here; the same file compiles when it is given the memory."""
-    service, api = start(memory_limit_bytes=2**31)
+    _, api = start(memory_limit_bytes=2**31)
     weights = np.random.default_rng(0).integers(0, 2, 2**24, np.uint8).tobytes() * 8
     model = Model()
     x = model.input([1, 2**16], "x")
     tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[2**16, 2**9])
-    tensor.raw_data = b"-"
-    set_external_data(tensor, "weights.bin")
-    tensor.ClearField("raw_data")
+    tensor.external_data.append(onnx.StringStringEntryProto(key="location", value="weights.bin"))
+    tensor.data_location = onnx.TensorProto.EXTERNAL
     model.initializers.append(tensor)
     model.output(model.node("MatMul", [x, "w"], name="matmul"))
-    archive = zipped({"model.onnx": model.data(), "weights.bin": weights}, zipfile.ZIP_DEFLATED)
-    uploaded = api.upload(archive, "net.zip")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("model.onnx", model.data())
+        archive.writestr("weights.bin", weights)
+    uploaded = api.upload(out.getvalue(), "net.zip")
     job = api.finished(api.submit(uploaded, memory_limit_bytes=2**25))
     assert (job["state"], job["problem"]["code"], job["attempts"]) == ("failed", "memory_limit", 1)
     assert job["problem"]["actual"] > job["problem"]["limit"] == 2**25

@@ -178,7 +178,15 @@ LIMITS: dict[str, tuple[str, str, Build, Build, int, object]] = {
         19,
         1.25,
     ),
-    "huge terms": ("Resize", "64 bits", resize(1e-3), resize(1e30), 19, float(np.float32(1e30))),
+    "huge terms": ("Resize", "64 bits", resize(1e-3), resize(5e11), 19, float(np.float32(5e11))),
+    "wrap that crops": (
+        "Pad",
+        "mode wrap",
+        lambda m: m.node("Pad", [m.input([4]), m.ints(1, 1)], mode="wrap"),
+        lambda m: m.node("Pad", [m.input([4]), m.ints(1, -1)], mode="wrap"),
+        19,
+        (1, -1),
+    ),
     "old cubic": (
         "Upsample",
         "mode is nearest or linear",

@@ -1,0 +1,51 @@
+"""A small model whose weights lie in files beside it, and the same model as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.external_data_helper import set_external_data
+
+from tests.models import Model
+
+SIDECARS = {"w": "weights.bin", "v": "more/weights.bin"}
+_OFFSET = 100
+
+
+def network() -> Model:
+    """Two convolutions `first` and `second` with weights `w` and `v`, and a `relu` between them."""
+    model = Model()
+    x = model.input([1, 3, 16, 16], "x")
+    w = model.constant(model.random.standard_normal((8, 3, 3, 3)), "w", np.float32)
+    v = model.constant(model.random.standard_normal((4, 8, 3, 3)), "v", np.float32)
+    first = model.node("Relu", [model.node("Conv", [x, w], name="first", pads=[1] * 4)], name="relu")
+    model.output(model.node("Conv", [first, v], name="second", pads=[1] * 4))
+    return model
+
+
+def move_out(tensor: onnx.TensorProto, location: str) -> bytes:
+    """Let a tensor's data lie in a file from byte 100 on; returns the contents of the file."""
+    data = tensor.raw_data
+    set_external_data(tensor, location, offset=_OFFSET, length=len(data))
+    tensor.ClearField("raw_data")
+    return bytes(_OFFSET) + data
+
+
+def split_network() -> tuple[bytes, dict[str, bytes]]:
+    """The file of `network` with its weights outside, and the files that hold them by their location."""
+    proto = network().proto()
+    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
+    files = {location: move_out(tensors[name], location) for name, location in SIDECARS.items()}
+    return bytes(proto.SerializeToString()), files
+
+
+def written(folder: Path) -> Path:
+    """`net.onnx` in a folder with its files beside it."""
+    model, files = split_network()
+    for name, data in {"net.onnx": model, **files}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder / "net.onnx"
