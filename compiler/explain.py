@@ -47,7 +47,8 @@ def _whole(plan: Plan) -> Iterator[str]:
     nodes = native.chip_nodes + native.host_nodes
     yield (
         f"The accelerator runs {native.chip_nodes} of {nodes} nodes and {share};"
-        f" {_count(len(plan.folded), 'node')} were evaluated at compile time or needed by no output."
+        f" {_count(len(plan.folded), 'node')} {'was' if len(plan.folded) == 1 else 'were'} evaluated at compile time"
+        " or needed by no output."
     )
     if plan.dims:
         dims = ", ".join(f"{printable(name, 40)} = {extent}" for name, extent in plan.dims.items())

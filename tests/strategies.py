@@ -165,7 +165,8 @@ def profiles(draw: st.DrawFn, *, roomy: bool = False) -> Profile:
             "write_pj_per_byte": 0.5,
         }
     if draw(st.integers(0, 3)) == 0:
-        values["weights"] = {"mode": "streamed", "compression": draw(st.sampled_from([0.25, 0.5]))}
+        mode = draw(st.sampled_from(["streamed", "stationary"]))
+        values["weights"] = {"mode": mode, "compression": draw(st.sampled_from([0.25, 0.5, 1.0]))}
     return profile_from_values(values)
 
 
@@ -181,5 +182,6 @@ def options(*, switches: bool = False) -> st.SearchStrategy[Options]:
         objective=st.sampled_from(OBJECTIVES),
         start_rule=st.sampled_from(["A", "B"]),
         profit=st.sampled_from(["any", "all", ("FUSE-5",), ("FUSE-6", "FUSE-7")]),
+        merge=st.sampled_from(["forward-greedy", "none", "optimal"]),
         rules=rules,
     )

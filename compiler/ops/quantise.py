@@ -65,7 +65,7 @@ class Quantisation(OpKind):
 
     def _inferred(self, call: Call, dtype: str) -> Inferred:
         data, scale = call.tensor(0), call.tensor(1)
-        if call.has(2) and call.tensor(2).shape != scale.shape:
+        if call.has(2) and call.tensor(2).shape != scale.shape and {call.tensor(2).elements, scale.elements} != {1}:
             call.fail("scale and zero point differ in shape", actual=call.tensor(2).shape, limit=scale.shape)
         attributes: dict[str, Attribute] = {}
         if scale.elements != 1 or len(scale.shape) > 1:

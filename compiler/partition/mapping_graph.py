@@ -74,6 +74,7 @@ def mapping_graph(facts: GraphFacts, profile: Profile) -> MappingGraph:
     that only moves and what crosses the chip's edge on DMA engines."""
     graph = facts.graph
     outputs = set(graph.chip_outputs)
+    entering = {-1, *graph.on_host}
     nodes: list[MappingNode] = []
     edges: list[tuple[int, int]] = []
     ready: dict[int, int] = {}
@@ -90,9 +91,9 @@ def mapping_graph(facts: GraphFacts, profile: Profile) -> MappingGraph:
             ready[index] = add(index, Unit.HOST, 1, before)
             continue
         fact = facts.ops[index]
-        from_dram = [
-            facts.tensor_bytes(operand.tensor) for operand in fact.operands if operand.tensor not in graph.producer
-        ]
+        # constants, graph inputs, and what the host makes; each once
+        names = dict.fromkeys(operand.tensor for operand in fact.operands)
+        from_dram = [facts.tensor_bytes(name) for name in names if graph.producer.get(name, -1) in entering]
         if from_dram:
             before = [*before, add(index, Unit.DMA, sum(from_dram), ())]
         last: int | None = None

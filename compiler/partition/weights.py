@@ -59,7 +59,7 @@ class SplitWeights:
         """The fewest near-equal parts of which the largest compiles alone; smaller parts never fit worse."""
         channels = graph.tensors[op.output].shape[axes[1]]
         most = min(channels, _PARTS_MAX)
-        refused = self._refused(graph, op, axes, most) if at_least <= most else None
+        refused = self._refused(graph, op, axes, most)
         if refused is not None:
             raise _no_part_fits(op, most, refused.error)
         counts = range(min(at_least, most), most + 1)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from app.supervisor.lock import DirectoryLock
 from compiler.profile import builtin_profile, profile_json
 from tests.corpus.archives import external_model
 from tests.corpus.external import LOCATIONS
-from tests.models import Model
 from tests.service.harness import light_model
-from tests.service.sidecars import SIDECARS, network, written
+from tests.service.models import SIDECARS, dynamic, lstm, network, saved, written
 
 ROOT = Path(__file__).parents[2]
 SQUEEZENET = str(light_model("squeezenet"))
@@ -58,7 +57,7 @@ def test_the_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(len(line) for line in answer.stdout.splitlines()) <= 80
 
 
-def test_a_profile_may_be_a_file(tmp_path: Path) -> None:
+def test_a_profile_may_be_saved(tmp_path: Path) -> None:
     values = {**json.loads(profile_json(builtin_profile("edge4"))), "name": "mine"}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(values))
@@ -188,29 +187,6 @@ def explained(*words: str, exit_code: int = 0) -> str:
     return answer.stdout if exit_code == 0 else answer.stderr
 
 
-def a_file(path: Path, model: Model) -> str:
-    path.write_bytes(model.data())
-    return str(path)
-
-
-def lstm(path: Path) -> str:
-    """A recurrent `cell`, which only the host can run, and a `relu`."""
-    model = Model()
-    x = model.input([4, 1, 8], "x")
-    inputs = [x, model.weight(1, 64, 8), model.weight(1, 64, 16)]
-    y = model.node("LSTM", inputs, name="cell", hidden_size=16)
-    model.output(model.node("Relu", [y], name="relu"))
-    return a_file(path, model)
-
-
-def dynamic(path: Path, shape: Sequence[int | str] = ("batch", 3, "height", "width")) -> str:
-    """A convolution of an input whose extents are open."""
-    model = Model()
-    x = model.input(shape, "x")
-    model.output(model.node("Conv", [x, model.weight(4, 3, 3, 3)], name="conv", pads=[1] * 4))
-    return a_file(path, model)
-
-
 def test_an_explanation_names_segments_cuts_and_why_nodes_stay_on_the_host(tmp_path: Path) -> None:
     """UI-1."""
     text = explained(lstm(tmp_path / "lstm.onnx"))
@@ -281,7 +257,7 @@ def test_missing_unknown_and_wrong_dimensions_are_all_named(
 
 def test_cuts_and_the_merging_of_segments_are_chosen(tmp_path: Path) -> None:
     """PART-3, PART-4."""
-    path = a_file(tmp_path / "net.onnx", network())
+    path = saved(tmp_path / "net.onnx", network())
     assert [segment["nodes"] for segment in compiled(path)["segments"]] == [["first", "relu", "second"]]
     at_node = compiled(path, "--set", 'partition=["relu"]', "--set", "merge=none")
     assert [segment["nodes"] for segment in at_node["segments"]] == [["first", "relu"], ["second"]]
@@ -299,7 +275,7 @@ def test_a_cut_after_a_node_that_is_not_there_is_a_usage_error(tmp_path: Path) -
 def test_external_data_beside_a_model_is_found(tmp_path: Path) -> None:
     """IMPORT-1."""
     split = compiled(str(written(tmp_path)))
-    single = compiled(a_file(tmp_path / "single.onnx", network()))
+    single = compiled(saved(tmp_path / "single.onnx", network()))
     assert split.pop("model") != single.pop("model")
     assert split == single
 

@@ -14,9 +14,8 @@ def run() -> None:
     """Print one line per network and exporter."""
     profile = builtin_profile(PROFILE)
     print(f"\n### Native share of the exported networks, `{PROFILE}`\n")
-    print(
-        "| file | nodes | folded | chip | host | native by nodes | MMACs | native by MACs | segments | groups | seconds |"
-    )
+    columns = "file | nodes | folded | chip | host | native by nodes | MMACs | native by MACs | segments | groups | s"
+    print(f"| {columns} |")
     print("|---|" + "---:|" * 10)
     for model in exported_models():
         compilation = compile_model(model.read(), profile, parse_options({"dims": model.dims}))

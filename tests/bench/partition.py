@@ -27,9 +27,8 @@ def run() -> None:
 
 def _growth(profile: str) -> None:
     print(f"\n### Seconds of import and partition, chain of convolutions and Relus, `{profile}`\n")
-    print(
-        "| nodes | read | validate | lower | batchnorm, patterns | split-weights | partition | total | ÷ (n·log2 n), µs |"
-    )
+    passes = "read | validate | lower | batchnorm, patterns | split-weights | partition"
+    print(f"| nodes | {passes} | total | ÷ (n·log2 n), µs |")
     print("|---:|" + "---:|" * 8)
     for length in LENGTHS:
         source = ModelSource.from_bytes(chain(length))

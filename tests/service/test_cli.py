@@ -15,7 +15,8 @@ from app.cli.main import cli
 from app.client.client import ServiceError, TesseraClient
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_json
-from tests.service.harness import conv_chain, light_model
+from tests.service.harness import Api, conv_chain, light_model
+from tests.service.models import SIDECARS, dynamic, lstm, written
 
 pytestmark = pytest.mark.service
 TESSERA = Path(sys.executable).with_name("tessera")
@@ -28,6 +29,108 @@ def test_a_service_and_this_process_give_the_same_plan(service: EmbeddedService,
     assert (here.exit_code, there.exit_code) == (0, 0), there.output
     for name in ("plan.json", "report.json"):
         assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+
+
+def both(service: EmbeddedService, *words: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command, which are the same in this process and on the service."""
+    here = CliRunner().invoke(cli, [*words, "--profile", "edge4"])
+    there = CliRunner().invoke(cli, [*words, "--profile", "edge4", "--server", service.url])
+    assert (here.exit_code, here.stdout) == (there.exit_code, there.stdout), there.output
+    assert "Traceback" not in here.output + there.output
+    return here.exit_code, here.stdout, there.stderr
+
+
+@pytest.mark.parametrize("group", [None, "s0.g0", "s1", "s1.g0"])
+def test_a_service_and_this_process_explain_a_plan_in_the_same_words(
+    service: EmbeddedService, tmp_path: Path, group: str | None
+) -> None:
+    """UI-1; the model's weights lie beside it, and the service gets all in one archive."""
+    words = ["explain", str(written(tmp_path)), "--set", 'partition=["relu"]', "--set", "merge=none"]
+    code, text, _ = both(service, *words, *(["--group", group] if group else []))
+    assert code == 0
+    assert ("net.onnx on edge4: 2 segments" if group is None else group) in text
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "code", "names"),
+    [
+        (["--group", "s7"], 2, "unknown_group", "s1.g0"),
+        (["--set", 'partition=["nonesuch"]'], 2, "unknown_node", "nonesuch"),
+        (["--set", "merge=sideways"], 2, "invalid_option", "forward-greedy"),
+        (["--strict"], 3, "unsupported_op", "the accelerator has no LSTM"),
+        (["--set", "dims.batch=2"], 2, "unknown_dim", "batch"),
+    ],
+)
+def test_a_service_and_this_process_refuse_the_same_with_the_same_exit_code(
+    service: EmbeddedService, tmp_path: Path, words: list[str], exit_code: int, code: str, names: str
+) -> None:
+    path = lstm(tmp_path / "net.onnx")
+    answer = both(service, "explain", path, *words)
+    assert answer[:2] == (exit_code, "")
+    assert code in answer[2]
+    assert names in answer[2]
+
+
+def test_missing_dimensions_are_all_named_and_given_ones_reach_the_service(
+    service: EmbeddedService, tmp_path: Path
+) -> None:
+    path = dynamic(tmp_path / "net.onnx")
+    exit_code, _, said = both(service, "compile", path)
+    assert exit_code == 3
+    for name in ("dynamic_dim", "batch", "height", "width"):
+        assert name in said
+    words = ["--set", 'dims.batch={"min":1,"max":8}', "--set", "dims.height=6", "--set", "dims.width=7", "--json"]
+    exit_code, text, _ = both(service, "compile", path, *words, "--set", "merge=optimal")
+    plan = json.loads(text)
+    assert (exit_code, plan["dims"]) == (0, {"batch": 8, "height": 6, "width": 7})
+    assert plan["options"]["merge"] == "optimal"
+
+
+def test_a_model_with_external_data_goes_to_the_service_as_one_archive(
+    service: EmbeddedService, api: Api, tmp_path: Path
+) -> None:
+    """IMPORT-1."""
+    words = ["compile", str(written(tmp_path)), "--profile", "edge4", "--json"]
+    here = json.loads(CliRunner().invoke(cli, words).stdout)
+    there, again = (json.loads(CliRunner().invoke(cli, [*words, "--server", service.url]).stdout) for _ in range(2))
+    assert again == there  # the service has the archive already
+    assert here["model"]["name"] == there["model"]["name"] == "net.onnx"
+    assert there["model"]["sha256"] in {model["id"] for model in models(api)}
+    assert {**here, "model": None} == {**there, "model": None}
+    assert here["segments"][0]["weight_bytes"] == 4 * (8 * 3 * 3 * 3 + 4 * 8 * 3 * 3)
+
+
+def models(api: Api) -> list[dict[str, object]]:
+    return list(api.http.get("/v1/models", params={"limit": 200}).json()["items"])
+
+
+def test_a_link_out_of_the_folder_is_refused_and_nothing_is_sent(
+    service: EmbeddedService, api: Api, tmp_path: Path
+) -> None:
+    """IMPORT-4."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = written(folder)
+    (folder / SIDECARS["w"]).rename(tmp_path / "outside.bin")
+    (folder / SIDECARS["w"]).symlink_to("../outside.bin")
+    known = models(api)
+    exit_code, _, said = both(service, "compile", str(path))
+    assert exit_code == 3
+    assert "external_data_path" in said
+    assert models(api) == known
+
+
+@pytest.mark.parametrize("lost", [[SIDECARS["v"]], [SIDECARS["w"], SIDECARS["v"]]])
+def test_a_missing_file_of_a_model_is_named_by_the_service_too(
+    service: EmbeddedService, tmp_path: Path, lost: list[str]
+) -> None:
+    path = written(tmp_path)
+    for name in lost:
+        (tmp_path / name).unlink()
+    exit_code, _, said = both(service, "compile", str(path))
+    assert exit_code == 3
+    assert "external_data" in said
+    assert any(name in said for name in lost)
 
 
 def test_a_failed_job_is_an_exit_code_and_one_block(service: EmbeddedService, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ SEED = 2026
 SAMPLE = 60
 CHILDREN = 2
 MEMORY_LIMIT_BYTES = 2**30
-# What a child takes before its first job, with room: the interpreter, the compiler and the schemas of onnx.
+# What a child takes between jobs, with room: the interpreter, the compiler and the schemas of onnx.
 CHILD_BYTES = 2**28
 PATIENCE_S = 1200.0
 
@@ -64,7 +64,8 @@ def submitted(api: Api, case: Case) -> str | Outcome:
 
 def refused(problem: dict[str, Any]) -> Outcome:
     """A problem as the corpus judges it: everything it says is its message."""
-    said = [str(problem[name]) for name in ("detail", "node", "op_type", "actual", "limit", "hint") if name in problem]
+    parts = ("detail", "node", "op_type", "actual", "limit", "hint")
+    said = [f"{name} {problem[name]}" for name in parts if name in problem]
     ended = "raised" if problem["status"] >= 500 else "rejected"
     return Outcome(ended=ended, code=problem["code"], message="; ".join(said))  # type: ignore[arg-type]
 
@@ -174,6 +175,7 @@ def outlived(service: EmbeddedService, api: Api) -> Iterator[Watch]:
         assert api.http.get(after["links"]["plan"]).content == plan
         until(lambda: set(watch.now()) == left(service), "every child to live or to have been replaced as configured")
         assert len(watch.now()) == CHILDREN
+        assert max(psutil.Process(child).memory_info().rss for child in watch.now()) < CHILD_BYTES
     assert service.pids == pids
     totals = counts(service)
     assert totals["attempts_started"] == totals["publishes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from app.supervisor.service import EmbeddedService
 from tests.corpus.archives import Member, tar_of, zip_of
 from tests.models import Model
 from tests.service.harness import Api, conv_chain, gone, until
-from tests.service.sidecars import SIDECARS, network, split_network
+from tests.service.models import SIDECARS, network, split_network
 
 pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
@@ -193,7 +194,7 @@ def faulty(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tup
     folder = tmp_path / "faults"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(FAULTS)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     return start(memory_limit_bytes=MEMORY_LIMIT_BYTES)
 
 

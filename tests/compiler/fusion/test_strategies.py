@@ -39,7 +39,8 @@ def fuse(model: Model, profile: Profile, chosen: Options) -> FusedGraph:
     made: list[FusedGraph] = []
     error = error_of(lambda: made.append(fusion.run(partition.run(graph))))
     if error is not None:
-        assert error.code == "does_not_fit"
+        # stationary weights of one op may exceed the chip
+        assert error.code == "does_not_fit" or (error.code == "op_too_large" and profile.is_stationary)
         assert error.node
     if not made:
         assume(False)
@@ -100,7 +101,7 @@ def test_groups_of_several_ops_have_a_single_output(model: Model, profile: Profi
 def test_floor_is_below_plan_and_baseline(model: Model, profile: Profile, chosen: Options) -> None:
     """SPEC 5.1: plan ≥ floor always."""
     fused = fuse(model, profile, chosen)
-    floor = floor_of(fused.facts)
+    floor = floor_of(fused.facts, profile)
     assert floor <= totals(fused.segments).dram_bytes
     assert floor <= totals(fused.baseline).dram_bytes
 

@@ -23,7 +23,8 @@ def by_runtime(node: onnx.NodeProto, feeds: Mapping[str, Values], opset: int, dt
         [helper.make_tensor_value_info(node.output[0], dtype, None)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return run_reference(model, feeds)[0]
+    result: Values = run_reference(model, feeds)[0]
+    return result
 
 
 def almost(found: Values, expected: Values) -> None:

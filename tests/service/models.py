@@ -1,7 +1,8 @@
-"""A small model whose weights lie in files beside it, and the same model as one file."""
+"""Small models for the tests of service and command line: weights beside the file, a node of the host, open extents."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,27 @@ def written(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return folder / "net.onnx"
+
+
+def saved(path: Path, model: Model) -> str:
+    """Write a model; its path as a word of a command."""
+    path.write_bytes(model.data())
+    return str(path)
+
+
+def lstm(path: Path) -> str:
+    """A recurrent `cell`, which only the host can run, and a `relu`."""
+    model = Model()
+    x = model.input([4, 1, 8], "x")
+    inputs = [x, model.weight(1, 64, 8), model.weight(1, 64, 16)]
+    y = model.node("LSTM", inputs, name="cell", hidden_size=16)
+    model.output(model.node("Relu", [y], name="relu"))
+    return saved(path, model)
+
+
+def dynamic(path: Path, shape: Sequence[int | str] = ("batch", 3, "height", "width")) -> str:
+    """A convolution of an input whose extents are open."""
+    model = Model()
+    x = model.input(shape, "x")
+    model.output(model.node("Conv", [x, model.weight(4, 3, 3, 3)], name="conv", pads=[1] * 4))
+    return saved(path, model)
