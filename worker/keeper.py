@@ -98,19 +98,15 @@ class Keeper:
         renewed_at = time.monotonic()
         interval_s = self._settings.lease_s / 4
         while not self._ended.wait(_SAMPLE_S):
-            try:
-                used = self.used_bytes()
-                self._peak_bytes = max(self._peak_bytes, used)
-                over = 0 < self._tightest_limit_bytes < used
-                if over or self._tightest_limit_bytes == 0 or time.monotonic() - renewed_at >= interval_s:
-                    self._renew()
-                    renewed_at = time.monotonic()
-                stopping = self._told_to_stop_at
-                if stopping is not None and (over or time.monotonic() - stopping > self._settings.stop_grace_s):
-                    self._end_child()
-            except MemoryError:
-                # The compilation has taken all the address space; it meets the same at once, and gives it back.
-                continue
+            used = self.used_bytes()
+            self._peak_bytes = max(self._peak_bytes, used)
+            over = 0 < self._tightest_limit_bytes < used
+            if over or self._tightest_limit_bytes == 0 or time.monotonic() - renewed_at >= interval_s:
+                self._renew()
+                renewed_at = time.monotonic()
+            stopping = self._told_to_stop_at
+            if stopping is not None and (over or time.monotonic() - stopping > self._settings.stop_grace_s):
+                self._end_child()
 
     def _renew(self) -> None:
         try:

@@ -6,6 +6,9 @@ own stationary weights leave: what fusion does not group it leaves alone, so gro
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
 import numpy as np
 
 from compiler.errors import LimitError, ModelError
@@ -54,19 +57,35 @@ class SegmentCompiler:
         self._fits: dict[int, int] = {}
         self._fails: dict[int, int] = {}
         everything = sum(map(facts.tensor_bytes, facts.tensors))
+        self._capacity = profile.resident_capacity_bytes
         self._dram_is_ample = everything <= profile.dram.capacity_bytes
 
     def evaluator(self, ops: tuple[int, ...]) -> Evaluator:
         """Tilings and prices for a segment of these ops: for the profile that its own weights leave."""
-        resident = self._weights.resident_bytes_per_core(ops)
+        return self._evaluator_beside(self._weights.resident_bytes_per_core(ops))
+
+    def _evaluator_beside(self, resident: int) -> Evaluator:
         found = self._evaluators.get(resident)
         if found is None:
             found = self._evaluators[resident] = Evaluator(self.facts, self.profile.beside(resident), self.options)
         return found
 
-    def within_limits(self, ops: tuple[int, ...]) -> bool:
-        """Whether the profile's limits allow the ops as one segment: necessary, and quick to tell."""
-        return all(actual <= limit for _, _, actual, limit in self._amounts(ops))
+    def within_limits(self, parts: Sequence[tuple[int, ...]]) -> Callable[[int, int], bool] | None:
+        """For a chain of parts: whether the limits allow parts `begin` to `end` as one segment, told at once.
+
+        Necessary, not sufficient. None where nothing is limited that adds up over parts.
+        """
+        columns = []
+        if self.profile.is_stationary and not self._weights.has_common:
+            columns.append(([self._weights.resident_bytes_per_core(p) - 1 for p in parts], self._capacity))
+        if self.profile.limits.weight_bytes is not None and not self._weights.has_common:
+            columns.append(([self._weights.size_bytes(p) for p in parts], self.profile.limits.weight_bytes))
+        if self.profile.limits.macs is not None:
+            columns.append(([int(self._macs[list(p)].sum()) for p in parts], self.profile.limits.macs))
+        if not columns:
+            return None
+        sums = [(list(accumulate([0, *amounts])), limit) for amounts, limit in columns]
+        return lambda begin, end: all(total[end] - total[begin] <= limit for total, limit in sums)
 
     def refusal(self, ops: tuple[int, ...]) -> Refused | None:
         """Why the ops do not compile as one segment; None if they do."""
@@ -96,17 +115,28 @@ class SegmentCompiler:
             return True
         if content in self._fails and resident >= self._fails[content]:
             return False
-        example = self._examples[content]
-        try:
-            fits = not isinstance(evaluator.tiling(1 << example), Refusal)
-        except ModelError as error:
-            error.node = error.node or self.facts.graph.ops[example].node
-            raise
+        # a harder question first, half way to where it is known to fail: its answer serves all that lies below
+        harder = (resident + self._fails.get(content, self._capacity)) // 2
+        if harder > resident:
+            if self._tiles(content, self._evaluator_beside(harder)):
+                self._fits[content] = harder
+                return True
+            self._fails[content] = harder
+        fits = self._tiles(content, evaluator)
         if fits:
             self._fits[content] = max(resident, self._fits.get(content, -1))
         else:
             self._fails[content] = min(resident, self._fails.get(content, resident))
         return fits
+
+    def _tiles(self, content: int, evaluator: Evaluator) -> bool:
+        """Whether an op of this content has a tiling alone; a type without an array is the op's fault by name."""
+        example = self._examples[content]
+        try:
+            return not isinstance(evaluator.tiling(1 << example), Refusal)
+        except ModelError as error:
+            error.node = error.node or self.facts.graph.ops[example].node
+            raise
 
     def _amounts(self, ops: tuple[int, ...]) -> list[tuple[str, str, int, int]]:
         """What the profile limits of one executable: (what, field, actual, limit)."""
@@ -124,7 +154,7 @@ class SegmentCompiler:
         if profile.is_stationary:
             level = "wram" if profile.wram is not None else "nram"
             resident = self._weights.resident_bytes_per_core(ops)
-            capacity = profile.resident_capacity_bytes
+            capacity = self._capacity
             amounts.append(("bytes of stationary weights per core", f"{level}.capacity_bytes", resident, capacity))
         return amounts
 

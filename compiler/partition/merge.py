@@ -259,6 +259,8 @@ def _optimal(chain: _Chain) -> list[Run]:
     """
     if not chain.size:
         return []
+    if chain.merges(0, chain.size):
+        return [(0, chain.size)]  # no other cover has so few
     rank = _share_ranks(chain)
     possible = rank >= 0
     while True:

@@ -56,8 +56,11 @@ class Candidates(Protocol):
     def refusal(self, ops: tuple[int, ...]) -> Refused | None:
         """Why the ops do not compile as one segment; None if they do."""
 
-    def within_limits(self, ops: tuple[int, ...]) -> bool:
-        """Whether the profile's limits allow the ops as one segment: necessary, and quick to tell."""
+    def within_limits(self, parts: Sequence[tuple[int, ...]]) -> Callable[[int, int], bool] | None:
+        """For a chain of parts: whether the limits allow parts `begin` to `end` as one segment, told at once.
+
+        Necessary, not sufficient. None where nothing is limited that adds up over parts.
+        """
 
     def shares(self, ops: tuple[int, ...]) -> np.ndarray:
         """Per op and resource, its amount as a share of the chip's limit: [ops, resources]."""
@@ -255,9 +258,7 @@ class _Partition:
                 reasons[begin, end] = str(refused.error)
             return refused is None
 
-        def may_compile(begin: int, end: int) -> bool:
-            return self.candidates.within_limits(ops_of(begin, end))
-
+        may_compile = self.candidates.within_limits([part.ops for part in run])
         loads = [self._load(part.ops) for part in run]
         merged = merge_chain(loads, compiles, strategy, self._limits(), may_compile=may_compile)
         for step in merged.steps:

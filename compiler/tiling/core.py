@@ -203,7 +203,8 @@ def _fit_op(
         size[order[0]] = ceil_div(size[order[0]], configuration.cores)
     while True:
         boxes = _op_lengths(op, tuple(size), lengths)
-        count = prod(ceil_div(full, part) for full, part in zip(whole, size, strict=True))
+        # a tile that reads nothing of this op's result, only padding, has no pieces of it
+        count = prod(ceil_div(full, part) if full else 0 for full, part in zip(whole, size, strict=True))
         pieces = ceil_div(count, configuration.cores) if by_bands else count
         # the halo between pieces is read once more from SRAM
         elements, read = totals

@@ -41,6 +41,11 @@ class WeightTable:
                 else:
                     self._common.setdefault(op.index, {})[name] = (size, share)
 
+    @property
+    def has_common(self) -> bool:
+        """True if several ops read one weight, so that sums over ops count it more than once."""
+        return bool(self._common)
+
     def size_bytes(self, ops: Sequence[int]) -> int:
         """Bytes of the weights that the ops read."""
         return int(self._bytes[list(ops)].sum()) + sum(size for size, _ in self._shared(ops).values())

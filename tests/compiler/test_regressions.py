@@ -12,6 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.compile import compile_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
+from tests.models import Model
+from tests.profiles import profile_values
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
@@ -58,3 +61,24 @@ def test_a_constant_that_gathers_itself_large_is_not_expanded() -> None:
     plan = compile_model(model(nodes, [1], "y", weights), builtin_profile("edge4")).plan
     assert plan.folded == ()
     assert [node for segment in plan.segments for node in segment.nodes] == ["bomb", "ReduceSum_1", "Add_2"]
+
+
+def test_a_group_whose_output_needs_nothing_of_an_inner_op_is_planned() -> None:
+    """A strided convolution picks the one element that is padding: of the mean before it no box is needed."""
+    network = Model()
+    x = network.input([1, 1, 4, 4])
+    mean = network.node("ReduceMean", [network.relu(x)], axes=[2, 3], keepdims=1)
+    padded = network.node("Pad", [mean, network.ints(0, 0, 0, 1, 0, 0, 1, 0)])
+    y = network.relu(network.conv(padded, 1, 1, 1))
+    network.output(network.conv(y, 1, 1, 1, stride=2))
+    network.output(network.conv(x, 1, 1, 1))
+    values = profile_values("edge4")
+    values |= {"cores_per_cluster": 1, "clock_hz": 1e9, "static_w": 0.0}
+    values["dram"] |= {"bandwidth_bytes_per_s": 1e9, "read_pj_per_byte": 0, "write_pj_per_byte": 0, "startup_ns": 0}
+    for level in ("nram", "sram"):
+        values[level] = {"capacity_bytes": 2048, "read_pj_per_byte": 1.0, "write_pj_per_byte": 1.0}
+    values["engines"] = {"gdma": {"bytes_per_cycle": 16, "startup_ns": 100}, "mvdma": {"bytes_per_cycle": 16}}
+    values["matrix"]["arrays"] = {"float32": {"k": 1, "c": 1}}
+    values["vector"]["lanes"] = 1
+    found = compile_model(network.data(), profile_from_values(values))
+    assert [node for s in found.plan.segments for node in s.nodes if "ReduceMean" in node] == ["ReduceMean_1"]

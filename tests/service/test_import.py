@@ -180,7 +180,8 @@ if sys.orig_argv[-2:] == ["-m", "worker"]:
     def run(self, source):
         data = bytes(source.data[:20])
         if data.startswith(b"fault "):
-            {"loop": loop, "hold": hold, "grow": grow, "gulp": gulp, "crash": crash}[data.split()[1].decode()]()
+            faults = {"loop": loop, "hold": hold, "grow": grow, "gulp": gulp, "crash": crash}
+            faults[data.split()[1].decode()]()
         return read(self, source)
 
     ReadModel.run = run
@@ -198,39 +199,48 @@ def faulty(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tup
     return start(memory_limit_bytes=MEMORY_LIMIT_BYTES)
 
 
+def events(service: EmbeddedService) -> set[str]:
+    """What the worker logged."""
+    *lines, _ = (service.log_dir / "worker.log").read_text().split("\n")  # the last may be half written
+    return {json.loads(line)["event"] for line in lines}
+
+
 def children(service: EmbeddedService) -> list[psutil.Process]:
     return psutil.Process(service.pids["worker"]).children()
 
 
 @pytest.mark.parametrize(
-    ("fault", "options", "code", "attempts", "child_survives"),
+    ("fault", "code", "attempts", "end_of_the_child"),
     [
-        ("loop", {"time_limit_s": 1.0}, "time_limit", 1, False),
-        ("hold", {"time_limit_s": 1.0}, "time_limit", 1, False),
-        ("grow", {}, "memory_limit", 1, False),
-        ("gulp", {}, "memory_limit", 1, True),
-        ("crash", {}, "worker_lost", 3, False),
+        ("loop", "time_limit", 1, "child_ends_itself"),
+        ("hold", "time_limit", 1, "hung_child_ended"),
+        ("grow", "memory_limit", 1, "child_ends_itself"),
+        ("gulp", "memory_limit", 1, None),
+        ("crash", "worker_lost", 3, "child_lost"),
     ],
 )
 def test_a_read_that_goes_wrong_ends_as_what_it_is_and_the_next_job_works(
     faulty: tuple[EmbeddedService, Api],
     fault: str,
-    options: dict[str, Any],
     code: str,
     attempts: int,
-    child_survives: bool,
+    end_of_the_child: str | None,
 ) -> None:
     """API-5, API-6: hangs with and without the interpreter lock, memory little by little and at once, a crash."""
     service, api = faulty
     before = until(lambda: children(service), "a child")
+    options: dict[str, Any] = {"time_limit_s": 1.0} if code == "time_limit" else {}
     job = api.finished(api.submit(api.upload(f"fault {fault}".encode()), **options))
-    assert (job["state"], job["problem"]["code"], job["attempts"]) == ("failed", code, attempts)
+    problem = job["problem"]
+    assert (job["state"], problem["code"], job["attempts"]) == ("failed", code, attempts)
     if code == "memory_limit":
-        assert job["problem"]["limit"] == MEMORY_LIMIT_BYTES
-    if child_survives:
+        assert problem["limit"] == MEMORY_LIMIT_BYTES
+    if fault == "grow":
+        assert MEMORY_LIMIT_BYTES < problem["actual"] < 4 * MEMORY_LIMIT_BYTES
+    if end_of_the_child is None:
         assert children(service) == before
     else:
-        until(lambda: gone(before), "the child to be ended")
+        until(lambda: gone(before) and end_of_the_child in events(service), "the child to be ended")
     after = api.finished(api.submit(api.upload(conv_chain(3))))
     assert (after["state"], after["attempts"]) == ("succeeded", 1)
 

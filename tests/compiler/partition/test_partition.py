@@ -506,8 +506,10 @@ def test_a_refusal_says_how_many_parts_it_takes_at_least() -> None:
     found = compiler.refusal((0, 1, 2, 3, 4))
     assert found is not None
     assert (found.curable, found.share) == (True, 2.5)
-    assert not compiler.within_limits((0, 1, 2))
-    assert compiler.within_limits((0, 1))
+    allowed = compiler.within_limits([(0,), (1,), (2,), (3,), (4,)])
+    assert allowed is not None
+    assert not allowed(0, 3)
+    assert allowed(0, 2)
     assert compiler.refusal((0, 1)) is None
 
 
