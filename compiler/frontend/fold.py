@@ -64,7 +64,6 @@ EVALUATED_BY_REFERENCE: Final = frozenset(
         "BitwiseNot",
         "EyeLike",
         "Det",
-        "OneHot",
         "ReverseSequence",
         "IsInf",
         "IsNaN",
@@ -230,8 +229,15 @@ def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) 
     return arrays_out if fits else None
 
 
+def _broadcasts(op_type: str) -> bool:
+    """Whether the op of the host broadcasts its inputs."""
+    return op_type.startswith("Bit")
+
+
 def _expanded_elements(call: Call, arrays: Mapping[str, Array]) -> int:
     """Elements of the result of the ops evaluated by reference that can grow beyond their inputs; 0 for others."""
+    if _broadcasts(call.op_type):
+        return prod(np.broadcast_shapes(*(arrays[t.name].shape for t in call.inputs if t is not None)))
     if call.op_type == "OneHot" and call.has(1):
         return call.tensor(0).elements * max(0, int(arrays[call.tensor(1).name].reshape(-1)[0]))
     if call.op_type == "GatherND" and call.has(1):

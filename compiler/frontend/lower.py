@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
@@ -42,6 +42,7 @@ from compiler.frontend.host import HostResult, host_macs, host_node, host_result
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
 from compiler.frontend.refusals import not_strict, unmade_value
+from compiler.frontend.settle import fixed_shape, fixed_value, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
 from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
@@ -256,7 +257,7 @@ class _Lowering:
                 inputs=tuple("" if t is None else t.name for t in kept),
                 output=output,
                 origin=(name,),
-                attributes=tuple(sorted((key, _plain(value)) for key, value in inferred.attributes.items())),
+                attributes=tuple(sorted((key, fixed_value(value)) for key, value in inferred.attributes.items())),
             )
         )
         return True
@@ -273,12 +274,12 @@ class _Lowering:
         """The output as a constant: empty, or all inputs are constants and it stays small or a description."""
         if output.elements == 0:
             data = Literal(data=b"")
-            return Folded(constant=Constant(shape=_extents(output.shape), dtype=output.dtype, data=data))
+            return Folded(constant=Constant(shape=fixed_shape(output.shape), dtype=output.dtype, data=data))
         constants = [t.constant for t in kept if t is not None]
         present = tuple(c for c in constants if c is not None and not isinstance(c.data, Opaque))
         if not constants or len(present) < len(constants):
             return None
-        shape = _extents(output.shape)
+        shape = fixed_shape(output.shape)
         moves = inferred.kind in ("Reshape", "Transpose", "Expand", "Slice", "Tile")
         if moves and isinstance(present[0].data, Splat):
             constant = Constant(shape=shape, dtype=output.dtype, data=present[0].data)
@@ -310,7 +311,7 @@ class _Lowering:
             return Folded(constant=constant, symbolic=symbolic, shape=output.shape)
         depths = [self.table.depths.get(t.name, 0) for t in kept if t is not None]
         if all(t is not None for t in kept) and may_describe(present, output, depths):
-            attributes = {key: _plain(value) for key, value in inferred.attributes.items()}
+            attributes = {key: fixed_value(value) for key, value in inferred.attributes.items()}
             self.table.depths[output.name] = 1 + max(depths, default=0)
             constant = derive(inferred.kind, present, shape, attributes, output.dtype)
             return Folded(constant=constant, shape=output.shape)
@@ -391,13 +392,7 @@ class _Lowering:
         for value, source in zip([*node.input, *captured(node)], [*reads, *inner], strict=True):
             if value and source not in self.table.tensors:
                 raise unmade_value(node, name, value)
-        shown = {
-            value: self.table.tensors[source]
-            for value, source in zip([*node.input, *captured(node)], [*reads, *inner], strict=True)
-            if value
-        }
-        values = {value: self.table.values[t.name] for value, t in shown.items() if t.name in self.table.values}
-        results = host_results(node, name, signature, shown, values, scope.opsets)
+        results = self._host_results(node, name, signature, scope)
         macs = host_macs(node, [self.table.tensors.get(value) for value in reads])
         key = name
         count = 0
@@ -408,6 +403,14 @@ class _Lowering:
         for position, (output, result) in enumerate(zip(node.output, results, strict=True)):
             if output and output in self.used:
                 self._host_result(output, result, name, (*reads, *inner), (("node", key), ("result", position)))
+
+    def _host_results(self, node: onnx.NodeProto, name: str, signature: Signature, scope: Scope) -> list[HostResult]:
+        """Types and shapes of the node's outputs, as far as they are known."""
+        shown = {
+            value: self.table.tensors[self.table.resolved(value)] for value in [*node.input, *captured(node)] if value
+        }
+        values = {value: self.table.values[t.name] for value, t in shown.items() if t.name in self.table.values}
+        return host_results(node, name, signature, shown, values, scope.opsets)
 
     def _host_result(
         self,
@@ -456,7 +459,7 @@ class _Lowering:
         return Graph(
             name=proto.name or self.table.source.name,
             ops=kept,
-            tensors=MappingProxyType({name: _settled(t) for name, t in self.table.tensors.items() if name in names}),
+            tensors=MappingProxyType({name: settled(t) for name, t in self.table.tensors.items() if name in names}),
             inputs=tuple(name for name in self.table.graph_inputs if name in names),
             outputs=tuple(dict.fromkeys(outputs)),
             output_names=tuple(value.name for value in proto.output),
@@ -491,22 +494,3 @@ def _without_empty(call: Call) -> Call:
 
 def _unless(refusal: Refusal) -> str:
     return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
-
-
-def _extents(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape as plain integers."""
-    return tuple(int(extent) for extent in shape)
-
-
-def _plain(value: Any) -> Any:
-    """An attribute without extents that vary: their value at the maxima."""
-    if isinstance(value, tuple):
-        return tuple(_plain(item) for item in value)
-    return int(value) if isinstance(value, Dim) else value
-
-
-def _settled(tensor: Tensor) -> Tensor:
-    """The tensor as later stages see it: extents are plain integers, what varies stands beside them."""
-    symbols = symbols_of(tensor.shape)
-    varies = any(isinstance(extent, Dim) for extent in tensor.shape)
-    return replace(tensor, shape=_extents(tensor.shape), symbols=symbols) if varies else tensor

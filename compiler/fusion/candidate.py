@@ -117,7 +117,7 @@ class SegmentCompiler:
             return False
         # a harder question first, half way to where it is known to fail: its answer serves all that lies below
         harder = (resident + self._fails.get(content, self._capacity)) // 2
-        if harder > resident:
+        if self.profile.is_stationary and harder > resident:
             if self._tiles(content, self._evaluator_beside(harder)):
                 self._fits[content] = harder
                 return True

@@ -50,6 +50,15 @@ class MergeLimits:
     min_vector_nodes: int | None = None
     max_vector_nodes: int | None = None
 
+    def allow(self, first: Load, second: Load) -> bool:
+        """Whether two members together keep the maxima."""
+        pairs = (
+            (first.macs + second.macs, self.max_macs),
+            (first.weight_bytes + second.weight_bytes, self.max_weight_bytes),
+            (first.vector_nodes + second.vector_nodes, self.max_vector_nodes),
+        )
+        return all(limit is None or amount <= limit for amount, limit in pairs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStep:

@@ -283,6 +283,8 @@ class _Partition:
                 why = "option partition asks for a cut here"
             elif self.options.merge == "none":
                 why = "option merge is none"
+            elif not self._limits().allow(self._load(before.ops), self._load(part.ops)):
+                why = "together they exceed a maximum that the options set (max_macs, max_weight_bytes, ...)"
             else:
                 refused = self.candidates.refusal(tuple(sorted((*before.ops, *part.ops))))
                 why = str(refused.error) if refused is not None else f"strategy {self.options.merge} leaves them apart"
