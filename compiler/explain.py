@@ -23,13 +23,13 @@ def explain(plan: Plan, group: str | None = None) -> str:
         for found in segment.groups:
             if found.id == group:
                 return "\n".join([*_group(found), ""])
-    known = [g.id for segment in plan.segments for g in segment.groups]
+    known = [name for segment in plan.segments for name in (segment.id, *(g.id for g in segment.groups))]
     raise RequestError(
-        f"the plan has no group {printable(group, 60)!r}",
+        f"the plan has no group or segment {printable(group, 60)!r}",
         code="unknown_group",
         stage="explain",
         actual=printable(group, 60),
-        limit=f"{', '.join(known[:3])} ... {known[-1]}" if len(known) > 3 else ", ".join(known) or "no groups",
+        limit=f"{', '.join(known[:3])} ... {known[-1]}" if len(known) > 3 else ", ".join(known) or "no segments",
     )
 
 
