@@ -84,13 +84,13 @@ def test_a_group_that_the_plan_does_not_have_is_refused_with_some_that_it_has(gr
     assert str(error).isprintable()
 
 
-def test_a_plan_without_groups_says_so() -> None:
+def test_a_plan_without_groups_names_its_segments() -> None:
     model = Model()
     model.output(model.node("Det", [model.input([4, 4])], name="it"))
     plan = plan_of(model, builtin_profile("edge4"))
     with pytest.raises(RequestError) as caught:
         explain(plan, "s0.g0")
-    assert caught.value.limit == "no groups"
+    assert caught.value.limit == "s0"
     assert "it (Det) stays on the host: the accelerator has no Det." in explain(plan)
 
 
