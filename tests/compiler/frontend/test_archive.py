@@ -144,6 +144,19 @@ def test_members_that_are_not_compressed_are_windows_into_the_upload(pack: Calla
     assert np.shares_memory(np.frombuffer(archive.read("weights.bin"), np.uint8), np.frombuffer(data, np.uint8))
 
 
+def test_a_member_behind_an_extra_field_begins_after_it() -> None:
+    """Zip tools write times and owners there."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in (("m.onnx", with_external()), ("weights.bin", WEIGHTS.tobytes())):
+            entry = zipfile.ZipInfo(name)
+            entry.extra = b"\x99\x99\x06\x00abcdef"
+            archive.writestr(entry, data)
+    opened = open_archive(ModelSource.from_bytes(buffer.getvalue()))
+    assert opened is not None
+    assert bytes(opened.read("weights.bin")) == WEIGHTS.tobytes()
+
+
 def test_a_compressed_member_is_expanded_once_and_only_if_it_is_read() -> None:
     archive = open_archive(ModelSource.from_bytes(zipped({"m.onnx": b"m" * 99, "other": b"o" * 99})))
     assert archive is not None

@@ -77,6 +77,19 @@ def test_a_reshape_by_computed_shape_varies() -> None:
     assert model.graph({"n": 2, "rows": 5}).tensors[y].shape == (10, 6)
 
 
+@pytest.mark.parametrize(("kind", "expected", "extent"), [("Prod", "((n) * (rows))", 30), ("Sum", "n + rows", 11)])
+def test_a_reduction_of_a_shape_varies(kind: str, expected: str, extent: int) -> None:
+    model = Model()
+    x = model.input(["n", "rows"])
+    count = model.node("ReduceProd", [model.node("Shape", [x])], keepdims=1)
+    if kind == "Sum":
+        count = model.node("ReduceSum", [model.node("Shape", [x])], keepdims=1)
+    row = model.node("ConstantOfShape", [count])
+    y = model.output(model.node("Mul", [row, model.node("ReduceMax", [x], keepdims=0)]))
+    assert symbols(model, y, {"n": 6, "rows": 5}) == {0: expected}
+    assert model.graph({"n": 6, "rows": 5}).tensors[y].shape == (extent,)
+
+
 def test_a_constant_cut_to_a_varying_length_varies() -> None:
     """Position tables: the slice is a constant, but not of the same length everywhere."""
     model = Model()

@@ -509,3 +509,50 @@ def test_a_branch_with_another_number_of_outputs_is_refused() -> None:
     model.output("y")
     error = refused(model.proto())
     assert (error.code, error.node, error.op_type, error.limit) == ("invalid_model", "if", "If", 2)
+
+
+# Operators that the operator set defines as functions
+
+
+@pytest.mark.parametrize(
+    ("op_type", "opset", "attributes"),
+    [
+        ("Celu", 17, {"alpha": 1.5}),
+        ("ThresholdedRelu", 17, {"alpha": 0.25}),
+        ("Shrink", 17, {"lambd": 0.25, "bias": 0.125}),
+        ("Softsign", 17, {}),
+        ("Selu", 17, {}),
+        ("HardSigmoid", 17, {}),
+        ("Mish", 18, {}),
+        ("MeanVarianceNormalization", 17, {"axes": [0, 1]}),
+        ("GroupNormalization", 21, {"num_groups": 1}),
+    ],
+)
+def test_an_operator_is_run_by_its_definition_where_that_helps(
+    op_type: str, opset: int, attributes: dict[str, Any]
+) -> None:
+    """IMPORT-2: nothing is left to the host, whatever the definition is written with."""
+    model = Model(opset=opset)
+    inputs = [model.input([2, 3, 4], "x")]
+    if op_type == "GroupNormalization":
+        inputs += [model.weight(3), model.weight(3)]
+    model.output(model.node(op_type, inputs, name="it", **attributes))
+    graph = same_values(model)
+    assert graph.host == {}
+    assert {op.origin for op in graph.ops} == {("it",)}
+
+
+def test_a_definition_in_terms_of_control_flow_does_not_help() -> None:
+    model = Model(opset=17)
+    words = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2, 3])
+    model.inputs.append(words)
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["e"], ["r"])],
+        "body",
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)],
+    )
+    mapped = model.node("SequenceMap", ["s"], name="map", body=body)
+    model.output(model.node("SequenceAt", [mapped, model.constant(0)], name="at"))
+    graph = model.graph()
+    assert {op.node: op.kind for op in graph.ops} == {"map": "Host", "at": "Host"}
