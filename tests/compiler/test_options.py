@@ -93,6 +93,11 @@ def test_a_range_that_holds_nothing_is_refused(values: dict[str, Any]) -> None:
     assert (error.code, error.actual) == ("invalid_option", "5 to 4")
 
 
+@pytest.mark.parametrize("name", ["min_macs", "max_macs", "min_vector_nodes", "max_weight_bytes"])
+def test_one_bound_alone_is_a_range(name: str) -> None:
+    assert getattr(parse_options({name: 5}), name) == 5
+
+
 def test_a_range_of_a_dynamic_dimension_counts_by_its_maximum() -> None:
     options = parse_options({"dims": {"seq": {"min": 2, "max": 64}, "batch": 3}})
     assert options.maxima == {"seq": 64, "batch": 3}
