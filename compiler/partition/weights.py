@@ -24,7 +24,7 @@ _PARTS_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitWeights:
-    """Pass: every op that does not fit a chip alone, for its weights, becomes near-equal ops and a Concat.
+    """Pass: every op that does not fit a chip alone, beside its weights, becomes near-equal ops and a Concat.
 
     Convolutions without groups, Gemm and MatMul by a constant are cut; others are left for partition to refuse.
     """
@@ -39,11 +39,13 @@ class SplitWeights:
             return graph
         facts = graph_facts(graph)
         capacity, weights = self.profile.resident_capacity_bytes, WeightTable(facts, self.profile)
-        large = {
-            index: ceil_div(resident, capacity)
-            for index in range(len(graph.ops))
-            if (resident := weights.resident_bytes_per_core((index,))) > capacity
-        }
+        compiler = self.candidates(facts)
+        large = {}
+        for index in range(len(graph.ops)):
+            resident = weights.resident_bytes_per_core((index,))
+            # weights that fit may still leave less than the smallest tile needs
+            if resident > capacity or (2 * resident > capacity and compiler.refusal((index,)) is not None):
+                large[index] = max(2, ceil_div(resident, capacity))
         if not large:
             return graph
         cutter = _Cutter(graph)

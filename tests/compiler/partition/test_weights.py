@@ -145,20 +145,21 @@ def test_each_part_fits_a_chip_and_fewer_would_not(case: str) -> None:
 @given(
     st.integers(1, 6), st.integers(8, 90), st.integers(2, 260), st.integers(1, 6), st.sampled_from([2000, 4096, 9000])
 )
-def test_any_product_is_cut_exactly_where_its_weights_exceed_a_chip(
+def test_any_product_is_cut_exactly_where_its_weights_leave_it_no_room(
     rows: int, inner: int, columns: int, cores: int, nram_bytes: int
 ) -> None:
-    """PART-3."""
+    """PART-3: beyond a chip, or so near to it that no tile has room beside them."""
     profile = stationary(nram_bytes=nram_bytes, cores=cores)
     before = product(rows, inner, columns).graph()
     weights = WeightTable(graph_facts(before), profile).resident_bytes_per_core((1,))
+    has_room = SegmentCompilers(profile, Options()).of(graph_facts(before)).refusal((1,)) is None
     made: list[Graph] = []
     error = error_of(lambda: made.append(split(before, profile)))
     if error is not None:
         assert (error.code, error.node) == ("op_too_large", "big")
         return
     (after,) = made
-    assert (kinds(after) != kinds(before)) == (weights > nram_bytes)
+    assert (kinds(after) != kinds(before)) == (not has_room and 2 * weights > nram_bytes)
     assert sum(widths(after, "MatMul")) == columns
     compiler = SegmentCompilers(profile, Options()).of(graph_facts(after))
     if kinds(after) != kinds(before):
@@ -230,6 +231,14 @@ def test_streamed_weights_are_never_cut() -> None:
 def test_a_graph_whose_ops_all_fit_stays_the_object_it_is() -> None:
     graph = product(4, 8, 8).graph()
     assert split(graph) is graph
+
+
+def test_weights_that_fit_but_leave_no_room_for_a_tile_are_cut_too() -> None:
+    """PART-3: 4 cores of 4 KiB hold 16,000 bytes of weights, but then not a row of the input."""
+    graph = product(1, 40, 100).graph()
+    weights = WeightTable(graph_facts(graph), SMALL).resident_bytes_per_core((1,))
+    assert weights == 4000 < 4096
+    assert kinds(split(graph)) == ["Relu", "MatMul", "MatMul", "Concat", "Relu"]
 
 
 def test_a_product_of_two_computed_matrices_has_no_weights() -> None:
