@@ -65,8 +65,6 @@ EVALUATED_BY_REFERENCE: Final = frozenset(
         "EyeLike",
         "Det",
         "ReverseSequence",
-        "IsInf",
-        "IsNaN",
     }
 )
 Symbolic = np.ndarray[Any, np.dtype[np.object_]]
@@ -229,17 +227,11 @@ def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) 
     return arrays_out if fits else None
 
 
-def _broadcasts(op_type: str) -> bool:
-    """Whether the op of the host broadcasts its inputs."""
-    return op_type.startswith("Bit")
-
-
 def _expanded_elements(call: Call, arrays: Mapping[str, Array]) -> int:
     """Elements of the result of the ops evaluated by reference that can grow beyond their inputs; 0 for others."""
-    if _broadcasts(call.op_type):
+    if call.op_type.startswith("Bit"):
+        # the element-wise ones among them broadcast
         return prod(np.broadcast_shapes(*(arrays[t.name].shape for t in call.inputs if t is not None)))
-    if call.op_type == "OneHot" and call.has(1):
-        return call.tensor(0).elements * max(0, int(arrays[call.tensor(1).name].reshape(-1)[0]))
     if call.op_type == "GatherND" and call.has(1):
         data, indices = call.tensor(0).shape, call.tensor(1).shape
         return prod(indices[:-1]) * prod(data[call.integer("batch_dims", 0) + (indices[-1] if indices else 0) :])

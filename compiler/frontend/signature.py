@@ -11,11 +11,10 @@ import onnx
 from onnx.defs import OpSchema
 
 from compiler.errors import ModelError, printable
+from compiler.frontend.values import onnx_type
 from compiler.ir.graph import Tensor
 
 _MANY: Final = 2**31 - 1
-# Element types whose ONNX name differs from ours.
-_ONNX_NAMES: Final[Mapping[str, str]] = MappingProxyType({"float32": "float", "float64": "double"})
 KNOWN_DOMAINS: Final = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
 
@@ -223,8 +222,3 @@ def check_types(signature: Signature, name: str, tensors: Sequence[Tensor | None
                 actual=f"{first[0]} and {kind}",
                 limit="equal types",
             )
-
-
-def onnx_type(dtype: str) -> str:
-    """The type as the operator sets write it: tensor(float) for float32; sequences and the like as they are."""
-    return dtype if "(" in dtype else f"tensor({_ONNX_NAMES.get(dtype, dtype)})"

@@ -66,7 +66,7 @@ def type_text(kind: onnx.TypeProto) -> str:
     match kind.WhichOneof("value"):
         case "tensor_type":
             name = type_label(kind.tensor_type.elem_type)
-            return f"tensor({_OPERATOR_NAMES.get(name, name)})" if name else ""
+            return onnx_type(name) if name else ""
         case "sequence_type":
             inner = type_text(kind.sequence_type.elem_type)
             return f"seq({inner})" if inner else ""
@@ -97,6 +97,11 @@ def type_of_text(text: str) -> onnx.TypeProto | None:
         code = ONNX_CODES.get(ours)
         return onnx.helper.make_tensor_type_proto(code, None) if code is not None else None
     return None
+
+
+def onnx_type(dtype: str) -> str:
+    """The type as the operator sets write it: tensor(float) for float32; sequences and the like as they are."""
+    return dtype if "(" in dtype else f"tensor({_OPERATOR_NAMES.get(dtype, dtype)})"
 
 
 # Element types that the operator sets call by another name than we do.

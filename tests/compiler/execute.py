@@ -49,7 +49,7 @@ def _chip(graph: Graph, op: Op, values: Mapping[str, Any]) -> Any:
         result = definition(op).evaluate(call_of(graph, op), arrays)
     assert result is not None, op
     tensor = graph.tensors[op.output]
-    assert result.shape == tensor.shape, (op, result.shape)
+    assert (result.shape, result.dtype.name) == (tensor.shape, tensor.dtype), (op, result.shape, result.dtype)
     return np.asarray(result)
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from numpy.typing import NDArray
 
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.normalise import FoldBatchNorm
@@ -24,9 +26,10 @@ from compiler.ir.verify import verify_graph
 from compiler.options import Options
 from compiler.partition.weights import SplitWeights
 from compiler.profile import builtin_profile
-from tests.evaluate import Value, run_graph
+from tests.compiler.execute import execute
 from tests.exported import ExportedModel, exported_models
 
+Value = NDArray[Any]
 MODELS = exported_models()
 # CI runs one export of each of so many networks, chosen by this seed; all of them under marker `full`.
 SEED, SAMPLED = 11, 10
@@ -77,12 +80,11 @@ def test_the_graph_of_an_exported_network_computes_what_the_file_computes(model:
         expected = session.run(
             list(graph.output_names), {entry.name: feeds[entry.name] for entry in session.get_inputs()}
         )
-        values = run_graph(graph, source, feeds)
-        assert len(graph.outputs) == len(expected)
-        for name, reference in zip(graph.outputs, expected, strict=True):
-            assert values[name].shape == reference.shape
-            assert relative_error(values[name], np.asarray(reference)) < 1e-4
-        seen.append(values[graph.outputs[0]])
+        values = execute(graph, source, feeds)
+        for value, reference in zip(values, expected, strict=True):
+            assert value.shape == reference.shape
+            assert relative_error(value, np.asarray(reference)) < 1e-4
+        seen.append(values[0])
     assert relative_error(seen[0], seen[1]) > 1e-3
 
 
@@ -92,7 +94,7 @@ def test_a_disturbed_weight_is_seen_by_the_comparison() -> None:
     source = ModelSource.from_bytes(model.read())
     graph = graph_of(source, model.dims)
     feeds = model.feeds(1)
-    before = run_graph(graph, source, feeds)[graph.outputs[0]]
+    before = execute(graph, source, feeds)[0]
     first = next(op for op in graph.ops if op.kind == "Conv")
     bias = graph.tensors[first.inputs[2]]
     assert bias.constant is not None
@@ -100,4 +102,4 @@ def test_a_disturbed_weight_is_seen_by_the_comparison() -> None:
         t for t in graph.tensors.values() if t.constant is not None and t.shape == bias.shape and t.name != bias.name
     )
     disturbed = replace(graph, tensors={**graph.tensors, bias.name: replace(bias, constant=other.constant)})
-    assert relative_error(run_graph(disturbed, source, feeds)[graph.outputs[0]], before) > 1e-3
+    assert relative_error(execute(disturbed, source, feeds)[0], before) > 1e-3
