@@ -106,7 +106,7 @@ def _zip_members(source: ModelSource) -> dict[str, _Member]:
                 _add(members, entry.filename, _zip_member(source, archive, entry))
                 if entry.compress_type == zipfile.ZIP_DEFLATED:
                     expanded, packed = expanded + entry.file_size, packed + entry.compress_size
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError, OverflowError) as e:
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, RuntimeError, OverflowError) as e:
         raise _invalid("the zip archive cannot be read", actual=f"{type(e).__name__}: {e}") from None
     _bounded_expansion(expanded, packed)
     return members

@@ -19,6 +19,7 @@ from compiler.frontend.control_flow import check_bodies
 from compiler.frontend.functions import FunctionTable, captured, function_key, subgraphs
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
+from compiler.frontend.refusals import unmade_value
 from compiler.frontend.signature import Signatures, check_node
 from compiler.frontend.wire import MAX_NODES, MAX_VALUES
 
@@ -286,15 +287,7 @@ def execution_order(nodes: Sequence[onnx.NodeProto], names: Sequence[str], known
             if value in producer:
                 sources.add(producer[value])
             elif value and value not in known:
-                raise ModelError(
-                    f"a node reads value {printable(value, 120)!r}, which nothing makes",
-                    code="missing_value",
-                    stage="import",
-                    node=names[index],
-                    op_type=node.op_type,
-                    actual=printable(value, 120),
-                    limit="a graph input, an initializer or the output of a node",
-                )
+                raise unmade_value(node, names[index], value)
         needs.append(sources)
         is_sorted = is_sorted and all(source < index for source in sources)
     return None if is_sorted else _sorted(nodes, names, needs)

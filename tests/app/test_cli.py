@@ -283,8 +283,9 @@ def test_external_data_beside_a_model_is_found(tmp_path: Path) -> None:
 def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
     path = written(tmp_path)
     (tmp_path / SIDECARS["w"]).rename(tmp_path / "elsewhere.bin")
+    plain = compiled(str(path), exit_code=3)
     (tmp_path / SIDECARS["w"]).symlink_to("elsewhere.bin")
-    compiled(str(path))
+    assert (plain["code"], compiled(str(path))["folded"]) == ("external_data", [])
 
 
 @pytest.mark.parametrize("target", ["../outside.bin", "{folder}/../outside.bin", "/dev/zero", "../nothing"])

@@ -300,6 +300,7 @@ def test_a_stopping_computation_keeps_its_lease_no_longer_than_it_has_it(hasty: 
         return hasty.state(job) == "cancelled"
 
     hasty.reap_until(renewed_and_cancelled)
+    assert hasty.computation() == {}
 
 
 def test_the_same_content_submitted_while_the_old_work_is_stopping_starts_afresh(bench: Bench) -> None:

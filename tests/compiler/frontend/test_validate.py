@@ -228,7 +228,8 @@ def test_an_initialiser_may_be_listed_as_an_input() -> None:
     w = model.weight(4)
     model.input([4], w)
     model.output(model.node("Add", [model.input([4]), w]))
-    validated(model.proto())
+    proto = model.proto()
+    assert validated(proto) == proto
 
 
 # Bounds
@@ -318,7 +319,8 @@ def test_names_have_a_longest_length(place: str) -> None:
 
 @pytest.mark.parametrize("place", ["node", "value", "dimension", "initializer"])
 def test_names_of_that_length_are_accepted(place: str) -> None:
-    validated(named(place, "n" * MAX_NAME_BYTES))
+    proto = named(place, "n" * MAX_NAME_BYTES)
+    assert validated(proto) == proto
 
 
 @pytest.mark.parametrize("field", ["input", "output"])
@@ -390,8 +392,8 @@ def test_a_required_attribute_that_is_missing_is_named() -> None:
 
 
 def test_an_optional_input_may_be_left_out_and_an_unused_output_too() -> None:
-    validated(broken(lambda n: n.input.append("")))
-    validated(broken(lambda n: n.output.append(""), "MaxPool"))
+    for proto in (broken(lambda n: n.input.append("")), broken(lambda n: n.output.append(""), "MaxPool")):
+        assert validated(proto) == proto
 
 
 def test_an_attribute_of_a_type_that_does_not_exist_is_refused() -> None:
@@ -450,8 +452,12 @@ def test_a_tensor_of_impossible_form_is_refused_wherever_it_stands(place: str, t
 
 @pytest.mark.parametrize("place", ["initializer", "attribute", "branch"])
 def test_a_proper_tensor_is_accepted_wherever_it_stands(place: str) -> None:
-    validated(with_tensor(TensorProto(name="t", data_type=1, dims=[0, 3]), place))
-    validated(with_tensor(helper.make_tensor("t", 1, [2], np.zeros(2, np.float32)), place))
+    for tensor in (
+        TensorProto(name="t", data_type=1, dims=[0, 3]),
+        helper.make_tensor("t", 1, [2], np.zeros(2, np.float32)),
+    ):
+        proto = with_tensor(tensor, place)
+        assert validated(proto) == proto
 
 
 def test_large_raw_data_beside_other_values_is_found_although_it_stays_in_the_file() -> None:
