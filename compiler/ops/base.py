@@ -217,6 +217,22 @@ class KindDescription:
     constraints: tuple[str, ...]
 
 
+def wrong_dtype(index: int, tensor: Tensor, allowed: tuple[str, ...]) -> Refusal:
+    """The limit that an input of another element type breaks."""
+    return Refusal(reason=f"input {index} is of {' or '.join(allowed)}", actual=tensor.dtype)
+
+
+def unknown_constant(call: Call, constant_inputs: Mapping[int, str]) -> Refusal | None:
+    """The first input that has to be known at compile time and is not; None if there is none."""
+    for index, what in constant_inputs.items():
+        if call.has(index) and index not in call.values:
+            return Refusal(
+                reason=f"{what} (input {index}) is known at compile time",
+                actual=f"{call.tensor(index).name} is computed or given at run time",
+            )
+    return None
+
+
 class OpKind(ABC):
     """The definition of one op kind; instances are stateless and shared.
 
@@ -247,13 +263,10 @@ class OpKind(ABC):
                 continue
             allowed = self.input_dtypes.get(index, self.dtypes)
             if tensor.dtype not in allowed:
-                return Refusal(reason=f"input {index} is of {' or '.join(allowed)}", actual=tensor.dtype)
-        for index, what in self.constant_inputs.items():
-            if call.has(index) and index not in call.values:
-                return Refusal(
-                    reason=f"{what} (input {index}) is known at compile time",
-                    actual=f"{call.tensor(index).name} is computed or given at run time",
-                )
+                return wrong_dtype(index, tensor, allowed)
+        unknown = unknown_constant(call, self.constant_inputs)
+        if unknown is not None:
+            return unknown
         for constraint in self.constraints:
             if constraint.on_chip_only and any_dtype:
                 continue

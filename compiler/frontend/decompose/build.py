@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.ops.base import NATIVE_DTYPES, Array, Call, Refusal
+from compiler.ops.base import NATIVE_DTYPES, Array, Call, Refusal, unknown_constant, wrong_dtype
 from compiler.units import numpy_dtype
 
 Fresh = Callable[[str], str]
@@ -50,13 +50,10 @@ class Decomposition:
             if tensor is None or (folds and index not in self.dtypes):
                 continue  # what is evaluated at compile time may have any type
             if tensor.dtype not in allowed:
-                return Refusal(reason=f"input {index} is of {' or '.join(allowed)}", actual=tensor.dtype)
-        for index, what in self.constant_inputs.items():
-            if call.has(index) and index not in call.values:
-                return Refusal(
-                    reason=f"{what} (input {index}) is known at compile time",
-                    actual=f"{call.tensor(index).name} is computed or given at run time",
-                )
+                return wrong_dtype(index, tensor, allowed)
+        unknown = unknown_constant(call, self.constant_inputs)
+        if unknown is not None:
+            return unknown
         for limit in self.limits:
             actual = limit.check(node, call)
             if actual is not None:
