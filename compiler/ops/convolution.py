@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
-from compiler.ir.graph import Attribute
-from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, OpKind, Work, spatial_axes
+from compiler.ir.graph import Attribute, Tensor
 from compiler.ops.numeric import Values, narrowed, widened
 from compiler.ops.windows import (
     SPATIAL_AXES,
@@ -33,6 +32,16 @@ def _check_bias(call: Call, channels: int) -> tuple[int, ...]:
     if call.tensor(2).shape != (channels,):
         call.fail("the bias must have one element per output channel", actual=call.tensor(2).shape, limit=channels)
     return (0, 1, 2)
+
+
+def _kernel(call: Call, weight: Tensor) -> tuple[int, ...]:
+    """The kernel's extents by the weight; raises ModelError if that is empty or the attribute says otherwise."""
+    kernel = weight.shape[2:]
+    if min(weight.shape) < 1:
+        call.fail("the weight is empty", code="invalid_shape", actual=weight.shape, limit="extents of at least 1")
+    if (call.integers("kernel_shape") or kernel) != kernel:
+        call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
+    return kernel
 
 
 class Conv(OpKind):
@@ -58,11 +67,7 @@ class Conv(OpKind):
                 actual=f"input channels {channels}, weight {weight.shape}, group {group}",
                 limit="input channels = weight[1] × group, and group divides weight[0]",
             )
-        kernel = weight.shape[2:]
-        if min(weight.shape) < 1:
-            call.fail("the weight is empty", code="invalid_shape", actual=weight.shape, limit="extents of at least 1")
-        if (call.integers("kernel_shape") or kernel) != kernel:
-            call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
+        kernel = _kernel(call, weight)
         strides = per_axis(call, "strides", rank, 1)
         dilations = per_axis(call, "dilations", rank, 1)
         spans = dilated(kernel, dilations)
@@ -141,7 +146,7 @@ class ConvTranspose(OpKind):
                 "channels and groups disagree with the weight",
                 actual=f"input channels {data.shape[1]}, weight {weight.shape}, group {group}",
             )
-        kernel = weight.shape[2:]
+        kernel = _kernel(call, weight)
         strides = per_axis(call, "strides", rank, 1)
         dilations = per_axis(call, "dilations", rank, 1)
         spans = dilated(kernel, dilations)
@@ -149,8 +154,6 @@ class ConvTranspose(OpKind):
         bounds = tuple(max(stride, dilation) for stride, dilation in zip(strides, dilations, strict=True))
         if len(extra) != rank or any(not 0 <= more < bound for more, bound in zip(extra, bounds, strict=False)):
             call.fail(f"output_padding must be {rank} integers below stride or dilation", actual=extra)
-        if (call.integers("kernel_shape") or kernel) != kernel:
-            call.fail("kernel_shape disagrees with the weight", actual=call.integers("kernel_shape"), limit=kernel)
         pads, extents = self._placement(call, strides, spans, extra)
         if any(extent < 1 for extent in extents):
             call.fail("the output would be empty", actual=extents)
