@@ -11,6 +11,7 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
+from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, OpKind, Work, spatial_axes
 from compiler.ops.numeric import Values, narrowed, widened
 from compiler.ops.windows import (
     SPATIAL_AXES,
