@@ -5,21 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from importlib import resources
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import yaml
 
 from compiler.errors import ProfileError, RequestError, printable
 from compiler.profile.schema import Array, NonNegative, Profile
-from compiler.units import DTYPE_NAMES
+from compiler.units import DTYPE_NAMES, element_bytes
 
 MAX_PROFILE_BYTES: Final = 65_536
 _MAX_DEPTH: Final = 16
+_WIDEST_ELEMENT_BYTES: Final = max(element_bytes(dtype) for dtype in DTYPE_NAMES)
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)`")
 # YAML 1.1 reads 1e9 as text; profiles mean the number, as JSON does.
 _NUMBER: Final = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+
+# A field's path, its value (None: absent) and what was expected.
+_Fault: TypeAlias = tuple[str, object, str]
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -134,41 +140,66 @@ def profile_digest(profile: Profile) -> str:
 
 
 def _check(profile: Profile, origin: str) -> None:
-    """What one field alone cannot say."""
-    widest = 8
-    memories = {"sram": profile.sram, "nram": profile.nram, "wram": profile.wram}
-    for level, memory in memories.items():
-        if memory is not None and memory.capacity_bytes < widest:
-            raise _field_error(
-                origin,
-                f"{level}.capacity_bytes",
-                memory.capacity_bytes,
-                f"at least one element ({widest} bytes)",
-            )
+    """What one field alone cannot say; raises the first fault."""
+    for path, value, expected in chain(_memory_faults(profile), _matrix_faults(profile), _transfer_faults(profile)):
+        raise _field_error(origin, path, value, expected)
+
+
+def _memory_faults(profile: Profile) -> Iterator[_Fault]:
+    for level, memory in (("sram", profile.sram), ("nram", profile.nram), ("wram", profile.wram)):
+        if memory is None:
+            continue
+        if memory.capacity_bytes < _WIDEST_ELEMENT_BYTES:
+            expected = f"at least one element ({_WIDEST_ELEMENT_BYTES} bytes)"
+            yield f"{level}.capacity_bytes", memory.capacity_bytes, expected
+        parts = {"capacity_bytes": memory.capacity_bytes, "weight_bytes": memory.weight_bytes}
+        for part, size_bytes in parts.items():
+            if size_bytes is not None and memory.access_bytes > size_bytes:
+                expected = f"at most {level}.{part} ({size_bytes} bytes)"
+                yield f"{level}.access_bytes", memory.access_bytes, expected
+
+
+def _matrix_faults(profile: Profile) -> Iterator[_Fault]:
+    matrix = profile.matrix
     for table in ("arrays", "pj_per_mac"):
-        for dtype in getattr(profile.matrix, table):
+        for dtype in getattr(matrix, table):
             if dtype not in DTYPE_NAMES:
-                raise _field_error(
-                    origin,
-                    f"matrix.{table}",
-                    printable(dtype, 60),
-                    f"element types: {', '.join(DTYPE_NAMES)}",
-                )
-    if not profile.matrix.arrays:
-        raise _field_error(origin, "matrix.arrays", "{}", "an array for at least one element type")
-    for dtype in profile.matrix.arrays:
-        if dtype not in profile.matrix.pj_per_mac:
-            raise _field_error(origin, f"matrix.pj_per_mac.{dtype}", None, "an energy for every array's element type")
+                yield f"matrix.{table}", printable(dtype, 60), f"element types: {', '.join(DTYPE_NAMES)}"
+    if not matrix.arrays:
+        yield "matrix.arrays", "{}", "an array for at least one element type"
+    for dtype in matrix.arrays:
+        if dtype not in matrix.pj_per_mac:
+            yield f"matrix.pj_per_mac.{dtype}", None, "an energy for every array's element type"
+    # there is an array and its type is known: the first fault raises, so with one of those above nothing goes on here
+    widest = max(matrix.arrays, key=element_bytes)
+    operand_bytes = element_bytes(widest)
+    one_operand = f"at least one element of the array for {widest} ({operand_bytes} bytes)"
+    if matrix.accumulator_bytes is not None and matrix.accumulator_bytes < operand_bytes:
+        yield "matrix.accumulator_bytes", matrix.accumulator_bytes, one_operand
+    buffers = matrix.buffers
+    for name, buffer in (("weight", buffers.weight), ("input", buffers.input)):
+        if buffer is not None and buffer.capacity_bytes < operand_bytes:
+            yield f"matrix.buffers.{name}.capacity_bytes", buffer.capacity_bytes, one_operand
+    if buffers.output is not None and buffers.output.capacity_bytes < profile.partial_sum_bytes:
+        expected = f"at least one partial sum ({profile.partial_sum_bytes} bytes)"
+        yield "matrix.buffers.output.capacity_bytes", buffers.output.capacity_bytes, expected
+
+
+def _transfer_faults(profile: Profile) -> Iterator[_Fault]:
     needed = ("gdma", "mvdma") if profile.sram is not None else ("iodma",)
     for engine in needed:
         if getattr(profile.engines, engine) is None:
-            raise _field_error(
-                origin,
-                f"engines.{engine}",
-                None,
-                "an engine, for without it data does not reach the cores"
-                + (" (the profile has an SRAM)" if profile.sram is not None else " (the profile has no SRAM)"),
-            )
+            reason = "the profile has an SRAM" if profile.sram is not None else "the profile has no SRAM"
+            yield f"engines.{engine}", None, f"an engine, for without it data does not reach the cores ({reason})"
+    if profile.dram.ports == "mesh-sides":
+        link = profile.engines.link
+        if link is None or link.topology != "mesh":
+            found = "no links" if link is None else f"topology {link.topology}"
+            expected = f"every-core, for mesh-sides needs engines.link with topology mesh (the profile has {found})"
+            yield "dram.ports", profile.dram.ports, expected
+        if profile.sram is not None:
+            expected = "every-core, for with an SRAM data comes to the clusters and not over the cores' mesh"
+            yield "dram.ports", profile.dram.ports, expected
 
 
 def _field_error(origin: str, path: str, value: object, expected: str) -> ProfileError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,13 +13,20 @@ NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
 Count = Annotated[int, Meta(ge=1, le=4096)]
 
+# Bytes of a partial sum where a profile states none.
+DEFAULT_ACCUMULATOR_BYTES: Final = 4
+
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a profile: unknown fields are refused."""
 
 
 class Dram(_Part, frozen=True, kw_only=True):
-    """Off-chip memory of one chip; its bandwidth is shared by all engines that reach it."""
+    """Off-chip memory of one chip; its bandwidth is shared by all engines that reach it.
+
+    `ports` says where it meets the chip: `every-core` (each core's engine reaches it directly) or `mesh-sides` (it
+    reaches the cores over the mesh, from the left and right columns).
+    """
 
     capacity_bytes: Bytes
     bandwidth_bytes_per_s: Positive
@@ -27,12 +34,15 @@ class Dram(_Part, frozen=True, kw_only=True):
     write_pj_per_byte: NonNegative
     startup_ns: NonNegative = 0.0
     multicast: bool = False
+    ports: Literal["every-core", "mesh-sides"] = "every-core"
 
 
 class Memory(_Part, frozen=True, kw_only=True):
     """An on-chip memory. With `weight_bytes` it is split: `capacity_bytes` then holds activations only.
 
-    `bytes_per_cycle` bounds reads and writes together; None: the engines that reach it are the bound.
+    `bytes_per_cycle` is the rate of its ports; None: the engines that reach it are the bound. Ports are `shared` (reads
+    and writes together have that rate) or `separate` (each has it for itself). `access_bytes` is the smallest piece
+    that one access moves: energy and port time count whole pieces.
     """
 
     capacity_bytes: Bytes
@@ -40,6 +50,8 @@ class Memory(_Part, frozen=True, kw_only=True):
     write_pj_per_byte: NonNegative
     weight_bytes: Bytes | None = None
     bytes_per_cycle: Positive | None = None
+    ports: Literal["shared", "separate"] = "shared"
+    access_bytes: Annotated[int, Meta(ge=1, le=65536)] = 1
 
 
 class Engine(_Part, frozen=True, kw_only=True):
@@ -76,17 +88,47 @@ class Engines(_Part, frozen=True, kw_only=True):
 
 
 class Array(_Part, frozen=True, kw_only=True):
-    """The matrix unit's array for one element type: lanes over output channels (k) and input channels (c)."""
+    """The matrix unit's array for one element type.
+
+    Lanes over output channels (k), input channels (c), output columns (ox) and output rows (oy); all of them work in
+    the same cycle, each on one multiply-accumulate.
+    """
 
     k: Count
     c: Count
+    ox: Count = 1
+    oy: Count = 1
+
+
+class Buffer(_Part, frozen=True, kw_only=True):
+    """Operand storage inside a core's matrix unit; `capacity_bytes` is that of all lanes together."""
+
+    capacity_bytes: Bytes
+    read_pj_per_byte: NonNegative
+    write_pj_per_byte: NonNegative
+
+
+class Buffers(_Part, frozen=True, kw_only=True):
+    """The matrix unit's buffers by operand.
+
+    Without a stated buffer the matrix unit has one register per lane for that operand, which costs nothing.
+    """
+
+    weight: Buffer | None = None
+    output: Buffer | None = None
+    input: Buffer | None = None
 
 
 class Matrix(_Part, frozen=True, kw_only=True):
-    """The matrix unit of a core: an array and the energy of a multiply-accumulate, by element type."""
+    """The matrix unit of a core: an array and the energy of a multiply-accumulate, by element type.
+
+    `accumulator_bytes` is the size of a partial sum; None: 4 bytes.
+    """
 
     arrays: dict[str, Array]
     pj_per_mac: dict[str, NonNegative]
+    buffers: Buffers = Buffers()
+    accumulator_bytes: Annotated[int, Meta(ge=1, le=8)] | None = None
 
 
 class Vector(_Part, frozen=True, kw_only=True):
@@ -183,6 +225,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def weights_share_activations(self) -> bool:
         """True if weights and activations of a core lie in the same memory."""
         return self.wram is None and self.nram.weight_bytes is None
+
+    @property
+    def partial_sum_bytes(self) -> int:
+        """Bytes of one partial sum of the matrix unit."""
+        return self.matrix.accumulator_bytes or DEFAULT_ACCUMULATOR_BYTES
 
     @property
     def dram_bytes_per_cycle(self) -> float:

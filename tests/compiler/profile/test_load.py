@@ -81,6 +81,15 @@ def refused(data: bytes) -> ProfileError:
         ("colour", "blue"),
         ("matrix.arrays.int8.k", -1),
         ("matrix.pj_per_mac.int8", -1),
+        ("matrix.arrays.int8.ox", 0),
+        ("matrix.arrays.int8.oy", 5000),
+        ("matrix.accumulator_bytes", 0),
+        ("matrix.accumulator_bytes", 9),
+        ("dram.ports", "mesh-corners"),
+        ("nram.ports", "both"),
+        ("nram.access_bytes", 0),
+        ("nram.access_bytes", 65_537),
+        ("sram.access_bytes", 1.5),
     ],
 )
 def test_a_bad_field_is_named_with_path_value_and_what_was_expected(path: str, value: Any) -> None:
@@ -125,6 +134,92 @@ def test_a_profile_without_arrays_is_refused() -> None:
 
 def test_an_array_without_energy_is_refused() -> None:
     assert "matrix.pj_per_mac.int8" in refused(changed("matrix.pj_per_mac", {"float32": 1, "float16": 1})).message
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "expected"),
+    [
+        # one access moves more than there is, in a whole memory or in a part of a split one
+        ("metaproto-df", "nram.capacity_bytes", 8, "at most nram.capacity_bytes (8 bytes)"),
+        ("metaproto-df", "sram.weight_bytes", 16, "at most sram.weight_bytes (16 bytes)"),
+        ("metaproto-df", "wram.capacity_bytes", 15, "at most wram.capacity_bytes (15 bytes)"),
+    ],
+)
+def test_an_access_larger_than_its_memory_is_refused(name: str, path: str, value: int, expected: str) -> None:
+    """PROF-4."""
+    values = profile_values(name)
+    level, part = path.split(".")
+    values[level][part] = value
+    values[level]["access_bytes"] = value
+    parse_profile(json.dumps(values).encode())  # as large as the memory is well
+    values[level]["access_bytes"] = value + 1
+    error = refused(json.dumps(values).encode())
+    assert f"field {level}.access_bytes is not valid" in error.message
+    assert (error.actual, error.limit) == (str(value + 1), expected)
+
+
+def test_dram_at_the_sides_of_a_mesh_that_is_none_is_refused() -> None:
+    """PROF-4; a ring has no sides, and neither have cores without links."""
+    ring = refused(changed("dram.ports", "mesh-sides", name="edge4"))
+    lone = refused(changed("engines.link", REMOVE, name="polar4x4"))
+    for error, found in ((ring, "topology ring"), (lone, "no links")):
+        assert "dram.ports" in error.message
+        assert error.actual == "mesh-sides"
+        assert found in str(error.limit)
+    assert parse_profile(changed("dram.ports", "mesh-sides", name="manycore2x64")).dram.ports == "mesh-sides"
+
+
+def test_dram_at_the_sides_of_a_mesh_of_cores_that_an_sram_feeds_is_refused() -> None:
+    """PROF-4; with an SRAM data comes to the clusters."""
+    values = profile_values("cluster4x4")
+    values["dram"]["ports"] = "mesh-sides"
+    values["engines"]["link"] = profile_values("polar4x4")["engines"]["link"]
+    error = refused(json.dumps(values).encode())
+    assert "dram.ports" in error.message
+    assert "SRAM" in str(error.limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "expected"),
+    [
+        ("weight", 4, "at least one element of the array for float32 (4 bytes)"),
+        ("input", 4, "at least one element of the array for float32 (4 bytes)"),
+        ("output", 5, "at least one partial sum (5 bytes)"),
+    ],
+)
+def test_a_buffer_that_holds_no_operand_is_refused(name: str, least: int, expected: str) -> None:
+    """PROF-4; the widest element type that the matrix unit works on counts."""
+
+    def with_bytes(size: int) -> bytes:
+        values = profile_values("cluster4x4")
+        values["matrix"]["accumulator_bytes"] = 5
+        values["matrix"]["buffers"][name] = {
+            "capacity_bytes": size,
+            "read_pj_per_byte": 0.1,
+            "write_pj_per_byte": 0.1,
+        }
+        return json.dumps(values).encode()
+
+    parse_profile(with_bytes(least))
+    error = refused(with_bytes(least - 1))
+    assert f"field matrix.buffers.{name}.capacity_bytes is not valid" in error.message
+    assert (error.actual, error.limit) == (str(least - 1), expected)
+
+
+def test_a_partial_sum_narrower_than_an_operand_is_refused() -> None:
+    """PROF-4."""
+    assert parse_profile(changed("matrix.accumulator_bytes", 4)).partial_sum_bytes == 4
+    error = refused(changed("matrix.accumulator_bytes", 3))
+    assert "matrix.accumulator_bytes" in error.message
+    assert (error.actual, error.limit) == ("3", "at least one element of the array for float32 (4 bytes)")
+
+
+@pytest.mark.parametrize("field", ["capacity_bytes", "read_pj_per_byte", "write_pj_per_byte"])
+def test_a_buffer_states_its_size_and_both_energies(field: str) -> None:
+    """PROF-4."""
+    error = refused(changed(f"matrix.buffers.weight.{field}", REMOVE, name="metaproto-df"))
+    assert "matrix.buffers.weight" in error.message
+    assert field in str(error.limit)
 
 
 @pytest.mark.parametrize("text", [".nan", ".inf", "-.inf", "NaN", "Infinity", "1e400"])
@@ -193,7 +288,7 @@ def test_json_is_read_however_it_is_indented(indent: Any) -> None:
     assert parse_profile(data) == builtin_profile("edge4")
 
 
-@pytest.mark.parametrize("name", ["cluster4x4", "edge4"])
+@pytest.mark.parametrize("name", builtin_names())
 def test_the_digest_depends_on_content_not_on_form(name: str) -> None:
     """PROF-1."""
     values = profile_values(name)
@@ -220,7 +315,19 @@ def test_whole_numbers_and_floats_of_equal_value_have_equal_digests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value"), [("nram.capacity_bytes", 524_289), ("static_w", 1.5), ("name", "other"), ("line_bytes", 32)]
+    ("path", "value"),
+    [
+        ("nram.capacity_bytes", 524_289),
+        ("nram.ports", "separate"),
+        ("nram.access_bytes", 2),
+        ("matrix.arrays.int8.ox", 2),
+        ("matrix.arrays.int8.oy", 2),
+        ("matrix.accumulator_bytes", 4),
+        ("matrix.buffers.input", {"capacity_bytes": 64, "read_pj_per_byte": 0, "write_pj_per_byte": 0}),
+        ("static_w", 1.5),
+        ("name", "other"),
+        ("line_bytes", 32),
+    ],
 )
 def test_the_digest_changes_with_each_field(path: str, value: Any) -> None:
     assert profile_digest(parse_profile(changed(path, value))) != profile_digest(builtin_profile("cluster4x4"))

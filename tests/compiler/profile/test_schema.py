@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from compiler.profile import builtin_profile
+from compiler.profile import builtin_profile, parse_profile, profile_json
 from tests.profiles import small_profile
 
 
@@ -40,3 +42,20 @@ def test_weights_that_leave_nothing_leave_one_byte(wram_bytes: int | None) -> No
     """What does not fit is refused by the tiling, with the op's name, and not by the profile."""
     left = small_profile(nram_bytes=1000, wram_bytes=wram_bytes).beside(10**9)
     assert left.weight_memory_bytes == 1
+
+
+def test_a_partial_sum_takes_four_bytes_unless_the_profile_says_otherwise() -> None:
+    assert builtin_profile("cluster4x4").partial_sum_bytes == 4
+    assert builtin_profile("metaproto-df").partial_sum_bytes == 2
+
+
+@pytest.mark.parametrize("path", ["dram.ports", "nram.ports", "nram.access_bytes", "matrix.buffers.weight"])
+def test_a_profile_reads_back_with_its_ports_and_buffers(path: str) -> None:
+    """PROF-1: the canonical form carries every field."""
+    profile = builtin_profile("polar4x4" if path == "dram.ports" else "metaproto-df")
+    default: Any = builtin_profile("edge4")
+    stated: Any = parse_profile(profile_json(profile))
+    for part in path.split("."):
+        stated, default = getattr(stated, part), getattr(default, part)
+    assert stated != default
+    assert parse_profile(profile_json(profile)) == profile
