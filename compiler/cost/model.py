@@ -1,38 +1,62 @@
 """The closed-form price of one group under one tiling.
 
-Assumptions, each to be measured against the event simulation later: inside a group transfers and computation
-overlap; the first tile's load and the last tile's store do not; every operand crosses a core's memories once per core
-tile; groups run one after another. docs/cost-model.md derives the formulas.
+Inside an op, computation and the transfers that serve it overlap: the op takes as long as its slowest part. Ops of a
+group follow one another on the cores, and DRAM transfers run beside them all, but for the first tile's load and the
+last tile's store. Groups run one after another. docs/cost-model.md derives the formulas and names their sources.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
+from compiler.cost.levels import NO_BYTES, LevelBytes
+from compiler.cost.rates import dram_hops, dram_port_bytes_per_cycle, dram_startup_cycles
 from compiler.profile.schema import Memory, Profile
 
 BoundBy = Literal["dram", "compute", "on-chip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LevelBytes:
-    """Bytes read from and written to one memory level."""
+class StepTraffic:
+    """What one op of a group moves and computes; bytes on the whole chip, cycles of the busiest core.
 
-    read: int = 0
-    written: int = 0
+    nram_read_cycles, nram_write_cycles, wram_cycles: how long the ports of the core's memories are kept. sram: bytes
+    between SRAM and cores; sram_weights the same for weights; halo_sram: halos passed between units, on both sides.
+    broadcast_bytes: the part that the bus hands to all cores of a unit at once. exchanged_bytes: passed between
+    units; exchanged_byte_hops: the same times the links crossed.
+    """
+
+    op: int
+    dataflow: str
+    compute_cycles: int
+    array_cycles: int
+    nram_read_cycles: int = 0
+    nram_write_cycles: int = 0
+    wram_cycles: int = 0
+    sram: LevelBytes = NO_BYTES
+    sram_weights: LevelBytes = NO_BYTES
+    halo_sram: LevelBytes = NO_BYTES
+    broadcast_bytes: int = 0
+    nram: LevelBytes = NO_BYTES
+    wram: LevelBytes = NO_BYTES
+    registers_pj: float = 0.0
+    exchanged_bytes: int = 0
+    exchanged_byte_hops: int = 0
+    macs: int = 0
+    mac_energy_pj: float = 0.0
+    vector_ops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
 
-    first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. exchanged_bytes: bytes
-    passed between units (CDMA or core links). broadcast_bytes: SRAM bytes that the bus hands to all cores of a unit
-    at once. exposed_transfers: loads (and as many stores) whose start-up nothing hides. compute_cycles: on the
-    critical core.
+    first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends: SRAM bytes of
+    what comes from and goes to DRAM. passed_on_bytes: input bytes that units hand on to each other. units, cores: in
+    use. exposed_transfers: loads (and as many stores) whose start-up nothing hides.
     """
 
     input_bytes: int
@@ -41,22 +65,32 @@ class Traffic:
     first_load_bytes: int
     last_store_bytes: int
     units: int
+    cores: int
     overlapped: bool
     exposed_transfers: int
-    sram: LevelBytes
-    nram: LevelBytes
-    wram: LevelBytes
-    exchanged_bytes: int
-    broadcast_bytes: int
+    sram_ends: LevelBytes
+    passed_on_bytes: int
+    steps: tuple[StepTraffic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """One op's cycles and what they are made of: `cycles` − `compute_cycles` are stalls, all of cause `bound_by`."""
+
+    op: int
+    dataflow: str
+    cycles: int
     compute_cycles: int
-    macs: int
-    mac_energy_pj: float
-    vector_ops: int
+    bound_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The price of a group: bytes, cycles and energy; `bound_by` names the largest part of the cycles."""
+    """The price of a group: bytes, cycles and energy; `bound_by` names the largest part of the cycles.
+
+    `stalls`: cycles beyond computation by cause. `energy_by_level`: pJ by memory level, unit and link; they add up to
+    `energy_pj`. `array_cycles`: cycles in which the busiest core's array works.
+    """
 
     dram_read_bytes: int
     dram_write_bytes: int
@@ -64,6 +98,7 @@ class Cost:
     dram_cycles: int
     onchip_cycles: int
     compute_cycles: int
+    array_cycles: int
     cycles: int
     energy_pj: float
     bound_by: BoundBy
@@ -73,6 +108,9 @@ class Cost:
     nram: LevelBytes
     wram: LevelBytes
     exchanged_bytes: int
+    stalls: tuple[tuple[str, int], ...]
+    energy_by_level: tuple[tuple[str, float], ...]
+    steps: tuple[StepCost, ...]
 
     @property
     def dram_bytes(self) -> int:
@@ -86,77 +124,167 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     moved = reads + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
     dram_cycles = ceil(moved / rate)
-    onchip_cycles = _onchip_cycles(traffic, profile)
+    steps = tuple(_step_cost(step, traffic, profile) for step in traffic.steps)
+    on_cores = sum(step.cycles for step in steps)
+    compute = sum(step.compute_cycles for step in traffic.steps)
+    passing = _passing_cycles(traffic, profile)
     exposed = ceil((traffic.first_load_bytes + traffic.last_store_bytes) / rate) if moved else 0
-    busy = traffic.compute_cycles + (exposed if traffic.overlapped else dram_cycles)
+    busy = on_cores + (exposed if traffic.overlapped else dram_cycles)
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
-    cycles = max(dram_cycles, onchip_cycles, busy) + startup
-    parts: dict[BoundBy, int] = {
-        "dram": dram_cycles,
-        "compute": traffic.compute_cycles,
-        "on-chip": onchip_cycles,
-    }
-    energy = _energy_pj(traffic, profile) + profile.static_w * cycles / profile.clock_hz * 1e12
+    cycles = max(dram_cycles, passing, busy) + startup
+    onchip = max(passing, *(_onchip(step, traffic, profile) for step in [_together(traffic.steps)]))
+    stalls: dict[str, int] = {}
+    for step in steps:
+        if step.cycles > step.compute_cycles:
+            stalls[step.bound_by] = stalls.get(step.bound_by, 0) + step.cycles - step.compute_cycles
+    waiting = cycles - startup - on_cores
+    if waiting:
+        cause = "exchange" if passing > max(dram_cycles, busy) else "dram"
+        stalls[cause] = stalls.get(cause, 0) + waiting
+    if startup:
+        stalls["start-up"] = startup
+    parts: dict[BoundBy, int] = {"dram": dram_cycles, "compute": compute, "on-chip": onchip}
+    levels = _energy_by_level(traffic, profile, cycles)
     return Cost(
         dram_read_bytes=reads,
         dram_write_bytes=traffic.output_bytes,
         weight_read_bytes=traffic.weight_bytes,
         dram_cycles=dram_cycles,
-        onchip_cycles=onchip_cycles,
-        compute_cycles=traffic.compute_cycles,
+        onchip_cycles=onchip,
+        compute_cycles=compute,
+        array_cycles=sum(step.array_cycles for step in traffic.steps),
         cycles=cycles,
-        energy_pj=energy,
+        energy_pj=sum(energy for _, energy in levels),
         bound_by=max(parts, key=lambda name: parts[name]),
-        macs=traffic.macs,
-        vector_ops=traffic.vector_ops,
-        sram=traffic.sram,
-        nram=traffic.nram,
-        wram=traffic.wram,
-        exchanged_bytes=traffic.exchanged_bytes,
+        macs=sum(step.macs for step in traffic.steps),
+        vector_ops=sum(step.vector_ops for step in traffic.steps),
+        sram=_sram(traffic),
+        nram=_sum(step.nram for step in traffic.steps),
+        wram=_sum(step.wram for step in traffic.steps),
+        exchanged_bytes=traffic.passed_on_bytes + sum(step.exchanged_bytes for step in traffic.steps),
+        stalls=tuple(sorted(stalls.items())),
+        energy_by_level=levels,
+        steps=steps,
     )
 
 
-def _onchip_cycles(traffic: Traffic, profile: Profile) -> int:
-    """Cycles of the busiest on-chip path, each path's traffic spread evenly over the units in use."""
-    engines = profile.engines
-    cores = traffic.units * (profile.cores_per_cluster if profile.sram is not None else 1)
-    paths = [0.0]
-    if engines.mvdma is not None and profile.sram is not None:
-        moved = traffic.sram.read + traffic.sram.written - traffic.broadcast_bytes
-        paths.append(moved / (engines.mvdma.bytes_per_cycle * cores))
-    for memory, level, count in (
-        (profile.sram, traffic.sram, traffic.units),
-        (profile.nram, traffic.nram, cores),
-        (profile.wram, traffic.wram, cores),
-    ):
-        if memory is not None and memory.bytes_per_cycle is not None:
-            paths.append((level.read + level.written) / (memory.bytes_per_cycle * count))
+def _step_cost(step: StepTraffic, traffic: Traffic, profile: Profile) -> StepCost:
+    parts = {"compute": step.compute_cycles, **_parts(step, traffic, profile)}
+    bound = max(parts, key=lambda name: parts[name])
+    return StepCost(
+        op=step.op,
+        dataflow=step.dataflow,
+        cycles=parts[bound],
+        compute_cycles=step.compute_cycles,
+        bound_by=bound,
+    )
+
+
+def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, int]:
+    """Cycles of each on-chip resource that an op keeps, spread evenly over the units in use."""
+    engines, sram = profile.engines, profile.sram
+    parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles), "wram": step.wram_cycles}
+    if sram is None:
+        link = engines.link
+        if link is not None and step.exchanged_bytes:
+            moved = step.exchanged_bytes / (link.bytes_per_cycle * max(1, traffic.units - 1))
+            parts["link"] = ceil(moved + link.hop_cycles)
+        return parts
+    data = step.sram + step.halo_sram
+    if sram.bytes_per_cycle is not None:
+        rate = sram.bytes_per_cycle * traffic.units
+        separate_part = sram.weight_bytes is not None
+        reading = data.read + (0 if separate_part else step.sram_weights.read)
+        writing = data.written + (0 if separate_part else step.sram_weights.written)
+        busiest = max(reading, writing) if sram.ports == "separate" else reading + writing
+        weights = step.sram_weights
+        if separate_part:
+            alone = max(weights.read, weights.written) if sram.ports == "separate" else weights.read + weights.written
+            busiest = max(busiest, alone)
+        parts["sram"] = ceil(busiest / rate)
+    if engines.mvdma is not None:
+        moved = step.sram.read + step.sram.written + step.sram_weights.read - step.broadcast_bytes
+        parts["move"] = ceil(max(0, moved) / (engines.mvdma.bytes_per_cycle * traffic.cores))
     if engines.bus is not None:
-        paths.append(traffic.broadcast_bytes / (engines.bus.bytes_per_cycle * traffic.units))
-    between = engines.cdma if profile.sram is not None else engines.link
-    if between is not None and traffic.exchanged_bytes:
-        paths.append(traffic.exchanged_bytes / (between.bytes_per_cycle * max(1, traffic.units - 1)))
-    return ceil(max(paths))
+        parts["bus"] = ceil(step.broadcast_bytes / (engines.bus.bytes_per_cycle * traffic.units))
+    if engines.cdma is not None and step.exchanged_bytes:
+        moved = step.exchanged_bytes / (engines.cdma.bytes_per_cycle * max(1, traffic.units - 1))
+        parts["exchange"] = ceil(moved)
+    return parts
 
 
-def _energy_pj(traffic: Traffic, profile: Profile) -> float:
-    """Dynamic energy: every byte at every level and direction, every multiply-accumulate and vector operation."""
-    dram = (traffic.input_bytes + traffic.weight_bytes) * profile.dram.read_pj_per_byte
-    dram += traffic.output_bytes * profile.dram.write_pj_per_byte
-    onchip = 0.0
+def _onchip(step: StepTraffic, traffic: Traffic, profile: Profile) -> int:
+    return max(_parts(step, traffic, profile).values(), default=0)
+
+
+def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
+    """All steps of a group as one: what each resource carries in all."""
+    return StepTraffic(
+        op=-1,
+        dataflow="",
+        compute_cycles=0,
+        array_cycles=0,
+        nram_read_cycles=sum(step.nram_read_cycles for step in steps),
+        nram_write_cycles=sum(step.nram_write_cycles for step in steps),
+        wram_cycles=sum(step.wram_cycles for step in steps),
+        sram=_sum(step.sram for step in steps),
+        sram_weights=_sum(step.sram_weights for step in steps),
+        halo_sram=_sum(step.halo_sram for step in steps),
+        broadcast_bytes=sum(step.broadcast_bytes for step in steps),
+        exchanged_bytes=sum(step.exchanged_bytes for step in steps),
+    )
+
+
+def _passing_cycles(traffic: Traffic, profile: Profile) -> int:
+    """Cycles of handing on inputs that several units need and one has read."""
+    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    if engine is None or not traffic.passed_on_bytes:
+        return 0
+    return ceil(traffic.passed_on_bytes / (engine.bytes_per_cycle * max(1, traffic.units - 1)))
+
+
+def _sum(levels: Iterable[LevelBytes]) -> LevelBytes:
+    read = written = 0
+    for level in levels:
+        read, written = read + level.read, written + level.written
+    return LevelBytes(read=read, written=written)
+
+
+def _sram(traffic: Traffic) -> LevelBytes:
+    """All bytes through the SRAM, weights included."""
+    steps = _sum(step.sram + step.sram_weights + step.halo_sram for step in traffic.steps)
+    return steps + traffic.sram_ends
+
+
+def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[tuple[str, float], ...]:
+    """Every byte at every level and direction, every product and vector operation, and static power."""
+    reads, writes = traffic.input_bytes + traffic.weight_bytes, traffic.output_bytes
     weights = profile.wram or profile.nram
-    for level, memory in (
-        (traffic.sram, profile.sram),
-        (traffic.nram, profile.nram),
-        (traffic.wram, weights),
-    ):
-        if memory is not None:
-            onchip += _level_pj(level, memory)
+    levels = {
+        "dram": reads * profile.dram.read_pj_per_byte + writes * profile.dram.write_pj_per_byte,
+        "sram": _level_pj(_sram(traffic), profile.sram),
+        "nram": _level_pj(_sum(step.nram for step in traffic.steps), profile.nram),
+        "wram": _level_pj(_sum(step.wram for step in traffic.steps), weights),
+        "registers": sum(step.registers_pj for step in traffic.steps),
+        "link": _link_pj(traffic, profile),
+        "mac": sum(step.mac_energy_pj for step in traffic.steps),
+        "vector": sum(step.vector_ops for step in traffic.steps) * profile.vector.pj_per_operation,
+        "static": profile.static_w * cycles / profile.clock_hz * 1e12,
+    }
+    return tuple(levels.items())
+
+
+def _link_pj(traffic: Traffic, profile: Profile) -> float:
+    """Energy of the links: what passes between units, and what crosses the mesh to reach DRAM."""
     link = profile.engines.link
-    if link is not None and profile.sram is None:
-        onchip += traffic.exchanged_bytes * link.pj_per_byte_hop
-    return dram + onchip + traffic.mac_energy_pj + traffic.vector_ops * profile.vector.pj_per_operation
+    if link is None or profile.sram is not None:
+        return 0.0
+    hops = traffic.passed_on_bytes + sum(step.exchanged_byte_hops for step in traffic.steps)
+    to_dram = traffic.input_bytes + traffic.weight_bytes + traffic.output_bytes
+    return (hops + to_dram * dram_hops(profile)) * link.pj_per_byte_hop
 
 
-def _level_pj(level: LevelBytes, memory: Memory) -> float:
+def _level_pj(level: LevelBytes, memory: Memory | None) -> float:
+    if memory is None:
+        return 0.0
     return level.read * memory.read_pj_per_byte + level.written * memory.write_pj_per_byte

@@ -2,53 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
-
-from compiler.errors import ModelError
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.units import ceil_div
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreWork:
-    """What one core does of one op: output elements, and the output channels they span."""
-
-    elements: int
-    channels: int
-
-
-def op_cycles(op: OpFacts, work: CoreWork, profile: Profile) -> int:
-    """Cycles of one core for its part of an op: the faster of matrix and vector unit, then the vector work."""
-    if work.elements == 0:
-        return 0
-    vector = _vector_cycles(op.vector_ops, work.elements, profile)
-    if op.matrix is None:
-        return vector
-    array = profile.matrix.arrays.get(op.dtype)
-    if array is None:
-        raise ModelError(
-            f"the profile has no matrix array for element type {op.dtype}",
-            code="no_array_for_dtype",
-            stage="plan",
-            op_type=op.kind,
-            actual=op.dtype,
-            limit=", ".join(sorted(profile.matrix.arrays)),
-            hint="Use a profile with an array for this type",
-        )
-    shape = op.matrix
-    pixels = ceil_div(work.elements, work.channels)
-    groups = min(shape.groups, ceil_div(work.channels, shape.out_channels))
-    per_group = min(shape.out_channels, ceil_div(work.channels, groups))
-    matrix = groups * ceil_div(per_group, array.k) * ceil_div(shape.in_channels, array.c) * shape.taps * pixels
-    # a depthwise convolution uses one lane of the array; multiply and add on the vector lanes are then faster
-    lanes = _vector_cycles(op.macs, 2 * work.elements, profile)
-    return min(matrix, lanes) + vector
-
-
-def _vector_cycles(per_element: Fraction, elements: int, profile: Profile) -> int:
-    return -(-per_element.numerator * elements // (per_element.denominator * profile.vector.lanes))
 
 
 def mac_energy_pj(op: OpFacts, profile: Profile) -> float:
@@ -80,3 +35,16 @@ def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:
     engine = profile.engines.gdma if profile.sram is not None else profile.engines.iodma
     engines = engine.bytes_per_cycle * units if engine is not None else profile.dram_bytes_per_cycle
     return min(profile.dram_bytes_per_cycle, engines)
+
+
+def dram_hops(profile: Profile) -> float:
+    """Links that a byte crosses between DRAM and a core on average: to the nearer side of a mesh with DRAM there."""
+    if profile.dram.ports != "mesh-sides":
+        return 0.0
+    columns = mesh_columns(profile.cores)
+    return sum(min(column, columns - 1 - column) for column in range(columns)) / columns
+
+
+def mesh_columns(cores: int) -> int:
+    """Columns of the squarest mesh of so many cores."""
+    return next(cores // rows for rows in range(int(cores**0.5), 0, -1) if cores % rows == 0)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.cost.array import spatial_lanes
 from compiler.ir.box import Ints
 from compiler.profile.schema import Profile
 from compiler.tiling.configurations import core_share, unit_share
 from compiler.tiling.figures import Figures
 from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
 from compiler.tiling.tile import Configuration, Order, Spread
+from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 
@@ -22,8 +24,10 @@ class StageFigures:
 
     stage: Stage
     inputs: Reals
+    fresh_inputs: Reals
     outputs: Reals
     peak: Reals
+    waiting: Reals
     step_inputs: Reals
     step_outputs: Reals
     whole_map: np.ndarray
@@ -44,19 +48,23 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredWeights:
-    """Per step: weight bytes that one unit stages and one core holds, with channels cut as configured.
+    """Per step: weight bytes of one unit and one core with channels cut as configured, and of one slice in a core.
 
     `in_place`: stationary weights that lie where they are used, so that nothing is staged beside them.
     """
 
     staged: Ints
     held: Ints
+    passing: Ints
     in_place: bool = False
 
     @property
-    def room(self) -> tuple[Ints, Ints]:
+    def room(self) -> ConfiguredWeights:
         """What they take of a unit's and of a core's memory, stationary weights apart."""
-        return (np.zeros_like(self.staged), np.zeros_like(self.held)) if self.in_place else (self.staged, self.held)
+        if not self.in_place:
+            return self
+        none = np.zeros_like(self.staged)
+        return ConfiguredWeights(staged=none, held=none, passing=none, in_place=True)
 
 
 class CandidateTable:
@@ -65,8 +73,9 @@ class CandidateTable:
     def __init__(self, table: SizeTable, profile: Profile, choices: tuple[Configuration, ...]) -> None:
         self.table = table
         self.profile = profile
+        self.lanes = spatial_lanes(table.geometry.ops, profile)
         self._stages: dict[tuple[object, ...], tuple[StageFigures, ...]] = {}
-        self._weights: dict[tuple[int, int, int], ConfiguredWeights] = {}
+        self._weights: dict[tuple[object, ...], ConfiguredWeights] = {}
         geometry = table.geometry
         column = {name: index for index, name in enumerate(table.names)}
         reads = [
@@ -115,12 +124,13 @@ class CandidateTable:
         key = (tuple(sorted(caps.items())), channels)
         found = self._stages.get(key)
         if found is None:
-            found = tuple(self._of_stage(stage, caps) for stage in stages(self.table, caps, channels))
+            found = tuple(self._of_stage(stage, caps) for stage in stages(self.table, caps, channels, self.lanes))
             self._stages[key] = found
         return found
 
     def _of_stage(self, stage: Stage, caps: Mapping[str, int]) -> StageFigures:
         volumes = self.table.volumes(stage.at, stage.axis, stage.count)
+        waiting = self.table.waiting(stage.at, stage.axis, stage.count)
         count = volumes.shape[1]
         whole = np.ones(count, dtype=np.bool_)
         for axis in self.table.axes:
@@ -136,7 +146,9 @@ class CandidateTable:
         return StageFigures(
             stage=stage,
             last=tiles == 1,
-            inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
+            inputs=(volumes + waiting)[: len(self.table.geometry.inputs)].sum(axis=0),
+            fresh_inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
+            waiting=waiting.sum(axis=0),
             outputs=volumes[self._outputs].sum(axis=0),
             peak=self.table.geometry.peak(volumes),
             step_inputs=self._read(volumes),
@@ -156,32 +168,20 @@ class CandidateTable:
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
-        key = (unit_share(choice), core_share(choice), choice.channel_slices)
+        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order)
         found = self._weights.get(key)
         if found is None:
-            staged, held = [], []
-            for op in self.table.geometry.ops:
-                parts = [self._weight(o.tensor, *key) for o in op.operands if o.constant]
-                staged.append(sum(unit for unit, _ in parts))
-                held.append(sum(core for _, core in parts))
-            factor = self.profile.weights.compression
+            tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
+            if "C" in tile:
+                tile["C"] = self.channel_size(choice) or tile["C"]
+            group = TiledGroup(self.table.geometry, self.profile, choice, tile)
             found = self._weights[key] = ConfiguredWeights(
-                staged=np.ceil(np.array(staged) * factor).astype(np.int64),
-                held=np.ceil(np.array(held) * factor).astype(np.int64),
-                in_place=self.profile.is_stationary and key == (*key[:2], 1) and key[0] * key[1] == self.profile.cores,
+                staged=np.array([w.unit_bytes for w in group.weights], dtype=np.int64),
+                held=np.array([w.core_bytes for w in group.weights], dtype=np.int64),
+                passing=np.array([w.staged_core_bytes for w in group.weights], dtype=np.int64),
+                in_place=group.weights_in_place,
             )
         return found
-
-    def _weight(self, name: str, units: int, cores: int, slices: int) -> tuple[int, int]:
-        table = self.table
-        whole = {axis: len(grid.sizes) - 1 for axis, grid in table.grids.items()}
-        if table.channels_are_free and table.follows(name, "C"):
-            extent = table.grids["C"].extent
-            per_unit = whole | {"C": table.index("C", ceil_div(extent, units * slices))}
-            per_core = whole | {"C": table.index("C", ceil_div(extent, units * slices * cores))}
-            return table.largest_bytes(name, per_unit), table.largest_bytes(name, per_core)
-        full = table.largest_bytes(name, whole)
-        return ceil_div(full, units), ceil_div(full, units * cores)
 
     def figures(self) -> Figures:
         """The figures of all candidates; core tiles are not known yet and pass."""
@@ -198,28 +198,37 @@ class CandidateTable:
 
         inputs = np.concatenate([part.inputs for part in parts])
         outputs = np.concatenate([part.outputs for part in parts])
-        live = np.concatenate([part.peak for part in parts])
-        resident = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
+        waiting = np.concatenate([part.waiting for part in parts])
+        live = np.concatenate([part.peak for part in parts]) + waiting
+        nested = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
+        in_sram = per_block([b.configuration.weights_in_sram for b in self.blocks])
         buffered = per_block([b.configuration.double_buffered for b in self.blocks])
         buffered &= ~np.concatenate([part.last for part in parts])
-        held = steps([block.weights.room[1] for block in self.blocks])
-        staged = held if on_core else steps([block.weights.room[0] for block in self.blocks])
+        held = steps([block.weights.room.held for block in self.blocks])
+        passing = steps([block.weights.room.passing for block in self.blocks])
+        staged = passing if on_core else steps([block.weights.room.staged for block in self.blocks])
+        in_unit = np.where(in_sram, staged.sum(axis=0), 0)
         step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)
         step_outputs = np.concatenate([part.step_outputs for part in parts], axis=1)
         if profile.sram is not None and profile.sram.weight_bytes is not None:
             staged = np.zeros_like(staged)  # weights are staged in a part of their own
+            in_unit = np.zeros_like(in_unit)
+        elif not on_core:
+            # slices pass through the SRAM; only what waits there takes room for whole ops
+            staged = np.where(in_sram, staged, np.minimum(staged, passing * profile.cores_per_cluster))
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
-            staged = np.where(resident, 0, staged)
-            step_inputs = np.where(resident, 0, step_inputs)
-            step_outputs = np.where(resident, 0, step_outputs)
+            staged = np.where(nested, 0, staged)
+            step_inputs = np.where(nested, 0, step_inputs)
+            step_outputs = np.where(nested, 0, step_outputs)
         in_place = self.table.geometry.is_in_place
         ends = np.maximum(inputs, outputs) if in_place else inputs + outputs
-        peak = live if on_core else np.where(resident, ends, live)
-        staging = np.where(buffered, inputs, 0)
+        peak = (live if on_core else np.where(nested, ends, live)) + in_unit
+        staging = np.where(buffered, np.concatenate([part.fresh_inputs for part in parts]), 0)
         memory = np.full(len(inputs), float(profile.weight_memory_bytes))
         if profile.weights_share_activations and on_core:
             memory -= peak + staging
+        needed = np.where(nested & ~in_sram, held.sum(axis=0), passing.max(axis=0, initial=0))
         return Figures(
             whole_map=np.concatenate([part.whole_map for part in parts]),
             capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
@@ -230,9 +239,9 @@ class CandidateTable:
             step_inputs=step_inputs,
             step_outputs=step_outputs,
             step_weights=staged,
-            core_weights=held,
+            core_weights=passing,
             weight_memory=memory,
-            needed_weights=np.where(resident, held.sum(axis=0), held.max(axis=0, initial=0)),
+            needed_weights=needed,
             core_tile=peak if on_core else np.zeros(len(inputs)),
             core_capacity=profile.nram.capacity_bytes,
             sram_is_all_nram=profile.sram is not None

@@ -6,28 +6,57 @@ for all at once -> an estimate that orders them -> core tiles and exact prices f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
+from compiler.cost.array import spatial_lanes
 from compiler.cost.model import Cost, price
 from compiler.cost.objective import Totals, ranking
-from compiler.ops.facts import GraphFacts
+from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable
 from compiler.tiling.configurations import finer_configurations, simple_configurations
-from compiler.tiling.core import CoreTile, core_tile_for
-from compiler.tiling.estimate import estimates
+from compiler.tiling.core import core_tile_for
+from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable, stage_sizes
-from compiler.tiling.tile import Configuration, Tiling
-from compiler.tiling.traffic import TilePlan, finish_tiling, traffic_of
+from compiler.tiling.tile import Configuration, HaloMode, Mode, Order, Spread, Tiling
+from compiler.tiling.tiled import TiledGroup, figures_of
+from compiler.tiling.traffic import traffic_of
+from compiler.tiling.walk import walked_axes
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
 PRICED: Final = 4
+PINNED: Final = 64
 _HALVINGS: Final = 12
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a tiling is chosen for, and what options or a pinned schedule ask of it (TILE-9).
+
+    halo and placement: a mode, or `auto`. sizes and core: extents of the SRAM tile and the core tile by axis, as far
+    as they are pinned. modes: the halo mode by axis, None: not pinned. fixed: pinned fields of the configuration.
+    """
+
+    objective: str
+    halo: str = "auto"
+    placement: str = "auto"
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    core: Mapping[str, int] = field(default_factory=dict)
+    modes: Mapping[str, HaloMode] | None = None
+    fixed: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_pinned(self) -> bool:
+        """True if anything of the tiling is pinned."""
+        return bool(self.sizes or self.core or self.fixed) or self.modes is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +70,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """No tiling fits: the first constraint that fails even for the smallest tile."""
+    """No tiling fits: the first constraint that fails even for the smallest tile, and the op that needs most."""
 
     check: Check
+    op: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,53 +88,121 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Priced:
-    """A configuration with tile, core tile, exact figures and price."""
+    """A complete tiling with its figures and price."""
 
-    plan: TilePlan
-    core: CoreTile
+    group: TiledGroup
     figures: Figures
     cost: Cost
 
 
 def choose_tiling(
-    facts: GraphFacts,
-    geometry: GroupGeometry,
-    profile: Profile,
-    constraints: tuple[Constraint, ...],
-    objective: str,
+    geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
     """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1, S4)."""
-    table = SizeTable.of_group(geometry)
     bound = (*PHYSICAL, *constraints)
-    simple = simple_configurations(geometry, table, profile)
-    first = _Search(table, profile, simple, bound)
-    found = first.found()
-    # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
-    done = {entry.plan.configuration for entry in found if entry.plan.rounds == 1}
-    finer = tuple(c for base in simple if base not in done for c in finer_configurations(table, base))
-    failing = first.failing
-    if finer:
-        second = _Search(table, profile, finer, bound)
-        found = [*found, *_without_twins(found, second.found())]
-        failing = second.failing
+    found: list[_Found] = []
+    failing: Check | None = None
+    for table in _tables(geometry, wishes):
+        simple = _as_pinned(simple_configurations(geometry, table, profile, wishes.halo, wishes.placement), wishes)
+        first = _Search(table, profile, simple, bound)
+        here = first.found()
+        # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
+        done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1}
+        finer = _as_pinned(
+            tuple(c for base in simple if base not in done for c in finer_configurations(table, base)), wishes
+        )
+        finer = tuple(c for c in finer if c not in set(simple))
+        refused = first.failing
+        if finer:
+            second = _Search(table, profile, finer, bound)
+            here = [*here, *_without_twins(here, second.found())]
+            refused = second.failing
+        # a halo mode only matters where a map is cut
+        found.extend(entry for entry in here if not table.halo or entry.plan.tiles > 1)
+        failing = failing if table.halo and failing is not None else refused
     best: tuple[tuple[float, ...], _Priced] | None = None
     priced = 0
-    for estimate, entry in _promising(found, table, profile, objective):
-        if priced == PRICED or (best is not None and estimate >= best[0][0]):
+    for estimate, entry in _promising(found, profile, wishes.objective):
+        if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0][0]):
             break
-        outcome = _complete(facts, entry, profile, bound)
+        outcome = _complete(entry, profile, bound, wishes.core)
         if isinstance(outcome, Check):
             failing = failing or outcome
             continue
-        key = ranking(objective, Totals.of((outcome.cost,)))
+        key = ranking(wishes.objective, Totals.of((outcome.cost,)))
         if best is None or key < best[0]:
             best = (key, outcome)
         priced += 1
     if best is not None:
-        chosen = best[1]
-        tiling = finish_tiling(chosen.plan, chosen.core, chosen.figures, profile)
-        return Choice(tiling=tiling, cost=chosen.cost, figures=chosen.figures)
-    return Refusal(check=failing or Check(rule="TILE-2", holds=False, actual=1, limit=0))
+        return finished(best[1].group, best[1].figures, best[1].cost)
+    check = failing or Check(rule="TILE-2", holds=False, actual=1, limit=0)
+    return Refusal(check=check, op=_culprit(geometry, check))
+
+
+def _culprit(geometry: GroupGeometry, check: Check) -> int:
+    """The op that a failing check is about: for weights the one with most, else the one with the largest boxes."""
+
+    def needs(op: OpFacts) -> int:
+        if check.rule in ("FUSE-10", "FUSE-16", "TILE-2:weights"):
+            return op.weight_bytes
+        return sum(geometry.facts.tensor_bytes(name) for name in (op.output, *(o.tensor for o in op.operands)))
+
+    return max(geometry.ops, key=lambda op: (needs(op), -op.index)).index
+
+
+def _as_pinned(choices: tuple[Configuration, ...], wishes: Wishes) -> tuple[Configuration, ...]:
+    """Configurations with the pinned fields as pinned, each once; those that contradict themselves are left out."""
+    if not wishes.is_pinned:
+        return choices
+    fixed: dict[str, Any] = dict(wishes.fixed)
+    if wishes.sizes and not wishes.core:
+        # a pinned tile is what ops go over one after another; a finer depth-first cut would have to be pinned too
+        fixed.setdefault("order", Order.BREADTH_FIRST)
+    if wishes.modes is not None:
+        fixed["halo"] = tuple(sorted((a, m) for a, m in wishes.modes.items() if m is not HaloMode.RECOMPUTE))
+    changed = (replace(choice, **fixed) for choice in choices)
+    return tuple(dict.fromkeys(c for c in changed if (c.units == 1) == (c.spread is Spread.SINGLE)))
+
+
+def finished(group: TiledGroup, figures: Figures, cost: Cost) -> Choice:
+    """A complete tiling as later stages see it."""
+    output, walk = group.geometry.output, group.walk
+    boxes = group.frustums
+    configuration = replace(group.configuration, walk=walked_axes(group.geometry, group.configuration))
+    tiling = Tiling(
+        configuration=configuration,
+        mode=Mode.WHOLE_MAP if figures.whole_map else Mode.PARTIAL_MAP,
+        axes=output.axes,
+        tile=tuple(group.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True)),
+        core_tile=group.core_extents,
+        input_tiles=tuple((name, boxes.box_lengths(name)) for name in group.geometry.inputs),
+        tile_bytes=int(group.ends_bytes[0]),
+        tiles=walk.tiles,
+        core_tiles=group.core_tiles,
+        rounds=walk.rounds,
+        weights=group.op_weights,
+        kept_bytes=group.kept_bytes,
+    )
+    return Choice(tiling=tiling, cost=cost, figures=figures)
+
+
+def _tables(geometry: GroupGeometry, wishes: Wishes) -> Iterator[SizeTable]:
+    """Sizes of boxes with halos recomputed, and with halos kept along every axis where tiles share anything."""
+    if wishes.modes is not None:
+        kept = {axis: mode for axis, mode in wishes.modes.items() if mode is not HaloMode.RECOMPUTE}
+        yield SizeTable.of_group(geometry, kept, wishes.sizes)
+        return
+    recomputed = SizeTable.of_group(geometry, None, wishes.sizes)
+    axes = [axis for axis in recomputed.axes if recomputed.grids[axis].extent > 1]
+    if wishes.halo == "recompute" or not axes:
+        yield recomputed
+        return
+    kept_table = SizeTable.of_group(geometry, dict.fromkeys(axes, HaloMode.CACHED), wishes.sizes)
+    shares = any(kept_table.kept[axis].any() for axis in axes)
+    if wishes.halo == "auto" or not shares:
+        yield recomputed
+    if shares:
+        yield kept_table
 
 
 class _Search:
@@ -173,11 +271,11 @@ def _without_twins(simple: list[_Found], finer: list[_Found]) -> list[_Found]:
     ]
 
 
-def _promising(found: list[_Found], table: SizeTable, profile: Profile, objective: str) -> list[tuple[float, _Found]]:
+def _promising(found: list[_Found], profile: Profile, objective: str) -> list[tuple[float, _Found]]:
     """The configurations with their estimates, the best first; equal ones keep their order."""
     if not found:
         return []
-    keys = ranking(objective, estimates([entry.plan for entry in found], table, profile))
+    keys = ranking(objective, estimates([entry.plan for entry in found], profile))
     return [(float(keys[0][i]), found[i]) for i in np.lexsort(tuple(reversed(keys)))]
 
 
@@ -191,42 +289,68 @@ def _nearest(check: Check, among: np.ndarray) -> Check:
 
 
 def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> int | None:
-    """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half."""
-    begin = block.begin
-    for end in block.ends:
-        stop = end
-        if below is not None and begin <= below < end:
-            stop = begin + (below - begin) // 2
-        if below is None or (stop > begin and end > below):
-            rows = np.flatnonzero(holds[begin:stop])
-            if len(rows):
-                return begin + int(rows[-1])
-        begin = end
+    """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half.
+
+    Tiles that fill the array's lanes come first.
+    """
+    for evenly in (True, False):
+        begin = block.begin
+        for part, end in zip(block.stages, block.ends, strict=True):
+            stop = end
+            if below is not None and begin <= below < end:
+                stop = begin + (below - begin) // 2
+            if below is None or (stop > begin and end > below):
+                allowed = holds[begin:stop]
+                rows = np.flatnonzero(allowed & part.stage.even[: stop - begin] if evenly else allowed)
+                if len(rows):
+                    return begin + int(rows[-1])
+            begin = end
     return None
 
 
 def _complete(
-    facts: GraphFacts,
-    entry: _Found,
-    profile: Profile,
-    constraints: tuple[Constraint, ...],
+    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], core: Mapping[str, int]
 ) -> _Priced | Check:
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
     row = entry.row
     search, plan = entry.search, entry.plan
     broken: Check | None = None
     for _ in range(_HALVINGS):
-        core = core_tile_for(plan.table, profile, plan.configuration, plan.tile, plan.weights.room[1])
-        exact = plan.exact(search.figures.at(row), core, profile)
-        verdicts = (constraint(exact) for constraint in constraints)
-        failed = next((check for check in verdicts if not check.holds), None)
-        if failed is None and core is not None:
-            cost = price(traffic_of(facts, plan, core, exact, profile), profile)
-            return _Priced(plan=plan, core=core, figures=exact, cost=cost)
-        broken = broken or failed
+        group = completed(plan.table, profile, plan.configuration, plan.tile, core)
+        if isinstance(group, TiledGroup):
+            figures = figures_of(group)
+            failed = next((check for c in constraints if not (check := c(figures)).holds), None)
+            if failed is None:
+                return _Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
+            broken = broken or failed
+        else:
+            broken = broken or group
         smaller = _last_holding(entry.block, search.holds, below=row)
         if smaller is None:
             break
         row = smaller
         plan = replace(plan, tile=search.tile(entry.block, row))
     return broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)
+
+
+def completed(
+    table: SizeTable,
+    profile: Profile,
+    configuration: Configuration,
+    tile: Mapping[str, int],
+    pinned: Mapping[str, int] = NOTHING,
+) -> TiledGroup | Check:
+    """A tiling with its core tile chosen, or as pinned; the check that fails if not even the smallest one fits."""
+    group = TiledGroup(table.geometry, profile, configuration, tile)
+    if not group.is_nested:
+        return group
+    if pinned:
+        return TiledGroup(table.geometry, profile, configuration, tile, {**tile, **pinned})
+    capacity = profile.nram.capacity_bytes
+    if profile.weights_share_activations:
+        capacity -= sum(w.core_bytes for w in group.weights)
+    lanes = spatial_lanes(table.geometry.ops, profile)
+    core = core_tile_for(table, configuration, tile, capacity, lanes)
+    if core is None:
+        return Check(rule="TILE-2:core", holds=False, actual=capacity + 1, limit=capacity)
+    return TiledGroup(table.geometry, profile, configuration, tile, core)

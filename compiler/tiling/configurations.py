@@ -10,8 +10,9 @@ from typing import Final
 from compiler.cost.rates import units_are_connected
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, Order, Spread
+from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.units import ceil_div
 
 # Each further slice count is at least this much finer: in between, little changes.
@@ -19,16 +20,27 @@ _FINER: Final = 2
 _SLICES_MAX: Final = 4096
 
 
-def simple_configurations(geometry: GroupGeometry, table: SizeTable, profile: Profile) -> tuple[Configuration, ...]:
-    """One configuration per way of spreading and depth order: double-buffered, channels in one slice."""
+def simple_configurations(
+    geometry: GroupGeometry, table: SizeTable, profile: Profile, halo: str = "auto", placement: str = "auto"
+) -> tuple[Configuration, ...]:
+    """One configuration per way of spreading, depth order and home of weights for the table's halo modes.
+
+    `halo` and `placement` are the options: what they name is all that is tried.
+    """
     has_sram = profile.sram is not None
     units = profile.clusters_per_chip if has_sram else profile.cores
     cores = profile.cores_per_cluster if has_sram else 1
-    orders = [Order.DEPTH_FIRST]
+    orders = [(Order.DEPTH_FIRST, False)]
     if len(geometry.ops) > 1:
-        orders.append(Order.BREADTH_FIRST)
-    return tuple(
-        Configuration(
+        orders.append((Order.BREADTH_FIRST, False))
+    if has_sram and any(op.weight_bytes for op in geometry.ops):
+        orders.append((Order.BREADTH_FIRST, True))
+    found = []
+    modes = tuple(sorted(table.halo.items()))
+    for (spread_units, spread), core_spread, (order, in_sram) in product(
+        _unit_spreads(geometry, table, units, profile), _core_spreads(table, cores), orders
+    ):
+        base = Configuration(
             units=spread_units,
             spread=spread,
             cores=cores,
@@ -37,11 +49,35 @@ def simple_configurations(geometry: GroupGeometry, table: SizeTable, profile: Pr
             channel_slices=1,
             slices_outer=False,
             double_buffered=True,
+            weights_in_sram=in_sram,
         )
-        for (spread_units, spread), core_spread, order in product(
-            _unit_spreads(geometry, table, units, profile), _core_spreads(table, cores), orders
-        )
-    )
+        for mode in _halo_modes(base, bool(modes), profile, halo):
+            marked = replace(base, halo=tuple((axis, mode) for axis, _ in modes)) if modes else base
+            found.extend(_placed(marked, table, placement))
+    return tuple(found)
+
+
+def _halo_modes(base: Configuration, kept: bool, profile: Profile, halo: str) -> list[HaloMode]:
+    """The modes of halos that are kept: cached, and exchanged where units have neighbours and a way to them."""
+    if not kept:
+        return [HaloMode.RECOMPUTE]
+    modes = [HaloMode.CACHED] if halo in ("auto", "cached") else []
+    neighbours = base.spread is Spread.BANDS and units_are_connected(profile)
+    if halo == "exchange" or (halo == "auto" and neighbours):
+        modes.append(HaloMode.EXCHANGE)
+    return modes
+
+
+def _placed(base: Configuration, table: SizeTable, placement: str) -> list[Configuration]:
+    """The placements of a spread over units: bands, and blocks where halos pass between units (TILE-4)."""
+    if base.spread is not Spread.BANDS:
+        return [base]
+    if placement != "auto":
+        return [replace(base, placement=Placement(placement))]
+    wide = sum(table.grids[axis].extent > 1 for axis in table.axes if axis != "N") > 1
+    if wide and any(mode is HaloMode.EXCHANGE for _, mode in base.halo):
+        return [base, replace(base, placement=Placement.BLOCKS)]
+    return [base]
 
 
 def finer_configurations(table: SizeTable, base: Configuration) -> Iterator[Configuration]:

@@ -2,21 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from compiler.cost.objective import Totals
-from compiler.cost.rates import dram_port_bytes_per_cycle
+from compiler.cost.rates import dram_port_bytes_per_cycle, reads_are_shared
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
+from compiler.tiling.candidates import ConfiguredWeights
+from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Order, Spread
-from compiler.tiling.traffic import TilePlan
+from compiler.tiling.tile import Configuration, Order, Spread
+from compiler.units import ceil_div
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TilePlan:
+    """A group under one configuration with its SRAM tile chosen, as far as an estimate needs it."""
+
+    geometry: GroupGeometry
+    table: SizeTable
+    configuration: Configuration
+    tile: Mapping[str, int]
+    weights: ConfiguredWeights
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The tile's place among the candidates of each axis."""
+        return self.table.positions(self.tile)
+
+    @cached_property
+    def tiles(self) -> int:
+        """SRAM tiles, channel slices apart."""
+        return self.table.tile_count(self.tile)
+
+    @property
+    def units(self) -> int:
+        """Units that have work."""
+        if self.configuration.spread is Spread.CHANNELS:
+            return self.configuration.units
+        return min(self.configuration.units, self.tiles)
+
+    @property
+    def rounds(self) -> int:
+        """Tiles that one unit does one after another."""
+        if self.configuration.spread is Spread.CHANNELS:
+            return self.tiles
+        return ceil_div(self.tiles, self.configuration.units)
+
+    @property
+    def cores_in_use(self) -> int:
+        """Cores that have work, as far as the SRAM tile tells."""
+        configuration, band = self.configuration, self.table.band_axis
+        per_unit = configuration.cores
+        if configuration.core_spread is Spread.BANDS and band is not None:
+            per_unit = min(per_unit, self.tile[band])
+        return self.units * per_unit
+
+    def input_bytes(self, name: str) -> int:
+        """Bytes of one input over all tiles, each box read once; slices of an outer loop read it again."""
+        total = self.table.total(name, self.positions)
+        if self.configuration.slices_outer and not self.table.follows(name, "C"):
+            total *= self.configuration.channel_slices
+        return total
+
+    def delivered_bytes(self) -> int:
+        """Bytes of all inputs as they arrive at the units: under a channel spread whole inputs reach every unit."""
+        if self.configuration.spread is not Spread.CHANNELS:
+            return self.loaded_bytes()
+        return sum(
+            self.input_bytes(name) * (1 if self._is_divided(name) else self.configuration.units)
+            for name in self.geometry.inputs
+        )
+
+    def _is_divided(self, name: str) -> bool:
+        return self.table.channels_are_free and self.table.follows(name, "C")
+
+    def loaded_bytes(self) -> int:
+        """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
+        return sum(map(self.input_bytes, self.geometry.inputs))
+
+    def weights_are_resident(self, memory_bytes: float) -> bool:
+        """True if all weights of the group stay in the cores while its tiles pass."""
+        if self.configuration.channel_slices > 1:
+            return False
+        return self.configuration.weights_in_sram or self._slice_stays(memory_bytes)
+
+    def _slice_stays(self, memory_bytes: float) -> bool:
+        """True if one slice of all ops' weights stays in the cores while all tiles pass."""
+        return int(self.weights.held.sum()) <= memory_bytes
+
+    def weight_loads(self, profile: Profile) -> int:
+        """How often the weights are read from DRAM."""
+        if profile.is_stationary:
+            return 0
+        configuration = self.configuration
+        shared = reads_are_shared(profile) or configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
+        copies = 1 if shared else self.units
+        memory = profile.weight_memory_bytes
+        once = self.rounds == 1 or (configuration.slices_outer and self._slice_stays(memory))
+        return copies if once or self.weights_are_resident(memory) else copies * self.rounds
+
+    def dram_bytes(self, profile: Profile) -> int:
+        """DRAM bytes of the group, as the price counts them."""
+        inputs = self.loaded_bytes() if reads_are_shared(profile) else self.delivered_bytes()
+        # without WRAM the exact room for weights depends on the tile; the capacity is close enough for an estimate
+        weights = sum(op.weight_bytes for op in self.geometry.ops) * self.weight_loads(profile)
+        return inputs + weights + sum(map(self.geometry.facts.tensor_bytes, self.geometry.outputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +176,12 @@ def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...
     )
 
 
-def estimates(plans: list[TilePlan], table: SizeTable, profile: Profile) -> Totals:
+def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
     """DRAM bytes, cycles and energy of each plan, estimated; arrays over plans.
 
     Compute is spread evenly over the cores in use; on-chip transfers go through the cores' move engines.
     """
-    ops = op_arrays(table, profile)
+    ops = op_arrays(plans[0].table, profile)
     share = np.array([_channel_parts(plan) for plan in plans], dtype=np.float64)
     slices = np.array([plan.configuration.channel_slices for plan in plans], dtype=np.float64)
     cores = np.array([plan.cores_in_use for plan in plans], dtype=np.float64)

@@ -7,7 +7,7 @@ sums. Candidate tile sizes of an axis are projected in one pass, side by side in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, Ints, hull
 from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
+from compiler.units import ceil_div
 
 # One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
 AxisRange = tuple[str | None, Ints, Ints]
 Box = tuple[AxisRange, ...]
-# Longest range per axis of each tensor's box.
-Lengths = Mapping[str, tuple[int, ...]]
 
 
 # Up to so many entries a table of tensors held per step is cheap.
@@ -43,6 +42,13 @@ class Grid:
     starts: Ints
     stops: Ints
     offsets: Ints
+
+    @property
+    def begins(self) -> NDArray[np.bool_]:
+        """Where each candidate's ranges begin."""
+        result = np.zeros(len(self.starts), dtype=np.bool_)
+        result[self.offsets] = True
+        return result
 
     @property
     def counts(self) -> Ints:
@@ -79,19 +85,6 @@ class Grid:
         # the last tile may be shorter than the others: pieces beyond its end are empty
         starts = np.minimum(starts, stops)
         return cls(extent=extent, sizes=sizes, starts=starts, stops=stops, offsets=offsets)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoxSizes:
-    """Bytes of one tensor's boxes: a constant times one factor per grid it follows.
-
-    `largest[g][k]` is the factor of the largest box of candidate k of grid g, `total[g][k]` the sum over its ranges.
-    """
-
-    constant: int
-    largest: Mapping[str, Ints]
-    total: Mapping[str, Ints]
-    box: Box
 
 
 class GroupGeometry:
@@ -197,14 +190,91 @@ class GroupGeometry:
         np.subtract.at(change, last + 1, volumes)
         return np.asarray(np.cumsum(change[:-2], axis=0).max(axis=0))
 
+    def peak_of(self, sizes: Mapping[str, int]) -> int:
+        """The most bytes held at any step, for bytes by tensor."""
+        names, first, last = self.lifetimes
+        change = [0] * (len(self.ops) + 2)
+        for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
+            change[begin] += sizes[name]
+            change[end + 1] -= sizes[name]
+        most = live = 0
+        for difference in change[: len(self.ops)]:
+            live += difference
+            most = max(most, live)
+        return most
+
+    @cached_property
+    def channel_boxes(self) -> Mapping[str, Box]:
+        """Every tensor's box for the first channel of the output, or whole boxes if that has no channels."""
+        if "C" not in self.output.axes:
+            return self.project({})
+        return self.project({"C": (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))})
+
+    @cached_property
+    def channels_follow(self) -> bool:
+        """True if every op's result follows the channels of the group's output, so that a slice can be made alone."""
+        boxes = self.channel_boxes
+        return all(any(axis == "C" for axis, _, _ in boxes[name]) for name in self.made)
+
+    @cached_property
+    def first_readers(self) -> Mapping[int, tuple[str, ...]]:
+        """The group's inputs by the op (its index) that reads each of them first."""
+        found: dict[int, list[str]] = {}
+        seen: set[str] = set()
+        for op in self.ops:
+            for operand in op.operands:
+                if operand.tensor in self.inputs and operand.tensor not in seen:
+                    seen.add(operand.tensor)
+                    found.setdefault(op.index, []).append(operand.tensor)
+        return {index: tuple(names) for index, names in found.items()}
+
+    @cached_property
+    def needed_input_bytes(self) -> int:
+        """Bytes of the part of the inputs that the outputs need, once."""
+        boxes = self.project({})
+        return sum(
+            prod(max(0, int(stops[0] - starts[0])) for _, starts, stops in boxes[name])
+            * self.facts.tensors[name].element_bytes
+            for name in self.inputs
+        )
+
+    @cached_property
+    def product(self) -> OpFacts | None:
+        """The group's only product, if it can be summed in parts: the first op, one group, all after it pointwise."""
+        first = self.ops[0]
+        if first.matrix is None or first.matrix.groups > 1 or first.matrix.in_channels == 1:
+            return None
+        for op in self.ops[1:]:
+            if op.matrix is not None:
+                return None
+            if not all(m.is_identity for o in op.operands if not o.constant for m in o.access):
+                return None
+        return first
+
+    def share_of_weight(self, op: OpFacts, name: str, parts: int) -> int:
+        """Bytes of one weight of an op in the largest of `parts` parts, by output channels where it has them."""
+        if parts == 1:
+            return self.facts.tensor_bytes(name)
+        tensor = self.facts.tensors[name]
+        for operand in op.operands:
+            if operand.tensor != name:
+                continue
+            for axis_map, extent in zip(operand.access, tensor.shape, strict=True):
+                if axis_map.axis is not None and axis_map.axis == op.channel_axis and extent > 1:
+                    return ceil_div(extent, parts) * (prod(tensor.shape) // extent) * tensor.element_bytes
+        return ceil_div(self.facts.tensor_bytes(name), parts)
+
     def _same_size(self, a: str, b: str) -> bool:
         left, right = self.facts.tensors[a], self.facts.tensors[b]
         return left.element_bytes == right.element_bytes and prod(left.shape) == prod(right.shape)
 
-    def project(self, grids: Mapping[str, tuple[Ints, Ints]]) -> dict[str, Box]:
+    def project(
+        self, grids: Mapping[str, tuple[Ints, Ints]], made: Callable[[AxisRange], AxisRange] | None = None
+    ) -> dict[str, Box]:
         """Boxes of every tensor of the group for ranges of the output's axes, by axis name (TILE-1).
 
-        Axes without ranges are whole. Boxes are the smallest that contain what all readers inside the group need.
+        Axes without ranges are whole. Boxes are the smallest that contain what all readers inside the group need to
+        make their own boxes, or of these what `made` says that a tile makes anew (TILE-3).
         """
         boxes: dict[str, Box] = {}
         known_ranges: _Known = {}
@@ -214,6 +284,8 @@ class GroupGeometry:
             box = boxes.get(op.output)
             if box is None:
                 box = boxes[op.output] = self._output_box(op.output, {})
+            if made is not None:
+                box = tuple(made(entry) for entry in box)
             for operand in op.operands:
                 shape = self.facts.tensors[operand.tensor].shape
                 needed = tuple(
@@ -240,62 +312,6 @@ class GroupGeometry:
                 box.append((axis, ranges[0] * extent // basis, ranges[1] * extent // basis))
         return tuple(box)
 
-    def sizes(self, grids: Mapping[str, Grid]) -> dict[str, BoxSizes]:
-        """Bytes of every tensor's boxes for candidate tilings of the output's axes.
-
-        Tensors that an element-wise op connects have the very same ranges; what was computed for one is reused.
-        """
-        boxes = self.project({axis: (grid.starts, grid.stops) for axis, grid in grids.items()})
-        known: dict[tuple[str, tuple[int, ...]], tuple[Ints, Ints]] = {}
-        return {name: self._box_sizes(name, box, grids, known) for name, box in boxes.items()}
-
-    def _box_sizes(
-        self,
-        name: str,
-        box: Box,
-        grids: Mapping[str, Grid],
-        known: dict[tuple[str, tuple[int, ...]], tuple[Ints, Ints]],
-    ) -> BoxSizes:
-        constant = self.facts.tensors[name].element_bytes
-        by_grid: dict[str, list[AxisRange]] = {}
-        for entry in box:
-            if entry[0] is None:
-                constant *= max(0, int(entry[2][0]) - int(entry[1][0]))
-            else:
-                by_grid.setdefault(entry[0], []).append(entry)
-        largest, total = {}, {}
-        for axis, entries in by_grid.items():
-            key = (axis, tuple(id(array) for entry in entries for array in entry[1:]))
-            found = known.get(key)
-            if found is None:
-                length = np.maximum(entries[0][2] - entries[0][1], 0)
-                for entry in entries[1:]:
-                    length = length * np.maximum(entry[2] - entry[1], 0)
-                offsets = grids[axis].offsets
-                found = known[key] = (np.maximum.reduceat(length, offsets), np.add.reduceat(length, offsets))
-            largest[axis], total[axis] = found
-        return BoxSizes(constant=constant, largest=largest, total=total, box=box)
-
-    def longest(self, sizes: Mapping[str, BoxSizes], grids: Mapping[str, Grid], at: Mapping[str, int]) -> Lengths:
-        """Longest range per axis of every tensor's box, for one candidate of each grid."""
-        known: dict[tuple[int, int], int] = {}
-        result = {}
-        for name, entry in sizes.items():
-            extents = []
-            for axis, starts, stops in entry.box:
-                key = (id(starts), id(stops))
-                length = known.get(key)
-                if length is None:
-                    begin, end = 0, len(starts)
-                    if axis is not None:
-                        offsets, position = grids[axis].offsets, at[axis]
-                        begin = int(offsets[position])
-                        end = int(offsets[position + 1]) if position + 1 < len(offsets) else len(starts)
-                    length = known[key] = max(0, int((stops[begin:end] - starts[begin:end]).max()))
-                extents.append(length)
-            result[name] = tuple(extents)
-        return result
-
     def content(self) -> tuple[object, ...]:
         """What decides the group's tiling and cost, without names: equal content, equal cost."""
         number: dict[str, int] = {}
@@ -318,6 +334,9 @@ def _needed(axis_map: AxisMap, box: Box, extent: int, known: _Known) -> AxisRang
     grid, starts, stops = entry = box[axis_map.axis]
     if axis_map.is_identity:
         return entry
+    if grid is None:
+        begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
+        return None, np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
     key = (
         id(starts),
         id(stops),

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
-from compiler.tiling.geometry import BoxSizes, Grid, GroupGeometry, Lengths
+from compiler.tiling.frustum import AxisTiles, Frustums
+from compiler.tiling.geometry import Box, Grid, GroupGeometry
+from compiler.tiling.tile import HaloMode
 
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
 ALL_SIZES_UP_TO: Final = 512
@@ -53,49 +55,111 @@ class SizeTable:
     """Box bytes of a group's activations (`names`) for candidate sizes of each axis of its output.
 
     `axes` is the splitting order, channels apart (FUSE-S1). `constant[t]` × the product over axes of
-    `largest[axis][t, k]` is the largest box of tensor t.
+    `largest[axis][t, k]` is what the largest tile makes anew of tensor t; `kept` and `union` (see `Share`) say in the
+    same way what waits for later tiles of one walk. `halo` are the modes that the table is for.
     """
 
     geometry: GroupGeometry
     axes: tuple[str, ...]
     grids: Mapping[str, Grid]
-    boxes: Mapping[str, BoxSizes]
+    halo: Mapping[str, HaloMode]
+    boxes: Mapping[str, Box]
     names: tuple[str, ...]
+    constants: Mapping[str, int]
     constant: Reals
     largest: Mapping[str, Reals]
+    kept: Mapping[str, Reals]
+    union: Mapping[str, Reals]
+    totals: Mapping[str, Mapping[str, Ints]]
     _inside: dict[tuple[int, ...], SizeTable] = field(default_factory=dict)
-    _lengths: dict[tuple[tuple[str, int], ...], Lengths] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, geometry: GroupGeometry, grids: Mapping[str, Grid]) -> SizeTable:
+    def build(
+        cls, geometry: GroupGeometry, grids: Mapping[str, Grid], halo: Mapping[str, HaloMode] | None = None
+    ) -> SizeTable:
         """Project the group once for all candidates of all axes."""
         output = geometry.output
-        boxes = geometry.sizes(grids)
+        modes = dict(halo or {})
+        frustums = Frustums(
+            geometry,
+            {
+                axis: AxisTiles(
+                    starts=grid.starts,
+                    stops=grid.stops,
+                    begins=grid.begins,
+                    # candidates stand side by side: what units pass each other is as what one of them keeps
+                    mode=HaloMode.RECOMPUTE
+                    if modes.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE
+                    else HaloMode.CACHED,
+                    repeats=axis != "C",
+                )
+                for axis, grid in grids.items()
+            },
+        )
         names = geometry.lifetimes[0]
-        largest = {axis: np.ones((len(names), len(grid.sizes))) for axis, grid in grids.items()}
-        for row, name in enumerate(names):
-            for axis, factor in boxes[name].largest.items():
-                largest[axis][row] = factor
+        sizes = {axis: len(grid.sizes) for axis, grid in grids.items()}
+        largest = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
+        kept = {axis: np.zeros((len(names), count)) for axis, count in sizes.items()}
+        union = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
+        totals: dict[str, dict[str, Ints]] = {}
+        constants: dict[str, int] = {}
+        known: dict[int, tuple[Ints, Ints, Ints]] = {}
+        rows = {name: row for row, name in enumerate(names)}
+        for name in frustums.boxes:
+            constants[name], shares = frustums.factors(name)
+            followed = {axis for axis, _, _ in frustums.boxes[name] if axis is not None}
+            totals[name] = {}
+            for axis, share in shares.items():
+                if axis not in followed and axis == "C":
+                    continue
+                found = known.get(id(share))
+                if found is None:
+                    offsets = grids[axis].offsets
+                    found = known[id(share)] = (
+                        np.maximum.reduceat(share.made, offsets),
+                        np.add.reduceat(share.made, offsets),
+                        np.maximum.reduceat(share.waiting, offsets),
+                    )
+                if axis in followed:
+                    totals[name][axis] = found[1]
+                row = rows.get(name)
+                if row is not None:
+                    largest[axis][row] = found[0]
+                    union[axis][row] = found[1] if axis in followed or grids[axis].extent == 1 else 1
+                    kept[axis][row] = found[2]
         axes = sorted((a for a in output.axes if a != "C"), key=lambda a: (a != "N", output.axes.index(a)))
         return cls(
             geometry=geometry,
             axes=tuple(axes),
             grids=grids,
-            boxes=boxes,
+            halo=modes,
+            boxes=frustums.boxes,
             names=names,
-            constant=np.array([boxes[name].constant for name in names], dtype=np.float64),
+            constants=constants,
+            constant=np.array([constants[name] for name in names], dtype=np.float64),
             largest=largest,
+            kept=kept,
+            union=union,
+            totals=totals,
         )
 
     @classmethod
-    def of_group(cls, geometry: GroupGeometry) -> SizeTable:
-        """Candidates for SRAM tiles: every axis of the output from its beginning."""
+    def of_group(
+        cls,
+        geometry: GroupGeometry,
+        halo: Mapping[str, HaloMode] | None = None,
+        pinned: Mapping[str, int] | None = None,
+    ) -> SizeTable:
+        """Candidates for SRAM tiles: every axis of the output from its beginning; one size where it is pinned."""
         grids = {}
         for axis, extent in zip(geometry.output.axes, geometry.output.shape, strict=True):
+            if pinned and axis in pinned:
+                grids[axis] = Grid.of_sizes(extent, np.array([min(pinned[axis], extent)], dtype=np.int64))
+                continue
             tensors = max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
             sizes = part_sizes(extent, tensors) if axis == "C" else candidate_sizes(extent, tensors)
             grids[axis] = Grid.of_sizes(extent, sizes)
-        return cls.build(geometry, grids)
+        return cls.build(geometry, grids, halo)
 
     def inside(self, tile: Mapping[str, int]) -> SizeTable:
         """Candidates for core tiles: each axis of a chosen SRAM tile cut into equal parts."""
@@ -106,15 +170,33 @@ class SizeTable:
                 axis: grid if axis == "C" else Grid.nested(grid.extent, tile[axis], part_sizes(tile[axis]))
                 for axis, grid in self.grids.items()
             }
-            known = self._inside[key] = SizeTable.build(self.geometry, grids)
+            known = self._inside[key] = SizeTable.build(self.geometry, grids, self.halo)
         return known
 
+    def waiting(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
+        """Bytes [tensor, candidate] that wait for later tiles, for the candidates of `volumes`."""
+
+        def factor(table: Mapping[str, Reals], other: str) -> Reals:
+            return table[other][:, :count] if other == axis else table[other][:, at[other], None]
+
+        total = np.zeros((len(self.names), count if axis is not None else 1))
+        for number, walked in enumerate(self.axes):
+            if self.halo.get(walked, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
+                continue
+            part = self.constant[:, None] * factor(self.kept, walked)
+            for outer in self.axes[:number]:
+                part = part * factor(self.largest, outer)
+            for inner in self.axes[number + 1 :]:
+                part = part * factor(self.union, inner)
+            total = total + part
+        return total
+
     def index(self, axis: str, size: int) -> int:
-        """Position of the smallest candidate of at least `size`."""
+        """Position of the smallest candidate of at least `size`; the last one if there is none."""
         sizes, extent = self.grids[axis].sizes, self.grids[axis].extent
         if len(sizes) == extent:
             return size - 1
-        return int(np.searchsorted(sizes, size))
+        return min(int(np.searchsorted(sizes, size)), len(sizes) - 1)
 
     def volumes(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
         """Bytes [tensor, candidate] of the largest boxes: the first `count` sizes of `axis`, others fixed by `at`."""
@@ -127,38 +209,24 @@ class SizeTable:
         return np.asarray(fixed[:, None] * self.largest[axis][:, :count])
 
     def total(self, name: str, at: Mapping[str, int]) -> int:
-        """Bytes of a tensor's boxes summed over all tiles; an axis that it does not follow repeats them.
+        """Bytes that all tiles make anew of a tensor; an axis that it does not follow repeats them.
 
         Channel slices do not repeat: within a tile they work on the same data.
         """
-        entry = self.boxes[name]
-        total = entry.constant * prod(int(sums[at[axis]]) for axis, sums in entry.total.items())
+        followed = self.totals[name]
+        total = self.constants[name] * prod(int(sums[at[axis]]) for axis, sums in followed.items())
         for axis in self.axes:
-            if axis not in entry.total:
+            if axis not in followed and self.halo.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
                 total *= int(self.grids[axis].counts[at[axis]])
         return total
-
-    def largest_bytes(self, name: str, at: Mapping[str, int]) -> int:
-        """Bytes of a tensor's largest box; for constants too."""
-        entry = self.boxes[name]
-        return entry.constant * prod(int(largest[at[axis]]) for axis, largest in entry.largest.items())
 
     def positions(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Candidate positions of sizes; axes not given are whole."""
         return {axis: self.index(axis, sizes.get(axis, grid.extent)) for axis, grid in self.grids.items()}
 
-    def lengths(self, sizes: Mapping[str, int]) -> Lengths:
-        """Longest range per axis of every tensor's box."""
-        positions = self.positions(sizes)
-        key = tuple(sorted(positions.items()))
-        known = self._lengths.get(key)
-        if known is None:
-            known = self._lengths[key] = self.geometry.longest(self.boxes, self.grids, positions)
-        return known
-
     def follows(self, name: str, axis: str) -> bool:
         """True if the tensor's box changes with the tile's range on `axis`."""
-        return axis in self.boxes[name].largest
+        return axis in self.totals[name]
 
     @cached_property
     def channels_are_free(self) -> bool:
@@ -181,26 +249,49 @@ class SizeTable:
 class Stage:
     """Tiles that differ in the size of one axis: N down to one image, then each further axis (FUSE-S1).
 
-    `at` fixes the other axes: earlier ones at one position, later ones at their cap. `count` sizes, ascending.
+    `at` fixes the other axes: earlier ones at their smallest, later ones at their cap. `count` sizes, ascending;
+    `even` marks those that fill the array's lanes along every axis.
     """
 
     axis: str | None
     at: Mapping[str, int]
     count: int
+    even: NDArray[np.bool_]
 
 
-def stages(table: SizeTable, caps: Mapping[str, int], channel_size: int | None) -> tuple[Stage, ...]:
-    """The stages of splitting under caps per axis (what one unit gets)."""
+def stages(
+    table: SizeTable, caps: Mapping[str, int], channel_size: int | None, lanes: Mapping[str, int]
+) -> tuple[Stage, ...]:
+    """The stages of splitting under caps per axis (what one unit gets).
+
+    `lanes` are the array's lanes along an axis: tiles of fewer positions come last, as they leave lanes idle.
+    """
     channel = {} if channel_size is None else {"C": table.index("C", channel_size)}
+    least = {axis: min(lanes.get(axis, 1), caps[axis]) for axis in table.axes}
     result = []
-    for number, axis in enumerate(table.axes):
-        at = dict(channel)
-        for other_number, other in enumerate(table.axes):
-            at[other] = table.index(other, 1 if other_number < number else caps[other])
-        result.append(Stage(axis=axis, at=at, count=at[axis] + 1))
+    for smallest in (least, dict.fromkeys(table.axes, 1)):
+        for number, axis in enumerate(table.axes):
+            at = dict(channel)
+            for other_number, other in enumerate(table.axes):
+                at[other] = table.index(other, smallest[other] if other_number < number else caps[other])
+            result.append(Stage(axis=axis, at=at, count=at[axis] + 1, even=_even(table, at, axis, caps, lanes)))
+        if all(size == 1 for size in least.values()):
+            break
     if not result:
-        result.append(Stage(axis=None, at=channel, count=1))
+        result.append(Stage(axis=None, at=channel, count=1, even=np.ones(1, dtype=np.bool_)))
     return tuple(result)
+
+
+def _even(
+    table: SizeTable, at: Mapping[str, int], axis: str, caps: Mapping[str, int], lanes: Mapping[str, int]
+) -> NDArray[np.bool_]:
+    result = np.ones(at[axis] + 1, dtype=np.bool_)
+    for other, lane in lanes.items():
+        if other in at:
+            sizes = table.grids[other].sizes
+            sizes = sizes[: at[axis] + 1] if other == axis else sizes[at[other]]
+            result &= (sizes % lane == 0) | (sizes >= caps[other])
+    return result
 
 
 def stage_sizes(table: SizeTable, stage: Stage, position: int) -> dict[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from compiler.tiling.placement import Placement
+
 
 class Mode(StrEnum):
     """Whole maps fit on chip, or only boxes of them (SPEC section 1)."""
@@ -14,12 +16,17 @@ class Mode(StrEnum):
 
 
 class Spread(StrEnum):
-    """What the units that hold SRAM tiles (clusters; without SRAM cores) divide among themselves."""
+    """What the units that hold SRAM tiles (clusters; without SRAM cores) divide among themselves.
+
+    Bands are the tiles of one map, dealt out as the placement says. Under `input-channels` each unit adds up its share
+    of a product's input channels, and the partial sums are reduced.
+    """
 
     SINGLE = "single"
     IMAGES = "images"
     BANDS = "bands"
     CHANNELS = "channels"
+    INPUT_CHANNELS = "input-channels"
 
 
 class Order(StrEnum):
@@ -33,6 +40,26 @@ class Order(StrEnum):
     BREADTH_FIRST = "breadth-first"
 
 
+class HaloMode(StrEnum):
+    """What neighbouring tiles do about the elements that both need, per axis (TILE-3).
+
+    Recompute: each tile makes all it needs. Cached: what the tiles before it in the same unit's walk made is kept.
+    Exchange: as cached, and what another unit made is passed on instead of being made again.
+    """
+
+    RECOMPUTE = "recompute"
+    CACHED = "cached"
+    EXCHANGE = "exchange"
+
+
+class WeightHome(StrEnum):
+    """Where an op's weights wait between the tiles of a unit: in the cores, in the SRAM, or nowhere on the chip."""
+
+    CORE = "core"
+    SRAM = "sram"
+    DRAM = "dram"
+
+
 class WeightLoads(StrEnum):
     """How an op's weights are read from DRAM per inference (SPEC section 5.1); stationary ones are not."""
 
@@ -44,12 +71,17 @@ class WeightLoads(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpWeights:
-    """One op's weights: bytes, how they are read, and how many times."""
+    """One op's weights: bytes, how they are read, how many times, where they wait, and in how many slices they come.
+
+    `slices`: parts by output channels, each of which fits the core's weight memory, loaded one after another.
+    """
 
     op: int
     size_bytes: int
     kind: WeightLoads
     loads: int
+    home: WeightHome
+    slices: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +90,11 @@ class Configuration:
 
     `units` units share the work as `spread` says; inside a unit `cores` cores share it as `core_spread` says.
     `channel_slices` cuts the output channels so that a slice's weights fit; `slices_outer` runs all tiles for one
-    slice before the next, else all slices for one tile.
+    slice before the next, else all slices for one tile. `input_slices` cuts the input channels of a group with one
+    product: partial sums stay with the output tile. `halo` names the axes whose halo is not recomputed. `placement`
+    deals the tiles out to units. `walk` are the axes in the order in which a unit walks its tiles, outermost first.
+    `weights_in_sram`: weights that do not fit the cores wait in the SRAM. `loads`: how single ops'
+    weights are to be read, by op index, where a pinned schedule says so.
     """
 
     units: int
@@ -69,11 +105,24 @@ class Configuration:
     channel_slices: int
     slices_outer: bool
     double_buffered: bool
+    input_slices: int = 1
+    halo: tuple[tuple[str, HaloMode], ...] = ()
+    placement: Placement = Placement.BANDS
+    walk: tuple[str, ...] = ()
+    weights_in_sram: bool = False
+    loads: tuple[tuple[int, WeightLoads], ...] = ()
+
+    def halo_of(self, axis: str) -> HaloMode:
+        """The halo mode of an axis."""
+        return dict(self.halo).get(axis, HaloMode.RECOMPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
-    """The tiling of one group; extents are of the group's (last) output tensor, in its axis order."""
+    """The tiling of one group; extents are of the group's (last) output tensor, in its axis order.
+
+    `kept_bytes` wait in a unit for later tiles of its walk.
+    """
 
     configuration: Configuration
     mode: Mode
@@ -86,3 +135,4 @@ class Tiling:
     core_tiles: int
     rounds: int
     weights: tuple[OpWeights, ...]
+    kept_bytes: int

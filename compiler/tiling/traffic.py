@@ -2,285 +2,464 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import prod
+from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
-from compiler.cost.model import LevelBytes, Traffic
-from compiler.cost.rates import mac_energy_pj, op_cycles, reads_are_shared
-from compiler.ops.facts import GraphFacts
-from compiler.profile.schema import Profile
-from compiler.tiling.candidates import ConfiguredWeights
-from compiler.tiling.core import CoreTile
-from compiler.tiling.figures import Figures
-from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, Mode, OpWeights, Order, Spread, Tiling, WeightLoads
+from compiler.cost.array import CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
+from compiler.cost.levels import LevelBytes
+from compiler.cost.model import StepTraffic, Traffic
+from compiler.cost.rates import mac_energy_pj, mesh_columns, reads_are_shared
+from compiler.ir.box import Ints
+from compiler.ops.facts import OpFacts
+from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, mesh_hops
+from compiler.tiling.tile import HaloMode, Spread, WeightHome
+from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 
-@dataclass(frozen=True, kw_only=True)
-class TilePlan:
-    """A group under one configuration with its SRAM tile chosen."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Which way bytes go between DRAM and cores: True directly by IODMA, False through the SRAM (TILE-7)."""
 
-    geometry: GroupGeometry
-    table: SizeTable
-    configuration: Configuration
-    tile: Mapping[str, int]
-    weights: ConfiguredWeights
-
-    @cached_property
-    def positions(self) -> dict[str, int]:
-        """The tile's place among the candidates of each axis."""
-        return self.table.positions(self.tile)
-
-    @cached_property
-    def tiles(self) -> int:
-        """SRAM tiles, channel slices apart."""
-        return self.table.tile_count(self.tile)
-
-    @property
-    def units(self) -> int:
-        """Units that have work."""
-        if self.configuration.spread is Spread.CHANNELS:
-            return self.configuration.units
-        return min(self.configuration.units, self.tiles)
-
-    @property
-    def rounds(self) -> int:
-        """Tiles that one unit does one after another."""
-        if self.configuration.spread is Spread.CHANNELS:
-            return self.tiles
-        return ceil_div(self.tiles, self.configuration.units)
-
-    @property
-    def cores_in_use(self) -> int:
-        """Cores that have work, as far as the SRAM tile tells."""
-        configuration, band = self.configuration, self.table.band_axis
-        per_unit = configuration.cores
-        if configuration.core_spread is Spread.BANDS and band is not None:
-            per_unit = min(per_unit, self.tile[band])
-        return self.units * per_unit
-
-    def input_bytes(self, name: str) -> int:
-        """Bytes of one input over all tiles, each box read once; slices of an outer loop read it again."""
-        total = self.table.total(name, self.positions)
-        if self.configuration.slices_outer and not self.table.follows(name, "C"):
-            total *= self.configuration.channel_slices
-        return total
-
-    def delivered_bytes(self) -> int:
-        """Bytes of all inputs as they arrive at the units: under a channel spread whole inputs reach every unit."""
-        if self.configuration.spread is not Spread.CHANNELS:
-            return self.loaded_bytes()
-        return sum(
-            self.input_bytes(name) * (1 if self._is_divided(name) else self.configuration.units)
-            for name in self.geometry.inputs
-        )
-
-    def _is_divided(self, name: str) -> bool:
-        return self.table.channels_are_free and self.table.follows(name, "C")
-
-    def loaded_bytes(self) -> int:
-        """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
-        return sum(map(self.input_bytes, self.geometry.inputs))
-
-    def needed_bytes(self) -> int:
-        """Bytes of the part of the inputs that the outputs need, once."""
-        whole = self.table.positions({})
-        return sum(self.table.largest_bytes(name, whole) for name in self.geometry.inputs)
-
-    def weights_are_resident(self, memory_bytes: float) -> bool:
-        """True if all weights of the group stay in the cores while its tiles pass."""
-        return self._slice_stays(memory_bytes) and self.configuration.channel_slices == 1
-
-    def _slice_stays(self, memory_bytes: float) -> bool:
-        """True if one slice of all ops' weights stays in the cores while all tiles pass."""
-        return int(self.weights.held.sum()) <= memory_bytes
-
-    def op_weights(self, profile: Profile, memory_bytes: float) -> tuple[OpWeights, ...]:
-        """How each op's weights are read from DRAM (SPEC section 5.1, weight loads)."""
-        if profile.is_stationary:
-            return tuple(
-                OpWeights(op=op.index, size_bytes=op.weight_bytes, kind=WeightLoads.STATIONARY, loads=0)
-                for op in self.geometry.ops
-                if op.weight_bytes
-            )
-        return self.weight_reads(profile, memory_bytes)
-
-    def weight_reads(self, profile: Profile, memory_bytes: float) -> tuple[OpWeights, ...]:
-        """How often each op's weights are brought to where they are used: from DRAM, or from the peers' memories."""
-        configuration = self.configuration
-        shared = reads_are_shared(profile) or configuration.spread is Spread.CHANNELS
-        copies = 1 if shared else self.units
-        if self.weights_are_resident(memory_bytes):
-            kind, loads = WeightLoads.RESIDENT, copies
-        elif self.rounds == 1 or (configuration.slices_outer and self._slice_stays(memory_bytes)):
-            kind, loads = WeightLoads.ONCE_THROUGH, copies
-        else:
-            kind, loads = WeightLoads.STREAMED, copies * self.rounds
-        if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
-            kind = WeightLoads.STREAMED
-        return tuple(
-            OpWeights(op=op.index, size_bytes=op.weight_bytes, kind=kind, loads=loads)
-            for op in self.geometry.ops
-            if op.weight_bytes
-        )
-
-    def dram_bytes(self, profile: Profile) -> int:
-        """DRAM bytes of the group, as the price counts them."""
-        inputs = self.loaded_bytes() if reads_are_shared(profile) else self.delivered_bytes()
-        # without WRAM the exact room for weights depends on the tile; the capacity is close enough for an estimate
-        weights = self.op_weights(profile, profile.weight_memory_bytes)
-        outputs = sum(_tensor_bytes(self.geometry.facts, name) for name in self.geometry.outputs)
-        return inputs + sum(w.size_bytes * w.loads for w in weights) + outputs
-
-    def exact(self, figures: Figures, core: CoreTile | None, profile: Profile) -> Figures:
-        """The figures of the chosen tile once its core tile is known."""
-        updated = replace(figures, loaded=self.loaded_bytes(), needed=self.needed_bytes())
-        if core is None:
-            return replace(updated, core_tile=figures.core_capacity + 1)
-        if profile.sram is None:
-            return updated
-        if self.configuration.order is Order.DEPTH_FIRST:
-            updated = replace(
-                updated,
-                step_inputs=np.array([step.input_bytes for step in core.steps]),
-                step_outputs=np.array([step.output_bytes for step in core.steps]),
-            )
-        return replace(updated, core_tile=core.peak_bytes)
+    inputs: bool
+    outputs: bool
+    weights: bool
 
 
-def traffic_of(facts: GraphFacts, plan: TilePlan, core: CoreTile, figures: Figures, profile: Profile) -> Traffic:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """Bytes of one step between a unit's SRAM and its cores, over all tiles and units.
+
+    filled: read from SRAM for the cores; broadcast: the part of it that goes to all cores of a unit at once.
+    received: what arrives in the cores' memories. drained: written back to the SRAM.
+    """
+
+    filled: int
+    broadcast: int
+    received: int
+    drained: int
+
+
+def traffic_of(group: TiledGroup) -> Traffic:
     """Bytes per level, cycles and work of a tiled group, for the whole batch."""
-    configuration, geometry = plan.configuration, plan.geometry
-    by_channels = configuration.spread is Spread.CHANNELS
+    profile, configuration, geometry = group.profile, group.configuration, group.geometry
     shared = reads_are_shared(profile)
-    weight_reads = sum(w.size_bytes * w.loads for w in plan.weight_reads(profile, _memory(figures)))
-    weight_bytes = 0 if profile.is_stationary else weight_reads
-    loaded = plan.loaded_bytes()
-    copied = plan.delivered_bytes()
+    loaded, copied = input_bytes(group)
+    outputs = sum(map(geometry.facts.tensor_bytes, geometry.outputs))
+    moves = [_moves(group, step) for step in range(len(geometry.ops))]
+    routes = routes_of(group, copied, outputs, moves)
+    steps = tuple(_step(group, step, moves[step], routes) for step in range(len(geometry.ops)))
+    weights = sum(w.size_bytes * w.loads for w in group.op_weights)
+    tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
+    ends = LevelBytes()
+    if profile.sram is not None:
+        ends = LevelBytes(read=0 if routes.outputs else outputs, written=0 if routes.inputs else copied)
     inputs = loaded if shared else copied
-    outputs = sum(_tensor_bytes(facts, name) for name in geometry.outputs)
-    repeats = plan.rounds * configuration.channel_slices
-    lanes = plan.units * configuration.cores * repeats
-    core_in = sum(step.total_input_bytes for step in core.steps)
-    core_out = sum(
-        step.total_elements * facts.tensors[op.output].element_bytes
-        for op, step in zip(geometry.ops, core.steps, strict=True)
-    )
-    # weights reach every unit; a unit that was not the reader gets them from a neighbour
-    weight_copies = weight_reads if by_channels or not shared else weight_reads * plan.units
-    if plan.weights.in_place:
-        weight_copies = 0
-    onto_cores = core_in if configuration.order is Order.BREADTH_FIRST else _entering(geometry, core)
-    gathered = _gathered(facts, plan)
-    gathers_on_chip = configuration.core_spread is Spread.CHANNELS
-    passed_on = gathered * (plan.units - 1) if by_channels else 0
-    # what several cores need of the SRAM is read once and broadcast
-    broadcasts = configuration.core_spread is Spread.CHANNELS and profile.engines.bus is not None
-    from_sram = ceil_div(onto_cores, configuration.cores) if broadcasts else onto_cores
-    off_cores = core_out if configuration.order is Order.BREADTH_FIRST else outputs
-    core_weights = weight_copies * (configuration.cores if configuration.core_spread is Spread.BANDS else 1)
-    macs, vector_ops, mac_energy = _work(geometry, core, profile)
-    weight_level = LevelBytes(
-        read=int(plan.weights.held.sum()) * max(step.pieces for step in core.steps) * lanes,
-        written=core_weights,
-    )
-    tiles = plan.tiles * configuration.channel_slices
-    with_sram = profile.sram is not None
-    shares = profile.wram is None
     return Traffic(
         input_bytes=inputs,
-        weight_bytes=weight_bytes,
+        weight_bytes=weights,
         output_bytes=outputs,
-        first_load_bytes=ceil_div(inputs * min(plan.units, tiles), tiles),
-        last_store_bytes=ceil_div(outputs * min(plan.units, tiles), tiles),
-        units=plan.units,
+        first_load_bytes=ceil_div(inputs * min(group.walk.units, tiles), tiles),
+        last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
+        units=group.walk.units,
+        cores=group.walk.units * configuration.cores,
         overlapped=configuration.double_buffered or repeats == 1,
         exposed_transfers=1 if configuration.double_buffered else repeats,
-        sram=LevelBytes(
-            read=from_sram + weight_copies + outputs + (gathered * plan.units if broadcasts else 0),
-            written=copied + weight_copies + off_cores + (gathered * plan.units if gathers_on_chip else 0),
-        )
-        if with_sram
-        else LevelBytes(),
-        nram=LevelBytes(
-            read=core_in + off_cores + (weight_level.read if shares else 0),
-            written=core_out + onto_cores + (weight_level.written if shares else 0),
+        sram_ends=ends,
+        passed_on_bytes=copied - loaded if shared else 0,
+        steps=steps,
+    )
+
+
+def input_bytes(group: TiledGroup) -> tuple[int, int]:
+    """Bytes of all inputs read from DRAM if units pass on what several need, and if each reads for itself."""
+    loaded = copied = 0
+    by_channels = group.configuration.spread is Spread.CHANNELS
+    for name in group.geometry.inputs:
+        constant, shares = group.frustums.factors(name)
+        own = constant
+        once = constant
+        for axis, share in shares.items():
+            own *= share.made_sum
+            # what is the same for all tiles along an axis reaches the chip once and is passed on
+            unchanging = axis not in _followed(group, name)
+            cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
+            once *= 1 if cached else share.made_sum
+        loaded += once
+        divided = group.channels_are_free and "C" in _followed(group, name)
+        whole_output = group.geometry.channels_follow and _follows_channels(group, name)
+        copied += own * (group.configuration.units if by_channels and not (divided or whole_output) else 1)
+    return loaded, max(loaded, copied)
+
+
+def _followed(group: TiledGroup, name: str) -> frozenset[str]:
+    return frozenset(axis for axis, _, _ in group.frustums.boxes[name] if axis is not None)
+
+
+def _follows_channels(group: TiledGroup, name: str) -> bool:
+    """True if an input's box follows the output's channels, whether or not these are cut in time."""
+    boxes = group.geometry.channel_boxes
+    return any(axis == "C" for axis, _, _ in boxes[name])
+
+
+def routes_of(group: TiledGroup, copied: int, outputs: int, moves: list[_Moved]) -> Routes:
+    """The DRAM route of each kind of data (TILE-7): directly where the SRAM would serve nobody twice."""
+    profile = group.profile
+    iodma, gdma = profile.engines.iodma, profile.engines.gdma
+    if profile.sram is None or iodma is None:
+        return Routes(inputs=False, outputs=False, weights=False)
+    cores = group.walk.units * group.configuration.cores
+    staged = min(profile.dram_bytes_per_cycle, gdma.bytes_per_cycle * group.walk.units if gdma is not None else 0.0)
+    wide = min(profile.dram_bytes_per_cycle, iodma.bytes_per_cycle * cores) >= staged
+    filled = sum(move.filled for move in moves)
+    broadcast = sum(move.broadcast for move in moves)
+    alone = group.configuration.core_spread is Spread.CHANNELS or group.configuration.cores == 1
+    return Routes(
+        inputs=wide and group.is_nested and broadcast == 0 and filled == copied,
+        outputs=wide and group.is_nested and sum(move.drained for move in moves) == outputs,
+        weights=wide and alone,
+    )
+
+
+def _moves(group: TiledGroup, step: int) -> _Moved:
+    """What one step fills into and drains from the cores."""
+    if group.profile.sram is None:
+        return _Moved(filled=0, broadcast=0, received=0, drained=0)
+    return _nested_moves(group, step) if group.is_nested else _staged_moves(group, step)
+
+
+def _nested_moves(group: TiledGroup, step: int) -> _Moved:
+    """Depth-first: group inputs come from the SRAM, outputs return to it, and what waits there for lack of room."""
+    geometry, frustums, op = group.geometry, group.core_frustums, group.geometry.ops[step]
+    filled = drained = gathered = 0
+    inputs = set(geometry.inputs)
+    for operand in op.operands:
+        if not operand.constant and operand.tensor in inputs:
+            filled += frustums.read_bytes(op, operand)
+    if op.output in geometry.outputs:
+        drained += frustums.made_bytes(op.output)
+    waiting = _waiting_in_sram(group, op.output)
+    filled, drained = filled + waiting, drained + waiting
+    if group.exchanges and group.configuration.core_spread is Spread.BANDS and group.configuration.cores > 1:
+        between = _between_cores(group, op.output)
+        filled, drained = filled + between, drained + between
+    if _is_gathered(group, op):
+        gathered = frustums.made_bytes(op.output)
+        drained += 0 if op.output in geometry.outputs else gathered
+    return _to_cores(group, op, filled, gathered, drained)
+
+
+def _staged_moves(group: TiledGroup, step: int) -> _Moved:
+    """Breadth-first: what a stage reads from outside comes from the SRAM, what it makes returns to it."""
+    frustums, op = group.frustums, group.geometry.ops[step]
+    stage = next((s for s in group.stages if step in s.steps), None)
+    filled = drained = 0
+    for operand in op.operands:
+        if operand.constant:
+            continue
+        if stage is None or operand.tensor in stage.inputs:
+            filled += ceil(frustums.read_bytes(op, operand) * (stage.rereads if stage is not None else 1.0))
+        elif operand.tensor in stage.staying:
+            filled += ceil(frustums.read_bytes(op, operand) * stage.staying[operand.tensor])
+    if stage is None or op.output in stage.results:
+        drained = frustums.made_bytes(op.output)
+    elif op.output in stage.staying:
+        waiting = _waiting_in_sram(group, op.output)
+        filled += waiting
+        drained = ceil(frustums.made_bytes(op.output) * stage.staying[op.output]) + waiting
+    return _to_cores(group, op, filled, 0, drained)
+
+
+def _waiting_in_sram(group: TiledGroup, name: str) -> int:
+    """Bytes of a result that stays in the cores which wait in the SRAM for later tiles, each way."""
+    reused = group.core_frustums.reused_along(name)
+    return sum(size for axis, size in reused.items() if axis not in group.core_kept_axes)
+
+
+def _to_cores(group: TiledGroup, op: OpFacts, filled: int, gathered: int, drained: int) -> _Moved:
+    """Under a channel spread all cores need what is not cut with the channels: by the bus at once, else one by one."""
+    configuration = group.configuration
+    cores = configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
+    # units that share channels each read the whole for themselves
+    units = configuration.units if configuration.spread is Spread.CHANNELS else 1
+    own = _reads_own_channels(op)
+    copies = 1 if own else cores
+    filled *= 1 if own else units
+    on_bus = copies > 1 and group.profile.engines.bus is not None
+    gathered *= units
+    read = (filled + gathered) * (1 if on_bus else copies)
+    return _Moved(
+        filled=read,
+        broadcast=filled + gathered if on_bus else 0,
+        received=filled * copies + gathered * cores,
+        drained=drained,
+    )
+
+
+def _reads_own_channels(op: OpFacts) -> bool:
+    """True if a slice of the op's output channels needs only that slice of its activations."""
+    channel = op.channel_axis
+    return channel is not None and all(
+        any(axis_map.axis == channel for axis_map in operand.access) for operand in op.operands if not operand.constant
+    )
+
+
+def _is_gathered(group: TiledGroup, op: OpFacts) -> bool:
+    """True if cores or units make an op's channels in parts and a later op of the group needs all of them."""
+    if group.channels_are_free or group.channel_parts == 1:
+        return False
+    return any(
+        any(o.tensor == op.output for o in reader.operands) and not _reads_own_channels(reader)
+        for reader in group.geometry.ops
+    )
+
+
+def _between_cores(group: TiledGroup, name: str) -> int:
+    """Bytes of a tensor that cores of one unit pass each other in exchange mode: what each would else make again."""
+    return group.cached_core_frustums.made_bytes(name) - group.core_frustums.made_bytes(name)
+
+
+def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTraffic:
+    """One op: work, ports and bytes."""
+    profile, configuration, geometry = group.profile, group.configuration, group.geometry
+    op, weights = geometry.ops[step], group.weights[step]
+    facts, frustums = geometry.facts, group.core_frustums
+    by_bands = not group.is_nested and profile.sram is not None and configuration.core_spread is Spread.BANDS
+    rows = group.walk.rows
+    ox, oy = array_lanes(op, profile)
+    divide = {rows: configuration.cores} if by_bands and rows is not None else {}
+    parts = configuration.cores if by_bands else 1
+    slices = group.slices
+    element = facts.tensors[op.output].element_bytes
+    positions = frustums.positions(op) * slices
+    operands = [o for o in op.operands if not o.constant]
+    constants = [o for o in op.operands if o.constant]
+    second = constants[0] if constants else operands[-1] if operands else None
+    sizes = ElementSizes(
+        input=facts.tensors[operands[0].tensor].element_bytes if operands else element,
+        weight=facts.tensors[second.tensor].element_bytes if second is not None else element,
+        output=element,
+        operands=max(1, len(operands)),
+    )
+    channels = group.channels_of_core(op)
+    pieces = max(1, _pieces(group, step)) * slices
+    use = core_use(
+        op,
+        CoreWork(
+            steps=frustums.steps(op, {"W": ox, "H": oy}, divide) * parts * slices,
+            positions=positions,
+            channels=channels,
+            pieces=pieces,
         ),
-        wram=LevelBytes() if shares else weight_level,
-        exchanged_bytes=(copied - loaded if shared else 0) + (weight_copies - weight_bytes) + passed_on,
-        broadcast_bytes=from_sram + gathered * plan.units if broadcasts else 0,
-        compute_cycles=repeats
-        * sum(
-            op_cycles(op, step.work, profile) * step.pieces for op, step in zip(geometry.ops, core.steps, strict=True)
-        ),
+        sizes,
+        profile,
+    )
+    copies = _channel_copies(group)
+    share = _share(group, by_bands)
+    brought = _brought(group, step)
+    received_weights = brought * (configuration.cores if configuration.core_spread is Spread.BANDS else 1)
+    active = max(1, group.walk.units * configuration.cores)
+    partial = _partial_sums(group, op, positions * channels * copies)
+    received, drained = (move.received, move.drained) if profile.sram is not None else _direct(group, op)
+    weight_reads = use.weight_bytes * copies
+    has_weights = bool(constants)
+    nram = LevelBytes(
+        read=(use.input_bytes + use.partial_bytes) * copies
+        + drained
+        + partial
+        + (0 if has_weights and profile.wram is not None else weight_reads),
+        written=(use.output_bytes + use.partial_bytes) * copies
+        + received
+        + partial
+        + (0 if profile.wram is not None else received_weights),
+    )
+    wram = LevelBytes()
+    if profile.wram is not None:
+        wram = LevelBytes(read=weight_reads if has_weights else 0, written=received_weights)
+    filling = _port(profile.nram.bytes_per_cycle, received / active)
+    draining = _port(profile.nram.bytes_per_cycle, drained / active)
+    if profile.nram.ports == "shared":
+        filling = draining = filling + draining
+    elements = frustums.made_bytes(op.output) // element
+    home = group.homes[step]
+    staged = 0 if profile.sram is None or (routes.weights and home is not WeightHome.SRAM) else brought
+    in_sram = staged
+    if profile.sram is not None and home is WeightHome.SRAM:
+        in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
+    read_from_dram = sum(w.size_bytes * w.loads for w in group.op_weights if w.op == op.index)
+    halos, halo_hops = _halos(group, op)
+    passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
+    gathered = 0
+    if configuration.spread is Spread.CHANNELS and _is_gathered(group, op):
+        gathered = facts.tensor_bytes(op.output) * (group.walk.units - 1)
+    exchanged = halos + passed + gathered + _reduced(group, op)
+    macs = int(op.macs * elements)
+    return StepTraffic(
+        op=op.index,
+        dataflow=use.dataflow.value,
+        compute_cycles=ceil(use.cycles * share),
+        array_cycles=ceil(use.array_cycles * share),
+        nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
+        nram_write_cycles=ceil(use.write_port_cycles * share) + filling,
+        wram_cycles=ceil(use.weight_port_cycles * share),
+        sram=LevelBytes(read=0 if routes.inputs else move.filled, written=0 if routes.outputs else move.drained),
+        sram_weights=LevelBytes(read=staged, written=in_sram),
+        halo_sram=LevelBytes(read=halos, written=halos) if profile.sram is not None else LevelBytes(),
+        broadcast_bytes=move.broadcast + (staged if configuration.core_spread is Spread.BANDS else 0),
+        nram=nram,
+        wram=wram,
+        registers_pj=register_energy_pj(use, profile) * copies,
+        exchanged_bytes=exchanged,
+        exchanged_byte_hops=exchanged - halos + halo_hops,
         macs=macs,
-        mac_energy_pj=mac_energy,
-        vector_ops=vector_ops,
+        mac_energy_pj=float(op.macs * elements) * mac_energy_pj(op, profile),
+        vector_ops=int(op.vector_ops * elements),
     )
 
 
-def _gathered(facts: GraphFacts, plan: TilePlan) -> int:
-    """Bytes of intermediates whose channels different units or cores made and all of them need whole."""
-    if plan.table.channels_are_free:
+def _port(bytes_per_cycle: float | None, moved: float) -> int:
+    return 0 if bytes_per_cycle is None else ceil(moved / bytes_per_cycle)
+
+
+def _is_shared_out(group: TiledGroup) -> bool:
+    """True if each unit has its own part of every op's weights."""
+    return group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
+
+
+def _channel_copies(group: TiledGroup) -> int:
+    """How many cores work on each position, every one on its channels."""
+    copies = group.configuration.cores if group.configuration.core_spread is Spread.CHANNELS else 1
+    if group.configuration.spread is Spread.CHANNELS:
+        copies *= group.configuration.units
+    return copies
+
+
+def _share(group: TiledGroup, by_bands: bool) -> float:
+    """The part of all work on positions that the busiest core does."""
+    configuration, walk = group.configuration, group.walk
+    share = walk.rounds / walk.tiles if configuration.spread in (Spread.BANDS, Spread.IMAGES) else 1.0
+    if group.is_nested:
+        core = group.core_walk
+        share *= core.rounds / core.count
+    elif by_bands:
+        share /= configuration.cores
+    if configuration.spread is Spread.INPUT_CHANNELS:
+        share /= configuration.units
+    return share
+
+
+def _pieces(group: TiledGroup, step: int) -> int:
+    """How often cores begin an op anew, over all tiles: each time they take up its weights."""
+    if group.is_nested:
+        return group.core_walk.total
+    stage = next((s for s in group.stages if step in s.steps), None) if group.profile.sram is not None else None
+    return group.walk.tiles * (stage.pieces if stage is not None else 1)
+
+
+def _brought(group: TiledGroup, step: int) -> int:
+    """Bytes of a step's weights that come to units, each unit's copy counted once."""
+    if group.weights_in_place:
         return 0
-    kept = [op.output for op in plan.geometry.ops if op.output != plan.geometry.primary]
-    return sum(_tensor_bytes(facts, name) for name in kept)
+    return group.weights[step].size_bytes * group.brought(step)
 
 
-def _memory(figures: Figures) -> float:
-    if isinstance(figures.weight_memory, np.ndarray):
-        raise TypeError("figures of one tile are wanted")
-    return figures.weight_memory
+def _passed_weights(group: TiledGroup, arrived: int, from_dram: int) -> int:
+    """Weight bytes that units get from each other: what did not come from DRAM."""
+    if group.walk.units == 1 and not group.profile.is_stationary:
+        return 0
+    return max(0, arrived - from_dram)
 
 
-def _entering(geometry: GroupGeometry, core: CoreTile) -> int:
-    """Bytes that the steps read which take in an input of the group."""
-    entering = set(geometry.inputs)
-    return sum(
-        step.total_input_bytes
-        for op, step in zip(geometry.ops, core.steps, strict=True)
-        if any(operand.tensor in entering for operand in op.operands)
-    )
+def _direct(group: TiledGroup, op: OpFacts) -> tuple[int, int]:
+    """Without SRAM: bytes that arrive in the cores from DRAM for an op, and bytes that it sends there."""
+    frustums = group.frustums
+    first = group.geometry.first_readers.get(op.index, ())
+    received = sum(frustums.made_bytes(name) for name in first)
+    if group.configuration.spread is Spread.CHANNELS and not _reads_own_channels(op):
+        received *= group.configuration.units
+    drained = group.geometry.facts.tensor_bytes(op.output) if op.output in group.geometry.outputs else 0
+    return received, drained
 
 
-def _work(geometry: GroupGeometry, core: CoreTile, profile: Profile) -> tuple[int, int, float]:
-    """Multiply-accumulates and vector operations, recomputed halos included, and the energy of the former in pJ."""
-    macs = vector_ops = 0
-    energy = 0.0
-    for op, step in zip(geometry.ops, core.steps, strict=True):
-        done = op.macs * step.total_elements
-        macs += int(done)
-        vector_ops += int(op.vector_ops * step.total_elements)
-        energy += float(done) * mac_energy_pj(op, profile)
-    return macs, vector_ops, energy
+def _partial_sums(group: TiledGroup, op: OpFacts, results: int) -> int:
+    """Bytes of partial sums that pass a core's memory, each way, under an input-channel split in time."""
+    if op is not group.geometry.product or group.configuration.input_slices == 1:
+        return 0
+    return results * group.profile.partial_sum_bytes * (group.configuration.input_slices - 1)
 
 
-def _tensor_bytes(facts: GraphFacts, name: str) -> int:
-    tensor = facts.tensors[name]
-    return prod(tensor.shape) * tensor.element_bytes
+def _reduced(group: TiledGroup, op: OpFacts) -> int:
+    """Bytes of partial sums that units pass on to be added up under an input-channel split over units."""
+    if op is not group.geometry.product or group.configuration.spread is not Spread.INPUT_CHANNELS:
+        return 0
+    tensor = group.geometry.facts.tensors[op.output]
+    results = group.geometry.facts.tensor_bytes(op.output) // tensor.element_bytes
+    return results * group.profile.partial_sum_bytes * (group.configuration.units - 1)
 
 
-def finish_tiling(plan: TilePlan, core: CoreTile, figures: Figures, profile: Profile) -> Tiling:
-    """The tiling as the plan document shows it."""
-    output = plan.geometry.output
-    lengths = plan.table.lengths(plan.tile)
-    pairs = list(zip(output.axes, output.shape, strict=True))
-    return Tiling(
-        configuration=plan.configuration,
-        mode=Mode.WHOLE_MAP if figures.whole_map else Mode.PARTIAL_MAP,
-        axes=output.axes,
-        tile=tuple(plan.tile.get(axis, extent) for axis, extent in pairs),
-        core_tile=tuple(core.extents.get(axis, extent) for axis, extent in pairs),
-        input_tiles=tuple((name, lengths[name]) for name in plan.geometry.inputs),
-        tile_bytes=int(figures.inputs),
-        tiles=plan.tiles,
-        core_tiles=core.count,
-        rounds=plan.rounds,
-        weights=plan.op_weights(profile, _memory(figures)),
-    )
+def _halos(group: TiledGroup, op: OpFacts) -> tuple[int, int]:
+    """Halo bytes that units pass each other of an op's result and of the inputs it reads first, and bytes × links."""
+    if not group.exchanges or group.walk.units == 1:
+        return 0, 0
+    names = [op.output, *group.geometry.first_readers.get(op.index, ())]
+    total = hops = 0
+    for name in names:
+        moved, linked = exchanged_halo(group, name)
+        total, hops = total + moved, hops + linked
+    return total, hops
+
+
+def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
+    """Bytes of a tensor that pass between units because a tile needs what another unit's tile made; bytes × links.
+
+    In bands a unit fetches once what it needs of its neighbour's rows. Otherwise every tile fetches what it needs.
+    """
+    walk, frustums = group.walk, group.frustums
+    constant, shares = frustums.factors(name)
+    for axis, share in shares.items():
+        if axis not in (walk.rows, walk.columns):
+            constant *= share.made_sum
+    along = {Placement.BANDS: (walk.rows, walk.columns), Placement.BAND_COLUMNS: (walk.columns, walk.rows)}
+    dealt, other = along.get(group.configuration.placement, (None, None))
+    if dealt is not None:
+        if dealt not in shares:
+            return 0, 0
+        begins = frustums.tiles[dealt].begins
+        positions = int(shares[dealt].waiting[begins].sum())
+        moved = constant * positions * (shares[other].made_sum if other in shares else 1)
+        return moved, moved
+    matrix = exchange_matrix(walk.assignment, _overlap(group, name, walk.rows), _overlap(group, name, walk.columns))
+    np.fill_diagonal(matrix, 0)
+    moved = int(matrix.sum()) * constant
+    link = group.profile.engines.link
+    if link is None or group.profile.sram is not None or link.topology != "mesh":
+        return moved, moved
+    return moved, mesh_hops(matrix, mesh_columns(group.profile.cores)) * constant
+
+
+def _overlap(group: TiledGroup, name: str, axis: str | None) -> AxisOverlap:
+    """Which tiles along an axis made what each of them needs of a tensor."""
+    frustums = group.frustums
+    _, shares = frustums.factors(name)
+    if axis is None or axis not in shares:
+        return _whole_overlap()
+    entry = next((e for e in frustums.boxes[name] if e[0] == axis), None)
+    if entry is None or frustums.tiles[axis].mode is HaloMode.RECOMPUTE:
+        if entry is None and frustums.tiles[axis].mode is not HaloMode.RECOMPUTE:
+            # the same for all tiles: the first makes it
+            zeros, ones = np.zeros(len(shares[axis].made), dtype=np.int64), shares[axis].needed
+            return AxisOverlap.of(zeros, ones, zeros, shares[axis].made)
+        # every tile makes what it needs along this axis
+        stops = np.cumsum(shares[axis].needed)
+        starts = stops - shares[axis].needed
+        return AxisOverlap.of(starts, stops, starts, stops)
+    first, last, _ = frustums.fresh(entry)
+    return AxisOverlap.of(entry[1], entry[2], first, last)
+
+
+def _whole_overlap() -> AxisOverlap:
+    zero: Ints = np.zeros(1, dtype=np.int64)
+    one: Ints = np.ones(1, dtype=np.int64)
+    return AxisOverlap.of(zero, one, zero, one)

@@ -1,0 +1,281 @@
+"""Breadth-first core work: runs of ops that pass a core piece by piece, and what stays in the core between runs.
+
+A *stage* is an op with the position-wise ops that follow it: a piece of its result goes through them while it is in
+NRAM. Between stages a result returns to the SRAM, unless one core does all the work and has room to keep it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from compiler.ops.facts import Operand, OpFacts
+from compiler.tiling.frustum import Frustums
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.tile import Configuration, Spread
+from compiler.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreStage:
+    """Ops `steps` of a group that pass a core together.
+
+    `inputs` come from outside the stage, `results` leave it. `pieces` pieces of an SRAM tile's box go over the cores,
+    `rounds` one after another in each; `extents` of one piece of the stage's last result, `piece_bytes` all that it
+    holds. `rereads`: how much more of its inputs the pieces read together than the tile needs, halos between them.
+    `staying`: inputs and results that stay in the core, each with the part of it that does not, because it belongs to
+    tiles larger than the usual one.
+    """
+
+    steps: tuple[int, ...]
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+    pieces: int
+    rounds: int
+    extents: tuple[int, ...]
+    piece_bytes: int
+    rereads: float
+    staying: Mapping[str, float]
+    staying_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    steps: tuple[int, ...]
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def core_stages(
+    geometry: GroupGeometry,
+    frustums: Frustums,
+    configuration: Configuration,
+    rows: str | None,
+    capacity: int,
+    lanes: Mapping[str, int],
+) -> tuple[CoreStage, ...]:
+    """The stages of a breadth-first group in order; empty if some stage has no piece that fits `capacity` bytes.
+
+    A tensor that stays in the core is in no stage's inputs or results.
+    """
+    runs = _runs(geometry)
+    kept = _staying(geometry, frustums, runs, capacity) if configuration.cores == 1 else {}
+    stages = []
+    for number, run in enumerate(runs):
+        held = sum(size for name, (size, _) in kept.items() if _is_held(runs, name, number))
+        staying = {name: part for name, (_, part) in kept.items() if name in run.inputs or name in run.results}
+        stage = _stage(geometry, frustums, configuration, rows, run, staying, capacity - held, lanes, held)
+        if stage is None and kept:
+            return _all_in_sram(geometry, frustums, configuration, rows, capacity, lanes, runs)
+        if stage is None:
+            return ()
+        stages.append(stage)
+    return tuple(stages)
+
+
+def _all_in_sram(
+    geometry: GroupGeometry,
+    frustums: Frustums,
+    configuration: Configuration,
+    rows: str | None,
+    capacity: int,
+    lanes: Mapping[str, int],
+    runs: tuple[_Run, ...],
+) -> tuple[CoreStage, ...]:
+    """As `core_stages`, every result between stages in the SRAM."""
+    stages = []
+    for run in runs:
+        stage = _stage(geometry, frustums, configuration, rows, run, {}, capacity, lanes)
+        if stage is None:
+            return ()
+        stages.append(stage)
+    return tuple(stages)
+
+
+def _runs(geometry: GroupGeometry) -> tuple[_Run, ...]:
+    """The group's ops cut into stages."""
+    facts = geometry.facts
+    members = set(geometry.indices)
+    consumers = facts.graph.consumers
+    outputs = set(geometry.outputs)
+    steps: list[list[int]] = []
+    for step, op in enumerate(geometry.ops):
+        before = geometry.ops[step - 1] if step else None
+        joins = (
+            before is not None
+            and before.output not in outputs
+            and {user for user in consumers.get(before.output, ()) if user in members} == {op.index}
+            and _is_pointwise(op, before.output)
+        )
+        if joins:
+            steps[-1].append(step)
+        else:
+            steps.append([step])
+    runs = []
+    for part in steps:
+        made = {geometry.ops[step].output for step in part}
+        inputs = dict.fromkeys(
+            o.tensor for step in part for o in geometry.ops[step].operands if not o.constant and o.tensor not in made
+        )
+        last = geometry.ops[part[-1]].output
+        inside = [geometry.ops[step].output for step in part[:-1]]
+        results = [name for name in inside if name in outputs]
+        runs.append(_Run(steps=tuple(part), inputs=tuple(inputs), results=(*results, last)))
+    return tuple(runs)
+
+
+def _is_pointwise(op: OpFacts, through: str) -> bool:
+    """True if the op goes position by position over the tensor, and over any other operand as well."""
+    if op.matrix is not None:
+        return False
+    read = [operand for operand in op.operands if not operand.constant]
+    return any(o.tensor == through for o in read) and all(
+        all(axis_map.is_identity for axis_map in operand.access) for operand in read
+    )
+
+
+def _is_held(runs: tuple[_Run, ...], name: str, number: int) -> bool:
+    """True if a tensor lies in the core while stage `number` works."""
+    made = next(i for i, run in enumerate(runs) if name in run.results)
+    last = max(i for i, run in enumerate(runs) if name in run.inputs)
+    return made <= number <= last
+
+
+def _staying(
+    geometry: GroupGeometry, frustums: Frustums, runs: tuple[_Run, ...], capacity: int
+) -> dict[str, tuple[int, float]]:
+    """Tensors that one core keeps whole between stages, with their usual bytes and the part that exceeds these.
+
+    The smallest first, so that as many as possible stay. A stage that has others to pass piece by piece needs room
+    for that.
+    """
+    readers: dict[str, list[int]] = {}
+    for number, run in enumerate(runs):
+        for name in run.inputs:
+            readers.setdefault(name, []).append(number)
+    found: dict[str, tuple[int, float]] = {}
+    load = [0] * len(runs)
+    made = [(number, name) for number, run in enumerate(runs) for name in run.results]
+    sizes = {name: frustums.usual_needed(name) for _, name in made}
+    for number, name in sorted(made, key=lambda entry: (sizes[entry[1]][0], entry[0])):
+        if name in geometry.outputs or name not in readers:
+            continue
+        size = sizes[name][0]
+        span = range(number, max(readers[name]) + 1)
+        if all(load[i] + size <= capacity * 15 // 16 for i in span):
+            found[name] = sizes[name]
+            for i in span:
+                load[i] += size
+    return found
+
+
+def _stage(
+    geometry: GroupGeometry,
+    frustums: Frustums,
+    configuration: Configuration,
+    rows: str | None,
+    run: _Run,
+    kept: Mapping[str, float],
+    capacity: int,
+    lanes: Mapping[str, int],
+    beside: int = 0,
+) -> CoreStage | None:
+    """The stage with the largest pieces that fit: rows cut before columns, images, and output channels last."""
+    first = geometry.ops[run.steps[0]]
+    whole = frustums.lengths(first.output)
+    axes = geometry.facts.tensors[first.output].axes
+    size = list(whole)
+    channel = first.channel_axis
+    if configuration.core_spread is Spread.CHANNELS and channel is not None:
+        size[channel] = ceil_div(size[channel], configuration.cores)
+    order = sorted((a for a in range(len(whole)) if a != channel), key=lambda axis: (axis == 0, axis))
+    by_bands = configuration.core_spread is not Spread.CHANNELS and configuration.cores > 1
+    band = next((a for a in order if axes[a] == rows), order[0] if order else None)
+    if by_bands and band is not None:
+        size[band] = ceil_div(size[band], configuration.cores)
+    if channel is not None and _channels_may_be_cut(geometry, run):
+        order.append(channel)
+    inputs = tuple(name for name in run.inputs if name not in kept)
+    results = tuple(name for name in run.results if name not in kept)
+    while True:
+        held, read = _piece(geometry, run, tuple(size), frustums, kept)
+        if held <= capacity:
+            break
+        # first down to what the array's lanes take along each axis, below that only if nothing else is left to cut
+        axis = next((axis for axis in order if size[axis] > lanes.get(axes[axis], 1)), None)
+        axis = axis if axis is not None else next((axis for axis in order if size[axis] > 1), None)
+        if axis is None:
+            return None
+        lane = lanes.get(axes[axis], 1)
+        smaller = min(size[axis] - 1, max(1, size[axis] * capacity // held))
+        size[axis] = max(lane, smaller // lane * lane) if size[axis] > lane else smaller
+    counts = [ceil_div(full, part) if full else 0 for full, part in zip(whole, size, strict=True)]
+    spread = 1 if channel is None or configuration.core_spread is not Spread.CHANNELS else configuration.cores
+    pieces = prod(counts)
+    if spread > 1 and channel is not None:
+        counts[channel] = ceil_div(counts[channel], spread)
+    rounds = ceil_div(prod(counts), configuration.cores) if by_bands else prod(counts)
+    tile_reads = sum(
+        frustums.largest_read(geometry.ops[step], o)
+        for step in run.steps
+        for o in geometry.ops[step].operands
+        if o.tensor in inputs
+    )
+    # pieces that differ only in their channels read the same positions again
+    rereads = max(1.0, read * pieces / tile_reads / (spread if spread > 1 else 1)) if tile_reads else 1.0
+    return CoreStage(
+        steps=run.steps,
+        inputs=inputs,
+        results=results,
+        pieces=max(1, pieces),
+        rounds=max(1, rounds),
+        extents=tuple(size),
+        piece_bytes=held,
+        rereads=rereads,
+        staying=kept,
+        staying_bytes=beside,
+    )
+
+
+def _channels_may_be_cut(geometry: GroupGeometry, run: _Run) -> bool:
+    """True if every op of the stage makes any part of its channels from the same part of the one before."""
+    return all(
+        geometry.ops[step].channel_axis is not None
+        and all(
+            o.access[geometry.ops[step].channel_axis or 0].axis == geometry.ops[step].channel_axis
+            for o in geometry.ops[step].operands
+            if not o.constant and o.tensor in {geometry.ops[s].output for s in run.steps}
+        )
+        for step in run.steps
+    )
+
+
+def _piece(
+    geometry: GroupGeometry, run: _Run, size: tuple[int, ...], frustums: Frustums, kept: Mapping[str, float]
+) -> tuple[int, int]:
+    """Bytes that a piece holds, and those of them that it reads from the SRAM."""
+    facts = geometry.facts
+    held = read = 0
+    for number, step in enumerate(run.steps):
+        op = geometry.ops[step]
+        for operand in op.operands:
+            if operand.constant or operand.tensor not in run.inputs:
+                continue
+            if operand.tensor in kept:
+                continue
+            length = _operand_bytes(operand, size, frustums)
+            held += length
+            read += length
+        if number == 0 or not op.in_place:
+            held += prod(size) * facts.tensors[op.output].element_bytes if op.output not in kept else 0
+    return held, read
+
+
+def _operand_bytes(operand: Operand, size: tuple[int, ...], frustums: Frustums) -> int:
+    longest = frustums.box_lengths(operand.tensor)
+    lengths: Mapping[int, int] = {
+        number: length if axis_map.axis is None else min(length, axis_map.longest(size[axis_map.axis]))
+        for number, (axis_map, length) in enumerate(zip(operand.access, longest, strict=True))
+    }
+    return prod(lengths.values()) * frustums.geometry.facts.tensors[operand.tensor].element_bytes

@@ -1,0 +1,540 @@
+"""One group under one complete tiling: its frustums, where everything lies, and what fits (TILE-1 to TILE-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+
+from compiler.cost.array import spatial_lanes
+from compiler.cost.rates import reads_are_shared
+from compiler.ops.facts import OpFacts
+from compiler.profile.schema import Profile
+from compiler.tiling.figures import Figures
+from compiler.tiling.frustum import Frustums
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.stages import CoreStage, core_stages
+from compiler.tiling.tile import Configuration, HaloMode, OpWeights, Order, Spread, WeightHome, WeightLoads
+from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
+from compiler.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWeights:
+    """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices."""
+
+    size_bytes: int
+    unit_bytes: int
+    core_bytes: int
+    slices: int
+
+    @property
+    def staged_core_bytes(self) -> int:
+        """What a core holds of them at once where they pass in slices."""
+        return ceil_div(self.core_bytes, self.slices)
+
+
+class TiledGroup:
+    """A group with every choice made; figures are computed when asked for, once.
+
+    `tile` and `core` are extents of the group's output by axis; `core` only where an SRAM tile is cut into core tiles
+    that go through all ops (depth-first).
+    """
+
+    def __init__(
+        self,
+        geometry: GroupGeometry,
+        profile: Profile,
+        configuration: Configuration,
+        tile: Mapping[str, int],
+        core: Mapping[str, int] | None = None,
+    ) -> None:
+        self.geometry = geometry
+        self.profile = profile
+        self.configuration = configuration
+        self.tile = tile
+        self.core = core
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The SRAM tiles, and who walks them."""
+        return unit_walk(self.geometry, self.configuration, self.tile)
+
+    @cached_property
+    def frustums(self) -> Frustums:
+        """The frustums of the SRAM tiles."""
+        return Frustums(self.geometry, self.walk.axes)
+
+    @property
+    def is_nested(self) -> bool:
+        """True if SRAM tiles are cut into core tiles that go through all ops."""
+        return self.profile.sram is not None and self.configuration.order is Order.DEPTH_FIRST
+
+    @cached_property
+    def core_walk(self) -> CoreWalk:
+        """The core tiles of a depth-first group."""
+        return core_walk(self.walk, self.configuration, self.tile, self.core or self.tile)
+
+    @cached_property
+    def core_frustums(self) -> Frustums:
+        """The frustums that cores work on: of core tiles depth-first, else of the SRAM tiles."""
+        return Frustums(self.geometry, self.core_walk.axes) if self.is_nested else self.frustums
+
+    @cached_property
+    def cached_core_frustums(self) -> Frustums:
+        """As `core_frustums`, but every run makes again what it does not keep itself: nothing is exchanged."""
+        axes = {
+            axis: replace(tiles, mode=HaloMode.CACHED) if tiles.mode is HaloMode.EXCHANGE else tiles
+            for axis, tiles in self.core_frustums.tiles.items()
+        }
+        return Frustums(self.geometry, axes)
+
+    @cached_property
+    def stages(self) -> tuple[CoreStage, ...]:
+        """Breadth-first: runs of ops that pass a core piece by piece; empty if a piece does not fit."""
+        capacity = self.core_room_bytes
+        lanes = spatial_lanes(self.geometry.ops, self.profile)
+        return core_stages(self.geometry, self.frustums, self.configuration, self.walk.rows, capacity, lanes)
+
+    # --- channels and input channels -------------------------------------------------------------------------------
+
+    @cached_property
+    def channels_are_free(self) -> bool:
+        """True if every op can make a slice of its output channels for itself (FUSE-S1)."""
+        geometry = self.geometry
+        axes = geometry.output.axes
+        if "C" not in axes or geometry.output.shape[axes.index("C")] == 1:
+            return False
+        return geometry.channels_follow
+
+    @property
+    def channel_parts(self) -> int:
+        """Into how many parts units and cores cut an op's output channels, slices in time apart."""
+        parts = self.configuration.units if self.configuration.spread is Spread.CHANNELS else 1
+        return parts * (self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1)
+
+    @property
+    def input_parts(self) -> int:
+        """Into how many parts the input channels of the group's product are cut, over units and in time."""
+        over_units = self.configuration.units if self.configuration.spread is Spread.INPUT_CHANNELS else 1
+        return over_units * self.configuration.input_slices
+
+    def channels_of_core(self, op: OpFacts) -> int:
+        """Output channels of an op that one core makes at a time."""
+        channels = self.core_frustums.channels(op)
+        if self.channels_are_free:
+            # the tile is a unit's slice already
+            cores = self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1
+            return ceil_div(channels, cores)
+        return ceil_div(channels, self.channel_parts)
+
+    @property
+    def slices(self) -> int:
+        """Slices of the output channels that one unit works on one after another."""
+        return self.configuration.channel_slices if self.channels_are_free else 1
+
+    @cached_property
+    def reduced(self) -> frozenset[str]:
+        """Inputs of the group that an input-channel split cuts: what its product reads along the summed axis."""
+        product = self.geometry.product
+        if self.input_parts == 1 or product is None:
+            return frozenset()
+        return frozenset(o.tensor for o in product.operands if not o.constant and o.tensor in self.geometry.inputs)
+
+    # --- weights ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> tuple[StepWeights, ...]:
+        """Per step its weights, compressed as the profile says for what lies on the chip."""
+        return tuple(self._weights_of(op) for op in self.geometry.ops)
+
+    def _weights_of(self, op: OpFacts) -> StepWeights:
+        units, cores = 1, 1
+        configuration = self.configuration
+        if configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
+            units = configuration.units
+        if configuration.core_spread is Spread.CHANNELS:
+            cores = configuration.cores
+        parts_in_time = self.slices * (configuration.input_slices if op is self.geometry.product else 1)
+        total = unit = core = 0
+        for name in dict.fromkeys(o.tensor for o in op.operands if o.constant):
+            size = self.geometry.facts.tensor_bytes(name)
+            total += size
+            unit += self.geometry.share_of_weight(op, name, units * parts_in_time)
+            core += self.geometry.share_of_weight(op, name, units * parts_in_time * cores)
+        factor = self.profile.weights.compression
+        unit, core = ceil(unit * factor), ceil(core * factor)
+        return StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=self._slices(op, core))
+
+    def _slices(self, op: OpFacts, core_bytes: int) -> int:
+        """In how many slices an op's weights pass through a core: as few as let two of them be there at once."""
+        if self.configuration.order is Order.DEPTH_FIRST or not core_bytes:
+            return 1
+        room = weight_slice_bytes(self.profile)
+        if core_bytes <= room:
+            return 1
+        shape = self.geometry.facts.tensors[op.output].shape
+        channels = shape[op.channel_axis] if op.channel_axis is not None else 1
+        return min(ceil_div(channels, self.channel_parts), ceil_div(core_bytes, room))
+
+    @property
+    def weights_in_place(self) -> bool:
+        """True if stationary weights lie where they are used, so that nothing is staged."""
+        parts = self.configuration.units * self.configuration.cores
+        return self.profile.is_stationary and self.slices == 1 and self.channel_parts == parts == self.profile.cores
+
+    @cached_property
+    def homes(self) -> tuple[WeightHome, ...]:
+        """Where each step's weights wait between tiles: the first of cores, SRAM and DRAM with room (TILE-6)."""
+        asked = dict(self.configuration.loads)
+        wanted = [asked.get(op.index) for op in self.geometry.ops]
+        sizes = [w.core_bytes for w in self.weights]
+        room = self.weight_room_bytes
+        if sum(sizes) <= room and WeightLoads.STREAMED not in wanted:
+            return tuple(WeightHome.CORE for _ in sizes)
+        homes = [WeightHome.DRAM] * len(sizes)
+        if self.configuration.weights_in_sram and self.profile.sram is not None:
+            left = self.sram_weight_room_bytes
+            for step in sorted(range(len(sizes)), key=lambda s: (wanted[s] is not WeightLoads.RESIDENT, s)):
+                if self.weights[step].unit_bytes <= left and wanted[step] is not WeightLoads.STREAMED:
+                    homes[step] = WeightHome.SRAM
+                    left -= self.weights[step].unit_bytes
+        # what is staged passes through the cores' weight memory beside what waits there
+        staged = max((w.staged_core_bytes for w in self.weights), default=0)
+        left = int(room) - staged
+        for step in sorted(range(len(sizes)), key=lambda s: (wanted[s] is not WeightLoads.RESIDENT, s)):
+            if homes[step] is WeightHome.DRAM and sizes[step] <= left and wanted[step] is not WeightLoads.STREAMED:
+                homes[step] = WeightHome.CORE
+                left -= sizes[step]
+        return tuple(homes)
+
+    @cached_property
+    def weight_room_bytes(self) -> int:
+        """Bytes of a core's memory that its weights may take beside what else lies there."""
+        profile = self.profile
+        if not profile.weights_share_activations:
+            return profile.weight_memory_bytes
+        if profile.sram is None:
+            return max(0, profile.nram.capacity_bytes - self.tile_bytes - self.staging_bytes)
+        held = self.core_peak_bytes if self.is_nested else 0
+        return max(0, profile.nram.capacity_bytes - held)
+
+    @cached_property
+    def sram_weight_room_bytes(self) -> int:
+        """Bytes of the SRAM that weights may wait in: its weight part, else what the tiles leave."""
+        sram = self.profile.sram
+        if sram is None:
+            return 0
+        if sram.weight_bytes is not None:
+            return sram.weight_bytes
+        return max(0, sram.capacity_bytes - self.tile_bytes - self.staging_bytes)
+
+    @property
+    def resident_weight_bytes(self) -> int:
+        """Weights that wait in one core."""
+        if self.weights_in_place:
+            return 0
+        pairs = zip(self.weights, self.homes, strict=True)
+        return sum(w.core_bytes for w, home in pairs if home is WeightHome.CORE)
+
+    @property
+    def core_weight_bytes(self) -> int:
+        """The most that a core holds of weights at once: what waits there, and the largest slice that passes."""
+        if self.weights_in_place:
+            return 0
+        pairs = zip(self.weights, self.homes, strict=True)
+        passing = max((w.staged_core_bytes for w, home in pairs if home is not WeightHome.CORE), default=0)
+        return self.resident_weight_bytes + passing
+
+    @cached_property
+    def refills(self) -> int:
+        """How often a unit brings weights that do not wait in its cores, on average over units, times units."""
+        tiles = self.walk.tiles * self.slices
+        if self.is_nested:
+            # every round of core tiles needs all ops' weights in turn
+            tiles = ceil(self.core_walk.total * self.core_walk.rounds / max(1, self.core_walk.count)) * self.slices
+        return tiles
+
+    def brought(self, step: int) -> int:
+        """How often a step's weights come into the cores of all units together."""
+        shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
+        if self.homes[step] is WeightHome.CORE or (self.configuration.slices_outer and self._slice_stays):
+            return 1 if shared_out else self.walk.units
+        return (
+            self.refills // self.slices
+            if self.slices > 1 and not self.configuration.slices_outer
+            else (ceil_div(self.refills, self.slices))
+        )
+
+    @property
+    def _slice_stays(self) -> bool:
+        return sum(w.core_bytes for w in self.weights) <= self.weight_room_bytes
+
+    @cached_property
+    def op_weights(self) -> tuple[OpWeights, ...]:
+        """How each op's weights are read from DRAM per inference (SPEC 5.1)."""
+        result = []
+        copies = 1
+        if not reads_are_shared(self.profile) and self.configuration.spread not in (
+            Spread.CHANNELS,
+            Spread.INPUT_CHANNELS,
+        ):
+            copies = self.walk.units
+        for step, op in enumerate(self.geometry.ops):
+            weights, home = self.weights[step], self.homes[step]
+            if not weights.size_bytes:
+                continue
+            if self.profile.is_stationary:
+                kind, loads = WeightLoads.STATIONARY, 0
+            else:
+                kind, loads = self._loads(home)
+                loads *= copies
+                if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
+                    kind = WeightLoads.STREAMED
+            result.append(
+                OpWeights(
+                    op=op.index, size_bytes=weights.size_bytes, kind=kind, loads=loads, home=home, slices=weights.slices
+                )
+            )
+        return tuple(result)
+
+    def _loads(self, home: WeightHome) -> tuple[WeightLoads, int]:
+        """How weights of one home are read from DRAM, and how often by each unit."""
+        if home is not WeightHome.DRAM and self.slices == 1:
+            return WeightLoads.RESIDENT, 1
+        times = self.walk.rounds
+        if self.is_nested and home is WeightHome.DRAM:
+            times = self.walk.rounds * self.core_walk.rounds
+        if self.configuration.slices_outer and self._slice_stays:
+            times = 1
+        return (WeightLoads.ONCE_THROUGH, 1) if times == 1 else (WeightLoads.STREAMED, times)
+
+    # --- activations -----------------------------------------------------------------------------------------------
+
+    def held_bytes(self, frustums: Frustums, name: str) -> int:
+        """Bytes of a tensor's box that a tile adds to what waits; of an input that is summed in parts, one part."""
+        size = frustums.largest_made(name)
+        if name in self.reduced:
+            return ceil_div(size, self.input_parts)
+        product = self.geometry.product
+        if self.input_parts > 1 and product is not None and name == product.output:
+            # partial sums are wider than results
+            width = self.geometry.facts.tensors[name].element_bytes
+            return ceil_div(size * max(width, self.profile.partial_sum_bytes), width)
+        return size
+
+    def volumes(self, frustums: Frustums) -> dict[str, int]:
+        """Bytes of every activation that a tile adds, by tensor."""
+        names = self.geometry.lifetimes[0]
+        return {name: self.held_bytes(frustums, name) for name in names}
+
+    def kept(self, frustums: Frustums) -> dict[str, int]:
+        """Bytes of every activation that wait for later tiles of one walk."""
+        return {name: size for name in self.geometry.lifetimes[0] if (size := frustums.kept_bytes(name))}
+
+    def peak(self, frustums: Frustums) -> int:
+        """The most that is live of one tile at any step, apart from what is kept."""
+        return self.geometry.peak_of(self.volumes(frustums))
+
+    @cached_property
+    def kept_bytes(self) -> int:
+        """What waits in the unit's memory for later tiles of its walk, all tensors."""
+        if not self.is_nested:
+            return sum(self.kept(self.frustums).values())
+        kept = self.kept(self.frustums)
+        inputs = sum(size for name, size in kept.items() if name in self.geometry.inputs)
+        return inputs + sum(self._core_kept.values()) - self.core_kept_bytes
+
+    @cached_property
+    def core_resident(self) -> tuple[str, ...]:
+        """Results that stay in the cores between ops: all of them depth-first, else what stages keep."""
+        if self.profile.sram is None:
+            return ()
+        if self.is_nested:
+            return self.geometry.made
+        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.staying))
+
+    @cached_property
+    def _core_kept(self) -> dict[str, int]:
+        """What waits of the results that stay in the cores, by axis of the walk."""
+        total: dict[str, int] = {}
+        for name in self.core_resident:
+            for axis, size in self.core_frustums.kept_along(name).items():
+                total[axis] = total.get(axis, 0) + size
+        return total
+
+    @cached_property
+    def core_kept_axes(self) -> frozenset[str]:
+        """Axes of the walk along which the cores themselves keep what later tiles need: innermost first, with room."""
+        room = self.core_room_bytes - (self.peak(self.core_frustums) if self.is_nested else self._staying_bytes)
+        found = set()
+        for axis in reversed(list(self.core_frustums.tiles)):
+            size = self._core_kept.get(axis, 0)
+            if size and size <= room:
+                found.add(axis)
+                room -= size
+        return frozenset(found)
+
+    @property
+    def _staying_bytes(self) -> int:
+        return max((stage.piece_bytes + stage.staying_bytes for stage in self.stages), default=0)
+
+    @property
+    def core_kept_bytes(self) -> int:
+        """What the cores keep for later tiles."""
+        return sum(self._core_kept.get(axis, 0) for axis in self.core_kept_axes)
+
+    @cached_property
+    def core_peak_bytes(self) -> int:
+        """The most that a core holds of activations; breadth-first of its largest piece and what stays beside it."""
+        if self.is_nested:
+            return self.peak(self.core_frustums) + self.core_kept_bytes
+        if self.profile.sram is None:
+            return self.tile_bytes
+        return self._staying_bytes + self.core_kept_bytes
+
+    @property
+    def core_fits(self) -> bool:
+        """False if a stage of a breadth-first group has no piece that fits a core."""
+        return self.profile.sram is None or self.is_nested or bool(self.stages)
+
+    @property
+    def core_room_bytes(self) -> int:
+        """Bytes of a core that activations may take beside the weights that lie in the same memory."""
+        capacity = self.profile.nram.capacity_bytes
+        if self.profile.weights_share_activations:
+            sizes = [w.staged_core_bytes for w in self.weights]
+            capacity -= sum(sizes) if self.is_nested else max(sizes, default=0)
+        return capacity
+
+    @cached_property
+    def ends_bytes(self) -> tuple[int, int]:
+        """Input and output bytes of the largest SRAM tile, what waits of the inputs included (IN1, OUT)."""
+        inputs = sum(
+            self.held_bytes(self.frustums, name) + self.frustums.kept_bytes(name) for name in self.geometry.inputs
+        )
+        outputs = sum(self.frustums.largest_made(name) for name in self.geometry.outputs or (self.geometry.primary,))
+        return inputs, outputs
+
+    @cached_property
+    def tile_bytes(self) -> int:
+        """The most that is live in the unit's memory at once, weights and the next tile apart."""
+        if self.is_nested:
+            inputs, outputs = self.ends_bytes
+            live = max(inputs, outputs) if self.geometry.is_in_place else inputs + outputs
+            return live + sum(self._core_kept.values()) - self.core_kept_bytes
+        return self.peak(self.frustums) + self.kept_bytes
+
+    @property
+    def is_buffered(self) -> bool:
+        """True if the next tile's inputs load while this one is worked on."""
+        return self.configuration.double_buffered and self.walk.rounds * self.slices > 1
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes for the next tile's inputs (IN2)."""
+        if not self.is_buffered:
+            return 0
+        return sum(self.held_bytes(self.frustums, name) for name in self.geometry.inputs)
+
+    @property
+    def is_whole_map(self) -> bool:
+        """True if every map of the group fits on chip as spread, one or more images at once (SPEC section 1)."""
+        extents = dict(zip(self.geometry.output.axes, self.geometry.output.shape, strict=True))
+        rows = self.walk.rows
+        for axis, extent in extents.items():
+            if axis in ("N", "C"):
+                continue
+            share = extent
+            if self.configuration.spread is Spread.BANDS and axis == rows:
+                share = ceil_div(extent, self.configuration.units)
+            if self.tile[axis] < share:
+                return False
+        return True
+
+    @property
+    def exchanges(self) -> bool:
+        """True if units pass each other halos."""
+        return any(mode is HaloMode.EXCHANGE for _, mode in self.configuration.halo)
+
+    @property
+    def core_tiles(self) -> int:
+        """Core tiles per SRAM tile; breadth-first the most pieces of any stage."""
+        if self.is_nested:
+            return self.core_walk.count
+        return max((stage.pieces for stage in self.stages), default=1) if self.profile.sram is not None else 1
+
+    @property
+    def core_extents(self) -> tuple[int, ...]:
+        """Extents of the group's output per core tile; breadth-first of its last stage's piece."""
+        output = self.geometry.output
+        if self.is_nested:
+            sizes = self.core or self.tile
+            return tuple(sizes.get(a, self.tile.get(a, e)) for a, e in zip(output.axes, output.shape, strict=True))
+        if self.profile.sram is None or not self.stages:
+            return tuple(self.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True))
+        return self.stages[-1].extents
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of the part of the inputs that the outputs need, once."""
+        return self.geometry.needed_input_bytes
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Input bytes read over all tiles, halos and re-reads included, and partial sums that leave the chip."""
+        return sum(self.frustums.made_bytes(name) for name in self.geometry.inputs)
+
+
+def weight_slice_bytes(profile: Profile) -> int:
+    """The largest slice of weights that passes through a core: two of them fit its weight memory.
+
+    Where weights and activations share a memory, a quarter of it.
+    """
+    return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))
+
+
+def figures_of(group: TiledGroup) -> Figures:
+    """The figures of a complete tiling that rules and memory are checked against (SPEC 5.1)."""
+    profile, geometry = group.profile, group.geometry
+    on_core, nested = profile.sram is None, group.is_nested
+    inputs, outputs = group.ends_bytes
+    in_place = group.weights_in_place
+    passing = np.array([0 if in_place else w.staged_core_bytes for w in group.weights], dtype=np.int64)
+    units = np.array([0 if in_place else w.unit_bytes for w in group.weights], dtype=np.int64)
+    frustums = group.core_frustums if nested else group.frustums
+    sizes = {name: group.held_bytes(frustums, name) for name in geometry.lifetimes[0]}
+    step_inputs = [sum(sizes[n] for n in {o.tensor for o in op.operands if not o.constant}) for op in geometry.ops]
+    staged = passing if on_core else np.minimum(units, passing * profile.cores_per_cluster)
+    if nested or (profile.sram is not None and profile.sram.weight_bytes is not None):
+        staged = np.zeros_like(staged)
+    waiting = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home is WeightHome.SRAM)
+    if profile.sram is not None and profile.sram.weight_bytes is not None:
+        waiting = 0
+    peak = group.tile_bytes + waiting
+    fits_core = group.core_fits
+    return Figures(
+        whole_map=group.is_whole_map,
+        capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
+        inputs=inputs,
+        outputs=outputs,
+        staging=group.staging_bytes,
+        shared=geometry.is_in_place,
+        step_inputs=np.array(step_inputs, dtype=np.int64),
+        step_outputs=np.array([sizes[op.output] for op in geometry.ops], dtype=np.int64),
+        step_weights=staged,
+        core_weights=passing,
+        weight_memory=group.weight_room_bytes,
+        needed_weights=group.core_weight_bytes,
+        core_tile=group.core_peak_bytes if fits_core else profile.nram.capacity_bytes + 1,
+        core_capacity=profile.nram.capacity_bytes,
+        sram_is_all_nram=profile.sram is not None
+        and profile.sram.capacity_bytes == profile.cores_per_cluster * profile.nram.capacity_bytes,
+        images=group.tile.get("N", 1),
+        loaded=group.loaded_bytes,
+        needed=group.needed_bytes,
+        peak=peak,
+    )
