@@ -1,8 +1,9 @@
 """The closed-form price of one group under one tiling.
 
-Inside an op, computation and the transfers that serve it overlap: the op takes as long as its slowest part. Ops of a
-group follow one another on the cores, and DRAM transfers run beside them all, but for the first tile's load and the
-last tile's store. Groups run one after another. docs/cost-model.md derives the formulas and names their sources.
+Ops that pass the cores together make a stage: computation and the transfers that serve it overlap, and the stage
+takes as long as its slowest part. Stages of a group follow one another on the cores, and DRAM transfers run beside
+them all, but for the first tile's load and the last tile's store. Groups run one after another. docs/cost-model.md
+derives the formulas and names their sources.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ BoundBy = Literal["dram", "compute", "on-chip"]
 class StepTraffic:
     """What one op of a group moves and computes; bytes on the whole chip, cycles of the busiest core.
 
-    nram_read_cycles, nram_write_cycles, wram_cycles: how long the ports of the core's memories are kept. sram: bytes
-    between SRAM and cores; sram_weights the same for weights; halo_sram: halos passed between units, on both sides.
-    broadcast_bytes: the part that the bus hands to all cores of a unit at once. exchanged_bytes: passed between
-    units; exchanged_byte_hops: the same times the links crossed.
+    stage: ops of equal number pass the cores together. nram_read_cycles, nram_write_cycles, wram_cycles: how long the
+    ports of the core's memories are kept. sram: bytes between SRAM and cores; sram_weights the same for weights;
+    halo_sram: halos passed between units, on both sides. broadcast_bytes: the part that the bus hands to all cores of
+    a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times the links crossed.
     """
 
     op: int
+    stage: int
     dataflow: str
     compute_cycles: int
     array_cycles: int
@@ -74,11 +76,13 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepCost:
-    """One op's cycles and what they are made of: `cycles` − `compute_cycles` are stalls, all of cause `bound_by`."""
+class StageCost:
+    """The cycles of ops that pass the cores together: `cycles` − their sum are stalls, all of cause `bound_by`.
 
-    op: int
-    dataflow: str
+    `ops`: each op's index, its dataflow and its own compute cycles.
+    """
+
+    ops: tuple[tuple[int, str, int], ...]
     cycles: int
     compute_cycles: int
     bound_by: str
@@ -110,7 +114,7 @@ class Cost:
     exchanged_bytes: int
     stalls: tuple[tuple[str, int], ...]
     energy_by_level: tuple[tuple[str, float], ...]
-    steps: tuple[StepCost, ...]
+    stages: tuple[StageCost, ...]
 
     @property
     def dram_bytes(self) -> int:
@@ -124,19 +128,19 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     moved = reads + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
     dram_cycles = ceil(moved / rate)
-    steps = tuple(_step_cost(step, traffic, profile) for step in traffic.steps)
-    on_cores = sum(step.cycles for step in steps)
+    stages = _stage_costs(traffic, profile)
+    on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
     passing = _passing_cycles(traffic, profile)
     exposed = ceil((traffic.first_load_bytes + traffic.last_store_bytes) / rate) if moved else 0
     busy = on_cores + (exposed if traffic.overlapped else dram_cycles)
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
     cycles = max(dram_cycles, passing, busy) + startup
-    onchip = max(passing, *(_onchip(step, traffic, profile) for step in [_together(traffic.steps)]))
+    onchip = max(passing, *_parts(_together(traffic.steps), traffic, profile).values())
     stalls: dict[str, int] = {}
-    for step in steps:
-        if step.cycles > step.compute_cycles:
-            stalls[step.bound_by] = stalls.get(step.bound_by, 0) + step.cycles - step.compute_cycles
+    for stage in stages:
+        if stage.cycles > stage.compute_cycles:
+            stalls[stage.bound_by] = stalls.get(stage.bound_by, 0) + stage.cycles - stage.compute_cycles
     waiting = cycles - startup - on_cores
     if waiting:
         cause = "exchange" if passing > max(dram_cycles, busy) else "dram"
@@ -164,20 +168,29 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         exchanged_bytes=traffic.passed_on_bytes + sum(step.exchanged_bytes for step in traffic.steps),
         stalls=tuple(sorted(stalls.items())),
         energy_by_level=levels,
-        steps=steps,
+        stages=stages,
     )
 
 
-def _step_cost(step: StepTraffic, traffic: Traffic, profile: Profile) -> StepCost:
-    parts = {"compute": step.compute_cycles, **_parts(step, traffic, profile)}
-    bound = max(parts, key=lambda name: parts[name])
-    return StepCost(
-        op=step.op,
-        dataflow=step.dataflow,
-        cycles=parts[bound],
-        compute_cycles=step.compute_cycles,
-        bound_by=bound,
-    )
+def _stage_costs(traffic: Traffic, profile: Profile) -> tuple[StageCost, ...]:
+    """The stages of a group in order: each takes as long as its slowest part."""
+    members: dict[int, list[StepTraffic]] = {}
+    for step in traffic.steps:
+        members.setdefault(step.stage, []).append(step)
+    result = []
+    for steps in members.values():
+        compute = sum(step.compute_cycles for step in steps)
+        parts = {"compute": compute, **_parts(_together(tuple(steps)), traffic, profile)}
+        bound = max(parts, key=lambda name: parts[name])
+        result.append(
+            StageCost(
+                ops=tuple((step.op, step.dataflow, step.compute_cycles) for step in steps),
+                cycles=parts[bound],
+                compute_cycles=compute,
+                bound_by=bound,
+            )
+        )
+    return tuple(result)
 
 
 def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, int]:
@@ -213,14 +226,13 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
     return parts
 
 
-def _onchip(step: StepTraffic, traffic: Traffic, profile: Profile) -> int:
-    return max(_parts(step, traffic, profile).values(), default=0)
-
-
 def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
-    """All steps of a group as one: what each resource carries in all."""
+    """Several steps as one: what each resource carries in all."""
+    if len(steps) == 1:
+        return steps[0]
     return StepTraffic(
         op=-1,
+        stage=-1,
         dataflow="",
         compute_cycles=0,
         array_cycles=0,

@@ -121,14 +121,17 @@ class CandidateTable:
 
     def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
         caps, channels = self.caps(choice), self.channel_size(choice)
-        key = (tuple(sorted(caps.items())), channels)
+        key = (tuple(sorted(caps.items())), channels, choice.channel_slices > 1)
         found = self._stages.get(key)
         if found is None:
-            found = tuple(self._of_stage(stage, caps) for stage in stages(self.table, caps, channels, self.lanes))
+            sliced = choice.channel_slices > 1
+            found = tuple(
+                self._of_stage(stage, caps, sliced=sliced) for stage in stages(self.table, caps, channels, self.lanes)
+            )
             self._stages[key] = found
         return found
 
-    def _of_stage(self, stage: Stage, caps: Mapping[str, int]) -> StageFigures:
+    def _of_stage(self, stage: Stage, caps: Mapping[str, int], *, sliced: bool) -> StageFigures:
         volumes = self.table.volumes(stage.at, stage.axis, stage.count)
         waiting = self.table.waiting(stage.at, stage.axis, stage.count)
         count = volumes.shape[1]
@@ -150,7 +153,7 @@ class CandidateTable:
             fresh_inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
             waiting=waiting.sum(axis=0),
             outputs=volumes[self._outputs].sum(axis=0),
-            peak=self.table.geometry.peak(volumes),
+            peak=self.table.geometry.peak(volumes, sliced=sliced),
             step_inputs=self._read(volumes),
             step_outputs=volumes[self._makes],
             whole_map=whole,

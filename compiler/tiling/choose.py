@@ -6,7 +6,7 @@ for all at once -> an estimate that orders them -> core tiles and exact prices f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,8 +24,9 @@ from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
 from compiler.tiling.sizes import SizeTable, stage_sizes
-from compiler.tiling.tile import Configuration, HaloMode, Mode, Order, Spread, Tiling
+from compiler.tiling.tile import Configuration, HaloMode, LevelUse, Mode, Order, Spread, Tiling
 from compiler.tiling.tiled import TiledGroup, figures_of
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.walk import walked_axes
@@ -120,21 +121,26 @@ def choose_tiling(
         # a halo mode only matters where a map is cut
         found.extend(entry for entry in here if not table.halo or entry.plan.tiles > 1)
         failing = failing if table.halo and failing is not None else refused
-    best: tuple[tuple[float, ...], _Priced] | None = None
+    fitting: list[tuple[tuple[float, ...], int, _Priced]] = []
+    best: tuple[float, ...] | None = None
     priced = 0
     for estimate, entry in _promising(found, profile, wishes.objective):
-        if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0][0]):
+        if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0]):
             break
         outcome = _complete(entry, profile, bound, wishes.core)
         if isinstance(outcome, Check):
             failing = failing or outcome
             continue
         key = ranking(wishes.objective, Totals.of((outcome.cost,)))
-        if best is None or key < best[0]:
-            best = (key, outcome)
+        fitting.append((key, priced, outcome))
+        best = key if best is None else min(best, key)
         priced += 1
-    if best is not None:
-        return finished(best[1].group, best[1].figures, best[1].cost)
+    for _, _, outcome in sorted(fitting, key=lambda entry: entry[:2]):
+        levels = memory_of(outcome.group)
+        unfit = allocation_check(levels)
+        if unfit is None:
+            return finished(outcome, levels)
+        failing = failing or unfit
     check = failing or Check(rule="TILE-2", holds=False, actual=1, limit=0)
     return Refusal(check=check, op=_culprit(geometry, check))
 
@@ -164,8 +170,9 @@ def _as_pinned(choices: tuple[Configuration, ...], wishes: Wishes) -> tuple[Conf
     return tuple(dict.fromkeys(c for c in changed if (c.units == 1) == (c.spread is Spread.SINGLE)))
 
 
-def finished(group: TiledGroup, figures: Figures, cost: Cost) -> Choice:
+def finished(priced: _Priced, levels: Iterable[LevelMemory]) -> Choice:
     """A complete tiling as later stages see it."""
+    group, figures = priced.group, priced.figures
     output, walk = group.geometry.output, group.walk
     boxes = group.frustums
     configuration = replace(group.configuration, walk=walked_axes(group.geometry, group.configuration))
@@ -182,8 +189,17 @@ def finished(group: TiledGroup, figures: Figures, cost: Cost) -> Choice:
         rounds=walk.rounds,
         weights=group.op_weights,
         kept_bytes=group.kept_bytes,
+        memory=tuple(
+            LevelUse(
+                level=found.level,
+                capacity_bytes=found.capacity_bytes,
+                peak_bytes=found.allocation.peak_bytes,
+                lower_bound_bytes=found.allocation.lower_bound_bytes,
+            )
+            for found in levels
+        ),
     )
-    return Choice(tiling=tiling, cost=cost, figures=figures)
+    return Choice(tiling=tiling, cost=priced.cost, figures=figures)
 
 
 def _tables(geometry: GroupGeometry, wishes: Wishes) -> Iterator[SizeTable]:
@@ -272,11 +288,23 @@ def _without_twins(simple: list[_Found], finer: list[_Found]) -> list[_Found]:
 
 
 def _promising(found: list[_Found], profile: Profile, objective: str) -> list[tuple[float, _Found]]:
-    """The configurations with their estimates, the best first; equal ones keep their order."""
+    """The configurations with their estimates, the best first; equal ones keep their order.
+
+    Of configurations that differ in their halos only, the best one: the estimate knows what halos cost.
+    """
     if not found:
         return []
     keys = ranking(objective, estimates([entry.plan for entry in found], profile))
-    return [(float(keys[0][i]), found[i]) for i in np.lexsort(tuple(reversed(keys)))]
+    seen: set[Configuration] = set()
+    result = []
+    for i in np.lexsort(tuple(reversed(keys))):
+        configuration = found[i].plan.configuration
+        exchanged = any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo)
+        alike = replace(configuration, halo=configuration.halo if exchanged else ())
+        if alike not in seen:
+            seen.add(alike)
+            result.append((float(keys[0][i]), found[i]))
+    return result
 
 
 def _nearest(check: Check, among: np.ndarray) -> Check:

@@ -33,7 +33,7 @@ def simple_configurations(
     orders = [(Order.DEPTH_FIRST, False)]
     if len(geometry.ops) > 1:
         orders.append((Order.BREADTH_FIRST, False))
-    if has_sram and any(op.weight_bytes for op in geometry.ops):
+    if has_sram and sum(op.weight_bytes for op in geometry.ops) > profile.weight_memory_bytes:
         orders.append((Order.BREADTH_FIRST, True))
     found = []
     modes = tuple(sorted(table.halo.items()))

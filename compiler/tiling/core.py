@@ -29,7 +29,8 @@ def core_tile_for(
         caps[table.band_axis] = ceil_div(caps[table.band_axis], configuration.cores)
     any_size = None
     for stage in stages(inner, caps, channels, lanes):
-        peaks = table.geometry.peak(inner.volumes(stage.at, stage.axis, stage.count))
+        sliced = configuration.channel_slices > 1 and not configuration.slices_outer
+        peaks = table.geometry.peak(inner.volumes(stage.at, stage.axis, stage.count), sliced=sliced)
         fits = peaks <= capacity
         even = np.flatnonzero(fits & stage.even)
         if len(even):

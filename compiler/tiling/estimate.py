@@ -202,11 +202,25 @@ def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
         [not (p.configuration.double_buffered or p.rounds * p.configuration.channel_slices == 1) for p in plans]
     )
     busy = compute.sum(axis=0) + np.where(alone, moved, 0.0)
-    cycles = np.maximum(np.maximum(moved, busy), onchip)
+    cycles = np.maximum(np.maximum(moved, busy), np.maximum(onchip, _gather_cycles(plans, profile)))
     energy = dram * profile.dram.read_pj_per_byte + profile.static_w * cycles / profile.clock_hz * 1e12
     if profile.sram is not None and profile.engines.mvdma is not None:
         energy = energy + onchip * profile.engines.mvdma.bytes_per_cycle * profile.sram.read_pj_per_byte
     return Totals(dram_bytes=dram, cycles=cycles, energy_pj=energy)
+
+
+def _gather_cycles(plans: list[TilePlan], profile: Profile) -> Floats:
+    """Cycles of passing on what units make in channel parts and all of them need."""
+    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    result = np.zeros(len(plans))
+    table = plans[0].table
+    if engine is None or table.channels_are_free:
+        return result
+    gathered = sum(table.geometry.facts.tensor_bytes(name) for name in table.geometry.gathered)
+    for index, plan in enumerate(plans):
+        if plan.configuration.spread is Spread.CHANNELS and plan.configuration.units > 1:
+            result[index] = gathered / engine.bytes_per_cycle
+    return result
 
 
 def _channel_parts(plan: TilePlan) -> int:

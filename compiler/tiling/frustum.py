@@ -8,8 +8,9 @@ per axis, so a box made anew is a product of ranges too: a position is new if it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,16 @@ from compiler.ops.facts import Operand, OpFacts
 from compiler.tiling.geometry import AxisRange, Box, GroupGeometry
 from compiler.tiling.tile import HaloMode
 
-_ONE = np.ones(1, dtype=np.int64)
-_NONE = np.zeros(1, dtype=np.int64)
+
+def _constant(value: int | bool) -> NDArray[Any]:
+    array = np.array([value])
+    array.setflags(write=False)
+    return array
+
+
+_ONE: Final = _constant(1)
+_NONE: Final = _constant(0)
+_FIRST: Final = _constant(True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,14 +37,17 @@ class AxisTiles:
     """The tiles along one axis of the group's output, in the order in which they are walked.
 
     `starts` and `stops` are their ranges; `begins` is True where a unit's walk begins, so that nothing is kept from
-    the tile before. `repeats`: what does not follow this axis is needed by each of its tiles (else it is held).
+    the tile before. `times`: how often what does not follow this axis is needed; None: by each of its tiles.
+    `blocks`: for core tiles, the first of each SRAM tile. `interleaved`: a unit has several runs at once.
     """
 
     starts: Ints
     stops: Ints
     begins: NDArray[np.bool_]
     mode: HaloMode
-    repeats: bool = True
+    times: int | None = None
+    blocks: Ints | None = None
+    interleaved: bool = False
 
     @property
     def count(self) -> int:
@@ -44,7 +56,7 @@ class AxisTiles:
 
     @classmethod
     def of_size(
-        cls, extent: int, size: int, mode: HaloMode, *, runs: NDArray[np.bool_] | None = None, repeats: bool = True
+        cls, extent: int, size: int, mode: HaloMode, *, runs: NDArray[np.bool_] | None = None, times: int | None = None
     ) -> AxisTiles:
         """The axis cut into ranges of `size`, the last one clipped; `runs` are `begins`, one run if not given."""
         starts = np.arange(0, extent, size, dtype=np.int64)
@@ -52,46 +64,61 @@ class AxisTiles:
         begins[0] = True
         if runs is not None:
             begins |= runs
-        return cls(starts=starts, stops=np.minimum(starts + size, extent), begins=begins, mode=mode, repeats=repeats)
+        return cls(starts=starts, stops=np.minimum(starts + size, extent), begins=begins, mode=mode, times=times)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Share:
     """What the tiles along one axis need and make of a tensor, as factors of its volume.
 
-    Values tile by tile: `needed`, `made` anew, and `waiting` before it for it or later tiles. `union`: the most that
-    one run of tiles makes in all.
+    Values tile by tile: `needed`, `made` anew, and `waiting` before it for it or later tiles. Of these sums and largest
+    values (`_sum`, `_most`; `kept` of what waits). `union`: the most that one run of tiles makes in all.
     """
 
-    needed: Ints
-    made: Ints
-    waiting: Ints
-    union: int
+    __slots__ = (
+        "_tiles",
+        "_union",
+        "kept",
+        "made",
+        "made_most",
+        "made_sum",
+        "needed",
+        "needed_most",
+        "needed_sum",
+        "waiting",
+    )
+
+    def __init__(self, needed: Ints, made: Ints, waiting: Ints, tiles: AxisTiles) -> None:
+        """The values tile by tile, and the tiles."""
+        self.needed, self.made, self.waiting = needed, made, waiting
+        self.needed_sum, self.needed_most = int(needed.sum()), int(needed.max())
+        if made is needed:
+            self.made_sum, self.made_most, self.kept = self.needed_sum, self.needed_most, 0
+        else:
+            self.made_sum, self.made_most, self.kept = int(made.sum()), int(made.max()), int(waiting.max())
+        self._tiles = tiles
+        self._union: int | None = None
 
     @property
-    def kept(self) -> int:
-        """The most that waits between two tiles."""
-        return int(self.waiting.max())
+    def union(self) -> int:
+        """The most that the runs of one unit make in all, as far as they are walked at the same time."""
+        if self._union is None:
+            if self._tiles.interleaved:
+                self._union = self.made_sum
+            else:
+                self._union = int(np.add.reduceat(self.made, np.flatnonzero(self._tiles.begins)).max())
+        return self._union
 
     @property
-    def needed_sum(self) -> int:
-        """Over all tiles."""
-        return int(self.needed.sum())
+    def made_in_block(self) -> int:
+        """Of core tiles: the most that those of one SRAM tile make together; else of the largest tile."""
+        if self._tiles.blocks is None:
+            return self.made_most
+        return int(np.add.reduceat(self.made, self._tiles.blocks).max())
 
     @property
-    def made_sum(self) -> int:
-        """Over all tiles."""
-        return int(self.made.sum())
-
-    @property
-    def needed_most(self) -> int:
-        """Of the largest tile."""
-        return int(self.needed.max())
-
-    @property
-    def made_most(self) -> int:
-        """Of the largest tile."""
-        return int(self.made.max())
+    def block_count(self) -> int:
+        """SRAM tiles along the axis that core tiles lie in."""
+        return 1 if self._tiles.blocks is None else len(self._tiles.blocks)
 
 
 class Frustums:
@@ -131,8 +158,8 @@ class Frustums:
     def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
         """For an axis of a box: where what each tile makes anew starts and stops, and how much of it waited before."""
         axis, starts, stops = entry
-        if axis is None or self.tiles[axis].mode is HaloMode.RECOMPUTE or len(starts) == 1:
-            return starts, stops, np.zeros_like(starts)
+        if axis is None or self.tiles[axis].mode is HaloMode.RECOMPUTE:
+            return starts, stops, _NONE
         key = (axis, id(starts), id(stops))
         known = self._fresh.get(key)
         if known is None:
@@ -140,8 +167,10 @@ class Frustums:
         return known
 
     def _made(self, entry: AxisRange) -> AxisRange:
+        if entry[0] is None:
+            return entry
         starts, stops, _ = self.fresh(entry)
-        return entry[0], starts, stops
+        return entry if starts is entry[1] else (entry[0], starts, stops)
 
     def _restarts(self, axis: str) -> NDArray[np.bool_]:
         """Where along an axis nothing made before is at hand: in exchange mode only at its beginning."""
@@ -156,13 +185,16 @@ class Frustums:
         key = (axis, tuple(id(array) for entry in entries for array in entry[1:]))
         known = self._shares.get(key)
         if known is None:
+            tiles = self.tiles[axis]
             needed = _product([np.maximum(stops - starts, 0) for _, starts, stops in entries])
-            fresh = [self.fresh(entry) for entry in entries]
-            at_hand = _product([first - entry[1] for entry, (first, _, _) in zip(entries, fresh, strict=True)])
-            made = needed - np.minimum(at_hand, needed)
-            waiting = _product([f[2] for f in fresh])
-            union = int(np.add.reduceat(made, np.flatnonzero(self.tiles[axis].begins)).max())
-            known = self._shares[key] = Share(needed=needed, made=made, waiting=waiting, union=union)
+            if tiles.mode is HaloMode.RECOMPUTE:
+                known = Share(needed, needed, _NONE, tiles)
+            else:
+                fresh = [self.fresh(entry) for entry in entries]
+                at_hand = _product([first - entry[1] for entry, (first, _, _) in zip(entries, fresh, strict=True)])
+                waiting = _product([f[2] for f in fresh])
+                known = Share(needed, needed - np.minimum(at_hand, needed), waiting, tiles)
+            self._shares[key] = known
         return known
 
     def needed_bytes(self, name: str) -> int:
@@ -211,7 +243,9 @@ class Frustums:
         for number, axis in enumerate(axes):
             waiting = shares[axis].kept
             if waiting:
-                outer = prod(shares[other].made_most for other in axes[:number])
+                # core tiles that lie in several SRAM tiles along this axis wait for all of them across it
+                across = shares[axis].block_count > 1
+                outer = prod(s.made_in_block if across else s.made_most for s in (shares[a] for a in axes[:number]))
                 inner = prod(shares[other].union for other in axes[number + 1 :])
                 found[axis] = constant * outer * waiting * inner
         return found
@@ -266,7 +300,8 @@ class Frustums:
                 total *= int(lengths[axis].max() if largest else lengths[axis].sum())
             elif axis in self.tiles and not largest:
                 # an operand that does not follow this axis is read by every tile that makes anything
-                total *= max(1, int(np.count_nonzero(share.made))) if self.tiles[axis].repeats else 1
+                times = self.tiles[axis].times
+                total *= max(1, int(np.count_nonzero(share.made))) if times is None else times
         return total
 
     def steps(self, op: OpFacts, lanes: Mapping[str, int], divide: Mapping[str, int]) -> int:
@@ -293,7 +328,7 @@ class Frustums:
         for axis, share in shares.items():
             if axis in by_grid:
                 total *= int(by_grid[axis].sum())
-            elif self.tiles[axis].repeats and not self._is_channel(op, axis):
+            elif self.tiles[axis].times is None and not self._is_channel(op, axis):
                 total *= int(np.count_nonzero(share.made))
         return total
 
@@ -370,14 +405,16 @@ def _falls(starts: Ints, stops: Ints, begins: NDArray[np.bool_]) -> bool:
 
 def _unfollowed(tiles: AxisTiles) -> Share:
     """The share of a tensor that is the same for every tile along an axis."""
-    if not tiles.repeats:
-        return Share(needed=_ONE, made=_ONE, waiting=_NONE, union=1)
+    if tiles.times is not None:
+        share = Share(_ONE, _ONE, _NONE, replace(tiles, begins=_FIRST, blocks=None))
+        share.needed_sum = share.made_sum = tiles.times
+        return share
     needed = np.ones(tiles.count, dtype=np.int64)
-    if tiles.mode is HaloMode.RECOMPUTE or tiles.count == 1:
-        return Share(needed=needed, made=needed, waiting=np.zeros_like(needed), union=1)
+    if tiles.mode is HaloMode.RECOMPUTE:
+        return Share(needed, needed, _NONE, tiles)
     made = np.zeros(tiles.count, dtype=np.int64)
     if tiles.mode is HaloMode.CACHED:
         made[tiles.begins] = 1
     else:
         made[0] = 1
-    return Share(needed=needed, made=made, waiting=np.where(tiles.begins, 0, 1), union=1)
+    return Share(needed, made, np.where(tiles.begins, 0, 1), tiles)

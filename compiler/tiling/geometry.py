@@ -92,6 +92,7 @@ class GroupGeometry:
 
     def __init__(self, facts: GraphFacts, ops: Sequence[int]) -> None:
         self.facts = facts
+        self._weights: dict[tuple[int, str], tuple[int, int]] = {}
         self.indices = tuple(sorted(ops))
         self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
         members = set(self.indices)
@@ -180,19 +181,27 @@ class GroupGeometry:
         steps = np.arange(len(self.ops))[:, None]
         return ((first <= steps) & (steps <= last)).astype(np.float64)
 
-    def peak(self, volumes: NDArray[np.float64]) -> NDArray[np.float64]:
+    @cached_property
+    def sliced_lifetimes(self) -> tuple[tuple[str, ...], Ints, Ints]:
+        """As `lifetimes`, where slices of the channels follow one another: what they share is held until the end."""
+        names, first, last = self.lifetimes
+        boxes = self.channel_boxes
+        shared = np.array([not any(axis == "C" for axis, _, _ in boxes[name]) for name in names])
+        return names, first, np.where(shared, len(self.ops), last)
+
+    def peak(self, volumes: NDArray[np.float64], *, sliced: bool = False) -> NDArray[np.float64]:
         """The most bytes held at any step; `volumes` are bytes [tensor, candidate] in the order of `lifetimes`."""
-        if self._held is not None:
+        if self._held is not None and not sliced:
             return np.asarray((self._held @ volumes).max(axis=0))
-        _, first, last = self.lifetimes
+        _, first, last = self.sliced_lifetimes if sliced else self.lifetimes
         change = np.zeros((len(self.ops) + 2, volumes.shape[1]))
         np.add.at(change, first, volumes)
         np.subtract.at(change, last + 1, volumes)
         return np.asarray(np.cumsum(change[:-2], axis=0).max(axis=0))
 
-    def peak_of(self, sizes: Mapping[str, int]) -> int:
+    def peak_of(self, sizes: Mapping[str, int], *, sliced: bool = False) -> int:
         """The most bytes held at any step, for bytes by tensor."""
-        names, first, last = self.lifetimes
+        names, first, last = self.sliced_lifetimes if sliced else self.lifetimes
         change = [0] * (len(self.ops) + 2)
         for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
             change[begin] += sizes[name]
@@ -215,6 +224,18 @@ class GroupGeometry:
         """True if every op's result follows the channels of the group's output, so that a slice can be made alone."""
         boxes = self.channel_boxes
         return all(any(axis == "C" for axis, _, _ in boxes[name]) for name in self.made)
+
+    @cached_property
+    def gathered(self) -> tuple[str, ...]:
+        """Results of which a later op of the group needs all channels to make any of its own."""
+        return tuple(
+            op.output
+            for op in self.ops
+            if any(
+                any(o.tensor == op.output for o in reader.operands) and not reads_own_channels(reader)
+                for reader in self.ops
+            )
+        )
 
     @cached_property
     def first_readers(self) -> Mapping[int, tuple[str, ...]]:
@@ -253,16 +274,22 @@ class GroupGeometry:
 
     def share_of_weight(self, op: OpFacts, name: str, parts: int) -> int:
         """Bytes of one weight of an op in the largest of `parts` parts, by output channels where it has them."""
-        if parts == 1:
-            return self.facts.tensor_bytes(name)
-        tensor = self.facts.tensors[name]
-        for operand in op.operands:
-            if operand.tensor != name:
-                continue
-            for axis_map, extent in zip(operand.access, tensor.shape, strict=True):
-                if axis_map.axis is not None and axis_map.axis == op.channel_axis and extent > 1:
-                    return ceil_div(extent, parts) * (prod(tensor.shape) // extent) * tensor.element_bytes
-        return ceil_div(self.facts.tensor_bytes(name), parts)
+        size, channels = self._weight_channels(op, name)
+        return ceil_div(channels, parts) * (size // channels) if channels > 1 else ceil_div(size, parts)
+
+    def _weight_channels(self, op: OpFacts, name: str) -> tuple[int, int]:
+        """Bytes of a weight, and its extent along the op's output channels (1: it does not follow them)."""
+        key = (op.index, name)
+        known = self._weights.get(key)
+        if known is None:
+            tensor, channels = self.facts.tensors[name], 1
+            for operand in op.operands:
+                if operand.tensor == name:
+                    for axis_map, extent in zip(operand.access, tensor.shape, strict=True):
+                        if axis_map.axis is not None and axis_map.axis == op.channel_axis:
+                            channels = max(channels, extent)
+            known = self._weights[key] = (self.facts.tensor_bytes(name), channels)
+        return known
 
     def _same_size(self, a: str, b: str) -> bool:
         left, right = self.facts.tensors[a], self.facts.tensors[b]
@@ -321,6 +348,14 @@ class GroupGeometry:
             number[op.output] = len(number)
             parts.append((op.signature, ids, number[op.output], op.output in self.outputs))
         return tuple(parts)
+
+
+def reads_own_channels(op: OpFacts) -> bool:
+    """True if a slice of the op's output channels needs only that slice of its activations."""
+    channel = op.channel_axis
+    return channel is not None and all(
+        any(axis_map.axis == channel for axis_map in operand.access) for operand in op.operands if not operand.constant
+    )
 
 
 def _whole(extent: int) -> AxisRange:

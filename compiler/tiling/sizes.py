@@ -91,7 +91,7 @@ class SizeTable:
                     mode=HaloMode.RECOMPUTE
                     if modes.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE
                     else HaloMode.CACHED,
-                    repeats=axis != "C",
+                    times=1 if axis == "C" else None,
                 )
                 for axis, grid in grids.items()
             },
@@ -103,7 +103,7 @@ class SizeTable:
         union = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
         totals: dict[str, dict[str, Ints]] = {}
         constants: dict[str, int] = {}
-        known: dict[int, tuple[Ints, Ints, Ints]] = {}
+        known: dict[int, tuple[Ints, Ints, Reals | Ints]] = {}
         rows = {name: row for row, name in enumerate(names)}
         for name in frustums.boxes:
             constants[name], shares = frustums.factors(name)
@@ -118,7 +118,7 @@ class SizeTable:
                     found = known[id(share)] = (
                         np.maximum.reduceat(share.made, offsets),
                         np.add.reduceat(share.made, offsets),
-                        np.maximum.reduceat(share.waiting, offsets),
+                        np.maximum.reduceat(share.waiting, offsets) if len(share.waiting) > 1 else np.zeros(1),
                     )
                 if axis in followed:
                     totals[name][axis] = found[1]

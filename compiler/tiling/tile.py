@@ -118,10 +118,20 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LevelUse:
+    """What the allocation of one memory level takes (PROG-2): its peak, and the most bytes live at any step."""
+
+    level: str
+    capacity_bytes: int
+    peak_bytes: int
+    lower_bound_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
     """The tiling of one group; extents are of the group's (last) output tensor, in its axis order.
 
-    `kept_bytes` wait in a unit for later tiles of its walk.
+    `kept_bytes` wait in a unit for later tiles of its walk. `memory`: what each level holds at most.
     """
 
     configuration: Configuration
@@ -136,3 +146,4 @@ class Tiling:
     rounds: int
     weights: tuple[OpWeights, ...]
     kept_bytes: int
+    memory: tuple[LevelUse, ...]

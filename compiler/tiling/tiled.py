@@ -125,6 +125,8 @@ class TiledGroup:
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""
         channels = self.core_frustums.channels(op)
+        if self.channels_are_free and "C" in self.core_frustums.tiles and self.is_nested:
+            return channels
         if self.channels_are_free:
             # the tile is a unit's slice already
             cores = self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1
@@ -337,7 +339,12 @@ class TiledGroup:
 
     def peak(self, frustums: Frustums) -> int:
         """The most that is live of one tile at any step, apart from what is kept."""
-        return self.geometry.peak_of(self.volumes(frustums))
+        return self.geometry.peak_of(self.volumes(frustums), sliced=self.is_sliced)
+
+    @property
+    def is_sliced(self) -> bool:
+        """True if slices of the output channels follow one another within a tile, so that what they share is held."""
+        return self.slices > 1 and not self.configuration.slices_outer
 
     @cached_property
     def kept_bytes(self) -> int:
@@ -346,7 +353,7 @@ class TiledGroup:
             return sum(self.kept(self.frustums).values())
         kept = self.kept(self.frustums)
         inputs = sum(size for name, size in kept.items() if name in self.geometry.inputs)
-        return inputs + sum(self._core_kept.values()) - self.core_kept_bytes
+        return inputs + self.kept_outside_cores_bytes
 
     @cached_property
     def core_resident(self) -> tuple[str, ...]:
@@ -387,6 +394,11 @@ class TiledGroup:
         """What the cores keep for later tiles."""
         return sum(self._core_kept.get(axis, 0) for axis in self.core_kept_axes)
 
+    @property
+    def kept_outside_cores_bytes(self) -> int:
+        """What waits in the SRAM of the results that stay in the cores, for lack of room there."""
+        return (sum(self._core_kept.values()) - self.core_kept_bytes) * self.configuration.cores
+
     @cached_property
     def core_peak_bytes(self) -> int:
         """The most that a core holds of activations; breadth-first of its largest piece and what stays beside it."""
@@ -425,7 +437,7 @@ class TiledGroup:
         if self.is_nested:
             inputs, outputs = self.ends_bytes
             live = max(inputs, outputs) if self.geometry.is_in_place else inputs + outputs
-            return live + sum(self._core_kept.values()) - self.core_kept_bytes
+            return live + self.kept_outside_cores_bytes
         return self.peak(self.frustums) + self.kept_bytes
 
     @property

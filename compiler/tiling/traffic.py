@@ -13,6 +13,7 @@ from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import mac_energy_pj, mesh_columns, reads_are_shared
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
+from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, mesh_hops
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -184,7 +185,7 @@ def _to_cores(group: TiledGroup, op: OpFacts, filled: int, gathered: int, draine
     cores = configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
     # units that share channels each read the whole for themselves
     units = configuration.units if configuration.spread is Spread.CHANNELS else 1
-    own = _reads_own_channels(op)
+    own = reads_own_channels(op)
     copies = 1 if own else cores
     filled *= 1 if own else units
     on_bus = copies > 1 and group.profile.engines.bus is not None
@@ -198,22 +199,11 @@ def _to_cores(group: TiledGroup, op: OpFacts, filled: int, gathered: int, draine
     )
 
 
-def _reads_own_channels(op: OpFacts) -> bool:
-    """True if a slice of the op's output channels needs only that slice of its activations."""
-    channel = op.channel_axis
-    return channel is not None and all(
-        any(axis_map.axis == channel for axis_map in operand.access) for operand in op.operands if not operand.constant
-    )
-
-
 def _is_gathered(group: TiledGroup, op: OpFacts) -> bool:
     """True if cores or units make an op's channels in parts and a later op of the group needs all of them."""
     if group.channels_are_free or group.channel_parts == 1:
         return False
-    return any(
-        any(o.tensor == op.output for o in reader.operands) and not _reads_own_channels(reader)
-        for reader in group.geometry.ops
-    )
+    return op.output in group.geometry.gathered
 
 
 def _between_cores(group: TiledGroup, name: str) -> int:
@@ -298,6 +288,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     macs = int(op.macs * elements)
     return StepTraffic(
         op=op.index,
+        stage=_stage_number(group, step),
         dataflow=use.dataflow.value,
         compute_cycles=ceil(use.cycles * share),
         array_cycles=ceil(use.array_cycles * share),
@@ -317,6 +308,13 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
         mac_energy_pj=float(op.macs * elements) * mac_energy_pj(op, profile),
         vector_ops=int(op.vector_ops * elements),
     )
+
+
+def _stage_number(group: TiledGroup, step: int) -> int:
+    """The stage that an op belongs to; depth-first, and where a core works on its tile alone, there is only one."""
+    if group.is_nested or group.profile.sram is None:
+        return 0
+    return next((number for number, stage in enumerate(group.stages) if step in stage.steps), step)
 
 
 def _port(bytes_per_cycle: float | None, moved: float) -> int:
@@ -377,7 +375,7 @@ def _direct(group: TiledGroup, op: OpFacts) -> tuple[int, int]:
     frustums = group.frustums
     first = group.geometry.first_readers.get(op.index, ())
     received = sum(frustums.made_bytes(name) for name in first)
-    if group.configuration.spread is Spread.CHANNELS and not _reads_own_channels(op):
+    if group.configuration.spread is Spread.CHANNELS and not reads_own_channels(op):
         received *= group.configuration.units
     drained = group.geometry.facts.tensor_bytes(op.output) if op.output in group.geometry.outputs else 0
     return received, drained
@@ -427,7 +425,8 @@ def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
         if dealt not in shares:
             return 0, 0
         begins = frustums.tiles[dealt].begins
-        positions = int(shares[dealt].waiting[begins].sum())
+        share = shares[dealt]
+        positions = int(share.waiting[begins].sum()) if len(share.waiting) > 1 else 0
         moved = constant * positions * (shares[other].made_sum if other in shares else 1)
         return moved, moved
     matrix = exchange_matrix(walk.assignment, _overlap(group, name, walk.rows), _overlap(group, name, walk.columns))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from compiler.ir.box import Ints
 from compiler.tiling.frustum import AxisTiles
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.placement import Assignment, assign
+from compiler.tiling.placement import Assignment, Placement, assign
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.units import ceil_div
+
+# Placements under which the tiles of a unit lie side by side, so that it has one run along each axis.
+_RUNS: Final = frozenset({Placement.BANDS, Placement.BAND_COLUMNS, Placement.BLOCKS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,7 +74,7 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         units = configuration.units
     axes: dict[str, AxisTiles] = {}
     if configuration.slices_outer:
-        axes |= _channels(extents, tile, repeats=True)
+        axes |= _channels(extents, tile, times=configuration.channel_slices)
     for axis in walked_axes(geometry, configuration):
         runs = None
         if by_bands and axis == rows:
@@ -80,17 +84,19 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         elif configuration.spread is Spread.IMAGES and axis == "N":
             runs = np.arange(images) % ceil_div(images, configuration.units) == 0
         mode = configuration.halo_of(axis)
-        axes[axis] = AxisTiles.of_size(extents[axis], min(tile[axis], extents[axis]), mode, runs=runs)
+        found = AxisTiles.of_size(extents[axis], min(tile[axis], extents[axis]), mode, runs=runs)
+        mixed = by_bands and configuration.placement not in _RUNS and axis in (rows, columns)
+        axes[axis] = replace(found, interleaved=True) if mixed else found
     if not configuration.slices_outer:
-        axes |= _channels(extents, tile, repeats=False)
+        axes |= _channels(extents, tile, times=1)
     return Walk(axes=axes, rows=rows, columns=columns, assignment=assignment, tiles=tiles, rounds=rounds, units=units)
 
 
-def _channels(extents: Mapping[str, int], tile: Mapping[str, int], *, repeats: bool) -> dict[str, AxisTiles]:
+def _channels(extents: Mapping[str, int], tile: Mapping[str, int], *, times: int) -> dict[str, AxisTiles]:
     size = tile.get("C", extents.get("C", 1))
     if "C" not in extents or size >= extents["C"]:
         return {}
-    return {"C": AxisTiles.of_size(extents["C"], size, HaloMode.RECOMPUTE, repeats=repeats)}
+    return {"C": AxisTiles.of_size(extents["C"], size, HaloMode.RECOMPUTE, times=times)}
 
 
 def _changes(owner: Ints) -> np.ndarray:
@@ -115,12 +121,17 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
     if configuration.order is not Order.DEPTH_FIRST:
         raise ValueError("only depth-first groups have core tiles of the whole group")
     band = walk.rows if configuration.core_spread is Spread.BANDS else None
+    outer = dict(walk.axes)
+    if "C" in core and core["C"] < tile.get("C", core["C"]):
+        # cores share out the channels of the tile
+        whole = tile["C"]
+        outer.setdefault("C", AxisTiles.of_size(whole, whole, HaloMode.RECOMPUTE, times=1))
     axes: dict[str, AxisTiles] = {}
     count = rounds = total = 1
-    for axis, tiles in walk.axes.items():
+    for axis, tiles in outer.items():
         size = core.get(axis, tile.get(axis, 0))
         if axis == "C":
-            axes[axis] = tiles
+            axes[axis] = _nested(tiles, size, None)
             continue
         per_tile = ceil_div(int((tiles.stops - tiles.starts).max()), size)
         per_core = ceil_div(per_tile, configuration.cores) if axis == band else per_tile
@@ -145,5 +156,7 @@ def _nested(tiles: AxisTiles, size: int, per_core: int | None) -> AxisTiles:
         stops=np.minimum(starts + size, tiles.stops[tile]),
         begins=begins,
         mode=tiles.mode,
-        repeats=tiles.repeats,
+        times=tiles.times,
+        blocks=np.cumsum(pieces) - pieces,
+        interleaved=tiles.interleaved,
     )

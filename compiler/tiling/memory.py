@@ -1,0 +1,177 @@
+"""Where everything of a tiled group lies while it runs: buffers by lifetime, level by level (PROG-2).
+
+One SRAM tile (depth-first in a core: one core tile) is one round of steps, an op each. What waits for later tiles lives
+through all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compiler.memory.allocate import Allocation, Buffer, allocate
+from compiler.tiling.figures import Check
+from compiler.tiling.frustum import Frustums
+from compiler.tiling.tile import WeightHome
+from compiler.tiling.tiled import TiledGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelMemory:
+    """One memory level of one unit or core: its buffers with their addresses, peak and lower bound in bytes."""
+
+    level: str
+    capacity_bytes: int
+    buffers: tuple[Buffer, ...]
+    allocation: Allocation
+
+    @property
+    def fits(self) -> bool:
+        """True if the allocation stays within the level."""
+        return self.allocation.peak_bytes <= self.capacity_bytes
+
+
+def memory_of(group: TiledGroup) -> tuple[LevelMemory, ...]:
+    """The allocation of every level that a group uses: SRAM, its weight part, NRAM and WRAM."""
+    profile = group.profile
+    levels: list[tuple[str, int, list[Buffer]]] = []
+    core_weights, unit_weights = _core_weights(group), _unit_weights(group)
+    if profile.sram is not None:
+        activations = _sram_activations(group)
+        if profile.sram.weight_bytes is None:
+            activations += unit_weights
+        else:
+            levels.append(("sram-weights", profile.sram.weight_bytes, unit_weights))
+        levels.insert(0, ("sram", profile.sram.capacity_bytes, activations))
+        core = _core_activations(group)
+    else:
+        core = _tile_buffers(group, group.frustums, group.kept(group.frustums), group.staging_bytes)
+    if profile.weights_share_activations:
+        core += core_weights
+    elif profile.wram is not None:
+        levels.append(("wram", profile.wram.capacity_bytes, core_weights))
+    else:
+        levels.append(("nram-weights", profile.weight_memory_bytes, core_weights))
+    levels.insert(1 if profile.sram is not None else 0, ("nram", profile.nram.capacity_bytes, core))
+    return tuple(
+        LevelMemory(
+            level=level,
+            capacity_bytes=capacity,
+            buffers=tuple(buffers),
+            allocation=allocate(buffers, capacity),
+        )
+        for level, capacity, buffers in levels
+        if buffers
+    )
+
+
+def allocation_check(levels: Iterable[LevelMemory]) -> Check | None:
+    """PROG-2 as a check: the first level whose allocation does not fit it; None if all do."""
+    for level in levels:
+        if not level.fits:
+            return Check(
+                rule=f"PROG-2:{level.level}",
+                holds=False,
+                actual=level.allocation.peak_bytes,
+                limit=level.capacity_bytes,
+            )
+    return None
+
+
+def _tile_buffers(group: TiledGroup, frustums: Frustums, kept: dict[str, int], staging: int) -> list[Buffer]:
+    """What a tile makes anew, by lifetime; what waits for later tiles and the next tile's inputs, all the time."""
+    geometry = group.geometry
+    names, first, last = geometry.sliced_lifetimes if group.is_sliced else geometry.lifetimes
+    steps = len(group.geometry.ops)
+    buffers = [
+        Buffer(name=name, size_bytes=size, begin=int(begin), end=min(int(end), steps - 1) + 1)
+        for name, begin, end in zip(names, first, last, strict=True)
+        if (size := group.held_bytes(frustums, name)) and begin < steps
+    ]
+    buffers += [
+        Buffer(name=f"{name} (kept)", size_bytes=size, begin=0, end=steps) for name, size in kept.items() if size
+    ]
+    if staging:
+        buffers.append(Buffer(name="next inputs", size_bytes=staging, begin=0, end=steps))
+    return buffers
+
+
+def _sram_activations(group: TiledGroup) -> list[Buffer]:
+    """The SRAM of a unit: breadth-first all maps of the tile, depth-first only what enters and leaves it."""
+    kept = group.kept(group.frustums)
+    if not group.is_nested:
+        return _tile_buffers(group, group.frustums, kept, group.staging_bytes)
+    geometry, frustums = group.geometry, group.frustums
+    ends = list(geometry.inputs)
+    if not geometry.is_in_place:
+        ends += geometry.outputs or (geometry.primary,)
+    largest = {name: group.held_bytes(frustums, name) for name in ends}
+    if geometry.is_in_place:
+        # the result takes over the input's space, the larger of the two counts
+        name = geometry.inputs[0]
+        largest[name] = max(sum(largest.values()), frustums.largest_made(geometry.outputs[0]))
+        largest = {name: largest[name]}
+    buffers = [Buffer(name=name, size_bytes=size, begin=0, end=1) for name, size in largest.items() if size]
+    for name, size in kept.items():
+        if name in geometry.inputs:
+            buffers.append(Buffer(name=f"{name} (kept)", size_bytes=size, begin=0, end=1))
+    waiting = group.kept_outside_cores_bytes
+    if waiting:
+        buffers.append(Buffer(name="kept for later core tiles", size_bytes=waiting, begin=0, end=1))
+    if group.staging_bytes:
+        buffers.append(Buffer(name="next inputs", size_bytes=group.staging_bytes, begin=0, end=1))
+    return buffers
+
+
+def _core_activations(group: TiledGroup) -> list[Buffer]:
+    """The NRAM of a core under a unit with SRAM: depth-first all maps of a core tile, else pieces and what stays."""
+    steps = len(group.geometry.ops)
+    if group.is_nested:
+        buffers = _tile_buffers(group, group.core_frustums, {}, 0)
+    else:
+        buffers = [
+            Buffer(name=f"piece {number}", size_bytes=stage.piece_bytes, begin=stage.steps[0], end=stage.steps[-1] + 1)
+            for number, stage in enumerate(group.stages)
+            if stage.piece_bytes
+        ]
+        buffers += _staying(group)
+    if group.core_kept_bytes:
+        buffers.append(Buffer(name="kept for later tiles", size_bytes=group.core_kept_bytes, begin=0, end=steps))
+    return buffers
+
+
+def _staying(group: TiledGroup) -> list[Buffer]:
+    lives: dict[str, list[int]] = {}
+    for stage in group.stages:
+        for name in stage.staying:
+            lives.setdefault(name, []).extend((stage.steps[0], stage.steps[-1] + 1))
+    return [
+        Buffer(name=name, size_bytes=size, begin=min(life), end=max(life))
+        for name, life in lives.items()
+        if (size := group.frustums.usual_needed(name)[0])
+    ]
+
+
+def _core_weights(group: TiledGroup) -> list[Buffer]:
+    """Weights in one core: those that wait there all the time; slices that pass, loaded one step ahead."""
+    if group.weights_in_place:
+        return []
+    steps = len(group.geometry.ops)
+    buffers = []
+    for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True)):
+        name = f"weights of step {step}"
+        if home is WeightHome.CORE and weights.core_bytes:
+            buffers.append(Buffer(name=name, size_bytes=weights.core_bytes, begin=0, end=steps))
+        elif weights.staged_core_bytes:
+            buffers.append(Buffer(name=name, size_bytes=weights.staged_core_bytes, begin=step, end=step + 1))
+    return buffers
+
+
+def _unit_weights(group: TiledGroup) -> list[Buffer]:
+    """Weights that wait in the SRAM."""
+    steps = 1 if group.is_nested else len(group.geometry.ops)
+    return [
+        Buffer(name=f"weights of step {step}", size_bytes=weights.unit_bytes, begin=0, end=steps)
+        for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True))
+        if home is WeightHome.SRAM and weights.unit_bytes
+    ]
