@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import exported, light_models, partition, scaling
+from tests.bench import allocation, exported, light_models, partition, scaling
 
 BENCHMARKS = {
     "light-models": light_models.run,
     "scaling": scaling.run,
     "partition": partition.run,
     "exported": exported.run,
+    "allocation": allocation.run,
 }
 
 
