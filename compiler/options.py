@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from compiler.errors import RequestError, printable
+from compiler.schedule import Schedule, parse_schedule
 
 Objective = Literal["latency", "dram_bytes", "energy", "edp"]
 RULE_IDS = tuple(f"FUSE-{n}" for n in range(1, 21))
@@ -54,7 +55,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     profit: Literal["any", "all"] | tuple[Literal["FUSE-5", "FUSE-6", "FUSE-7"], ...] = "any"
     rules: dict[str, RuleSetting] = {}
     split: Literal["exact"] = "exact"
-    halo: Literal["auto", "recompute"] = "auto"
+    halo: Literal["auto", "recompute", "cached", "exchange"] = "auto"
+    placement: Literal["auto", "bands", "columns", "blocks", "quadrants", "checkerboard", "row-major", "z-order"] = (
+        "auto"
+    )
+    schedule: Schedule | None = None
     partition: Literal["auto"] | tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=4096)], ...] = "auto"
     merge: Merge = "forward-greedy"
     min_macs: Amount | None = None
@@ -65,6 +70,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_vector_nodes: Amount | None = None
     chips: Literal["balanced", "single", "one-each"] = "balanced"
     strict: bool = False
+    precision: Literal["model", "int8", "float16"] = "model"
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     dims: dict[str, Extent | DimRange] = {}
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
@@ -102,8 +109,11 @@ def parse_options(values: Mapping[str, object]) -> Options:
                 actual=printable(str(name), 60),
                 hint=f"Known options: {', '.join(sorted(known))}",
             )
+    plain = dict(values)
+    pinned = plain.pop("schedule", None)
+    schedule = None if pinned is None else parse_schedule(pinned)
     try:
-        options = msgspec.convert(dict(values), Options)
+        options = msgspec.structs.replace(msgspec.convert(plain, Options), schedule=schedule)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `")
         path = path.rstrip("`").removeprefix("$.")

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 from compiler.describe import Describe
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
+from compiler.frontend.batch import Rebatch
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.normalise import FoldBatchNorm
 from compiler.frontend.patterns import RecognisePatterns
+from compiler.frontend.precision import SetPrecision
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
@@ -48,6 +50,8 @@ def build_pipeline(source: ModelSource, profile: Profile, options: Options) -> t
         LowerModel(dims=options.maxima, strict=options.strict),  # OnnxModel -> Graph
         FoldBatchNorm(),  # Graph -> Graph
         RecognisePatterns(source=source),  # Graph -> Graph
+        Rebatch(batch=options.batch),  # Graph -> Graph
+        SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
         PartitionGraph(profile=profile, options=options, candidates=compilers.of),  # Graph -> PartitionedGraph
         FuseSegments(options=options, compilers=compilers),  # PartitionedGraph -> FusedGraph

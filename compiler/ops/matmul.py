@@ -31,9 +31,9 @@ _DTYPES: Final = (*FLOATS, *_WIDE_INTEGERS)
 
 
 def _product_work(call: Call, inner: int) -> Work:
-    if call.tensor(0).dtype in FLOATS:
-        return Work(macs=Fraction(inner))
-    return Work(vector_ops=Fraction(2 * inner))
+    if call.tensor(0).dtype in _WIDE_INTEGERS:
+        return Work(vector_ops=Fraction(2 * inner))
+    return Work(macs=Fraction(inner))
 
 
 class MatMul(OpKind):
@@ -78,7 +78,7 @@ class MatMul(OpKind):
         return _product_work(call, call.tensor(0).shape[-1])
 
     def matrix(self, call: Call) -> MatrixShape | None:
-        if call.tensor(0).dtype not in FLOATS:
+        if call.tensor(0).dtype in _WIDE_INTEGERS:
             return None
         b = call.tensor(1).shape
         return MatrixShape(
@@ -138,7 +138,7 @@ class Gemm(OpKind):
         return _product_work(call, _inner(call))
 
     def matrix(self, call: Call) -> MatrixShape | None:
-        if call.tensor(0).dtype not in FLOATS:
+        if call.tensor(0).dtype in _WIDE_INTEGERS:
             return None
         b = call.tensor(1)
         return MatrixShape(groups=1, out_channels=prod(b.shape) // _inner(call), in_channels=_inner(call), taps=1)

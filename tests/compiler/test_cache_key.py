@@ -32,6 +32,8 @@ CHANGES: dict[str, Any] = {
     "max_vector_nodes": 2,
     "chips": "single",
     "strict": True,
+    "precision": "int8",
+    "batch": 2,
 }
 BOUNDS: dict[str, Any] = {"time_limit_s": 3, "memory_limit_bytes": 10**9}
 

@@ -32,6 +32,8 @@ PHASES = [
     "lower",
     "fold-batchnorm",
     "patterns",
+    "rebatch",
+    "set-precision",
     "split-weights",
     "partition",
     "fuse",

@@ -1,0 +1,87 @@
+"""Another element type for a whole graph: what a plan would be if the model were quantised (SPEC section 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from compiler.ir.constant import Constant, Derived
+from compiler.ir.graph import HOST, Graph, Op, Tensor
+from compiler.ops import definition
+from compiler.ops.base import FLOATS, OpClass
+
+_FLOATS: Final = (*FLOATS, "float64")
+# What sums are kept in, and hence biases, which are added to them: 4 bytes beside either type.
+_BIAS: Final[Mapping[str, str]] = MappingProxyType({"int8": "int32", "float16": "float32"})
+# A constant's description by this function says its size and what it would be made of. It has no evaluation, so that
+# whoever asks for its values fails instead of getting wrong ones.
+WHAT_IF: Final = "what-if"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPrecision:
+    """Pass: every float tensor becomes int8 or float16, for planning alone (SPEC section 13).
+
+    1. Floats, activations and constants, take `precision`: 1 or 2 bytes. Integers and bools stay what they are.
+    2. A bias (a constant from the third input on of a main op) has 4 bytes: int32 or float32.
+    3. A dequantised constant keeps the integers that it is stored in.
+    4. An attribute that names the result's element type (Cast) names the new one.
+    The values of the constants can no longer be computed. `precision` None leaves the graph as it is.
+    """
+
+    name: str = "set-precision"
+    precision: str | None = None
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with the element types replaced; shapes, ops and names stay."""
+        if self.precision is None:
+            return graph
+        biases = _biases(graph)
+        tensors = {
+            name: _retyped(tensor, _BIAS[self.precision] if name in biases else self.precision)
+            for name, tensor in graph.tensors.items()
+        }
+        return replace(
+            graph,
+            ops=tuple(_retargeted(op, tensors[op.output].dtype) for op in graph.ops),
+            tensors=MappingProxyType(tensors),
+        )
+
+
+def _biases(graph: Graph) -> frozenset[str]:
+    """The constants that a main op adds to its sums."""
+    return frozenset(
+        name
+        for op in graph.ops
+        if op.kind != HOST and definition(op).op_class is OpClass.MAIN
+        for name in op.inputs[2:]
+        if name and graph.tensors[name].constant is not None
+    )
+
+
+def _retyped(tensor: Tensor, dtype: str) -> Tensor:
+    if tensor.dtype not in _FLOATS or tensor.dtype == dtype:
+        return tensor
+    constant = None if tensor.constant is None else _described(tensor.constant, dtype)
+    return replace(tensor, dtype=dtype, constant=constant)
+
+
+def _described(constant: Constant, dtype: str) -> Constant:
+    """The constant in another element type, in memory too unless it is stored in integers."""
+    stored = constant.stored_dtype
+    held = dtype if stored in _FLOATS else stored
+    bare = Constant(shape=constant.shape, dtype=held, data=Derived(function=WHAT_IF, inputs=(constant,)))
+    if held == dtype:
+        return bare
+    # a view keeps the type that its input has in memory
+    view = Derived(function="Reshape", inputs=(bare,), attributes=(("shape", constant.shape),))
+    return Constant(shape=constant.shape, dtype=dtype, data=view)
+
+
+def _retargeted(op: Op, dtype: str) -> Op:
+    """The op with the element type of its result in its attributes, if it has one there."""
+    if op.kind != "Cast":
+        return op
+    return replace(op, attributes=tuple((key, dtype if key == "to" else value) for key, value in op.attributes))
