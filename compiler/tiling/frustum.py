@@ -19,6 +19,7 @@ from compiler.ir.box import AxisMap, Ints
 from compiler.ops.facts import Operand, OpFacts
 from compiler.tiling.geometry import AxisRange, Box, GroupGeometry
 from compiler.tiling.tile import HaloMode
+from compiler.units import ceil_div
 
 
 def _constant(value: int | bool) -> NDArray[Any]:
@@ -317,12 +318,14 @@ class Frustums:
             if number == op.channel_axis:
                 continue
             parts, lane = divide.get(axis, 1), lanes.get(axis, 1)
-            starts, stops, _ = self.fresh(entry)
-            part = -(-np.maximum(stops - starts, 0) // parts)
-            length = -(-part // lane)
             if entry[0] is None:
-                total *= int(length[0])
+                total *= ceil_div(ceil_div(max(0, int(entry[2][0]) - int(entry[1][0])), parts), lane)
             else:
+                starts, stops, _ = self.fresh(entry)
+                length = np.maximum(stops - starts, 0)
+                if parts * lane > 1:
+                    length = -(-length // parts)
+                    length = -(-length // lane)
                 by_grid[entry[0]] = by_grid[entry[0]] * length if entry[0] in by_grid else length
         _, shares = self.factors(op.output)
         for axis, share in shares.items():

@@ -93,6 +93,7 @@ class GroupGeometry:
     def __init__(self, facts: GraphFacts, ops: Sequence[int]) -> None:
         self.facts = facts
         self._weights: dict[tuple[int, str], tuple[int, int]] = {}
+        self._wholes: dict[int, AxisRange] = {}
         self.indices = tuple(sorted(ops))
         self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
         members = set(self.indices)
@@ -291,6 +292,12 @@ class GroupGeometry:
             known = self._weights[key] = (self.facts.tensor_bytes(name), channels)
         return known
 
+    def _whole(self, extent: int) -> AxisRange:
+        found = self._wholes.get(extent)
+        if found is None:
+            found = self._wholes[extent] = (None, np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64))
+        return found
+
     def _same_size(self, a: str, b: str) -> bool:
         left, right = self.facts.tensors[a], self.facts.tensors[b]
         return left.element_bytes == right.element_bytes and prod(left.shape) == prod(right.shape)
@@ -316,7 +323,9 @@ class GroupGeometry:
             for operand in op.operands:
                 shape = self.facts.tensors[operand.tensor].shape
                 needed = tuple(
-                    _needed(axis_map, box, extent, known_ranges)
+                    self._whole(extent)
+                    if axis_map.axis is None
+                    else _needed(axis_map, box[axis_map.axis], extent, known_ranges)
                     for axis_map, extent in zip(operand.access, shape, strict=True)
                 )
                 known = boxes.get(operand.tensor)
@@ -329,7 +338,7 @@ class GroupGeometry:
         for axis, extent in zip(tensor.axes, tensor.shape, strict=True):
             ranges = grids.get(axis)
             if ranges is None or axis not in primary.axes:
-                box.append(_whole(extent))
+                box.append(self._whole(extent))
                 continue
             basis = primary.shape[primary.axes.index(axis)]
             # A second output is cut at the same fractions of its own axis.
@@ -358,15 +367,9 @@ def reads_own_channels(op: OpFacts) -> bool:
     )
 
 
-def _whole(extent: int) -> AxisRange:
-    return None, np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64)
-
-
-def _needed(axis_map: AxisMap, box: Box, extent: int, known: _Known) -> AxisRange:
+def _needed(axis_map: AxisMap, entry: AxisRange, extent: int, known: _Known) -> AxisRange:
     """The range of an input axis; equal maps of equal ranges give the same arrays, not equal copies."""
-    if axis_map.axis is None:
-        return _whole(extent)
-    grid, starts, stops = entry = box[axis_map.axis]
+    grid, starts, stops = entry
     if axis_map.is_identity:
         return entry
     if grid is None:
