@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from math import ceil
 
 from compiler.cost.levels import LevelBytes
@@ -114,7 +115,7 @@ def core_use(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profile)
     if op.matrix is None:
         return _vector_use(op, work, sizes, profile)
     options = [*_matrix_uses(op, work, sizes, profile)]
-    lanes = vector_cycles_of(float(op.macs) * 2, work, profile)
+    lanes = vector_cycles_of(op.macs, work, profile, times=2)
     on_array = min(option.array_cycles for option in options)
     if lanes < on_array:
         # a depthwise convolution uses few lanes of the array; multiply and add on the vector lanes are then faster
@@ -156,9 +157,10 @@ def register_energy_pj(use: CoreUse, profile: Profile) -> float:
     return energy
 
 
-def vector_cycles_of(per_element: float, work: CoreWork, profile: Profile) -> int:
+def vector_cycles_of(per_element: Fraction, work: CoreWork, profile: Profile, *, times: int = 1) -> int:
     """Cycles of the vector lanes for so many operations per result."""
-    return ceil(per_element * work.positions * work.channels / profile.vector.lanes)
+    operations = per_element.numerator * times * work.positions * work.channels
+    return ceil_div(operations, per_element.denominator * profile.vector.lanes)
 
 
 def _nothing() -> CoreUse:
@@ -184,14 +186,14 @@ def _vector_use(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profi
     """An op of the vector unit: every operand read once per result, every result written once."""
     elements = work.positions * work.channels
     read, written = elements * sizes.operands * sizes.input, elements * sizes.output
-    return _streaming(profile, Dataflow.VECTOR, vector_cycles_of(float(op.vector_ops), work, profile), read, written)
+    return _streaming(profile, Dataflow.VECTOR, vector_cycles_of(op.vector_ops, work, profile), read, written)
 
 
 def _on_lanes(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profile) -> CoreUse:
     """Products on the vector lanes: every product reads its operand, sums stay in the lane."""
     elements = work.positions * work.channels
     products = elements * float(op.macs)
-    cycles = vector_cycles_of(float(2 * op.macs + op.vector_ops), work, profile)
+    cycles = vector_cycles_of(2 * op.macs + op.vector_ops, work, profile)
     return _streaming(profile, Dataflow.VECTOR, cycles, ceil(products * sizes.input), elements * sizes.output)
 
 
@@ -270,7 +272,7 @@ def _matrix_uses(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Prof
             CoreUse(
                 dataflow=dataflow,
                 array_cycles=cycles,
-                vector_cycles=vector_cycles_of(float(op.vector_ops), work, profile),
+                vector_cycles=vector_cycles_of(op.vector_ops, work, profile),
                 input_bytes=ceil(from_nram * grain_i),
                 partial_bytes=partial,
                 weight_bytes=weight_bytes,

@@ -229,14 +229,8 @@ class GroupGeometry:
     @cached_property
     def gathered(self) -> tuple[str, ...]:
         """Results of which a later op of the group needs all channels to make any of its own."""
-        return tuple(
-            op.output
-            for op in self.ops
-            if any(
-                any(o.tensor == op.output for o in reader.operands) and not reads_own_channels(reader)
-                for reader in self.ops
-            )
-        )
+        read = {o.tensor for reader in self.ops if not reads_own_channels(reader) for o in reader.operands}
+        return tuple(op.output for op in self.ops if op.output in read)
 
     @cached_property
     def first_readers(self) -> Mapping[int, tuple[str, ...]]:

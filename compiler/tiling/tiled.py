@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
@@ -99,6 +100,16 @@ class TiledGroup:
         lanes = spatial_lanes(self.geometry.ops, self.profile)
         return core_stages(self.geometry, self.frustums, self.configuration, self.walk.rows, capacity, lanes)
 
+    @cached_property
+    def stage_of(self) -> tuple[tuple[int, CoreStage] | None, ...]:
+        """Per step the number of its stage and the stage; None where a core works on its tile alone."""
+        found: list[tuple[int, CoreStage] | None] = [None] * len(self.geometry.ops)
+        if self.profile.sram is not None and not self.is_nested:
+            for number, stage in enumerate(self.stages):
+                for step in stage.steps:
+                    found[step] = (number, stage)
+        return tuple(found)
+
     # --- channels and input channels -------------------------------------------------------------------------------
 
     @cached_property
@@ -154,19 +165,16 @@ class TiledGroup:
         return tuple(self._weights_of(op) for op in self.geometry.ops)
 
     def _weights_of(self, op: OpFacts) -> StepWeights:
-        units, cores = 1, 1
         configuration = self.configuration
-        if configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
-            units = configuration.units
-        if configuration.core_spread is Spread.CHANNELS:
-            cores = configuration.cores
-        parts_in_time = self.slices * (configuration.input_slices if op is self.geometry.product else 1)
+        units = configuration.units if configuration.spread is Spread.CHANNELS else 1
+        cores = configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
+        # an input-channel split cuts the weights along their other axis
+        depth = self.input_parts if op is self.geometry.product else 1
         total = unit = core = 0
         for name in dict.fromkeys(o.tensor for o in op.operands if o.constant):
-            size = self.geometry.facts.tensor_bytes(name)
-            total += size
-            unit += self.geometry.share_of_weight(op, name, units * parts_in_time)
-            core += self.geometry.share_of_weight(op, name, units * parts_in_time * cores)
+            total += self.geometry.facts.tensor_bytes(name)
+            unit += ceil_div(self.geometry.share_of_weight(op, name, units * self.slices), depth)
+            core += ceil_div(self.geometry.share_of_weight(op, name, units * self.slices * cores), depth)
         factor = self.profile.weights.compression
         unit, core = ceil(unit * factor), ceil(core * factor)
         return StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=self._slices(op, core))
@@ -263,7 +271,8 @@ class TiledGroup:
     def brought(self, step: int) -> int:
         """How often a step's weights come into the cores of all units together."""
         shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
-        if self.homes[step] is WeightHome.CORE or (self.configuration.slices_outer and self._slice_stays):
+        stays = self.homes[step] is WeightHome.CORE and self.configuration.input_slices == 1
+        if stays or (self.configuration.slices_outer and self._slice_stays):
             return 1 if shared_out else self.walk.units
         return (
             self.refills // self.slices
@@ -305,7 +314,7 @@ class TiledGroup:
 
     def _loads(self, home: WeightHome) -> tuple[WeightLoads, int]:
         """How weights of one home are read from DRAM, and how often by each unit."""
-        if home is not WeightHome.DRAM and self.slices == 1:
+        if home is not WeightHome.DRAM and self.slices * self.configuration.input_slices == 1:
             return WeightLoads.RESIDENT, 1
         times = self.walk.rounds
         if self.is_nested and home is WeightHome.DRAM:
@@ -319,14 +328,19 @@ class TiledGroup:
     def held_bytes(self, frustums: Frustums, name: str) -> int:
         """Bytes of a tensor's box that a tile adds to what waits; of an input that is summed in parts, one part."""
         size = frustums.largest_made(name)
+        return size if self.input_parts == 1 else ceil(size * self.split_share(name))
+
+    def split_share(self, name: str) -> Fraction:
+        """What an input-channel split makes of a tensor's bytes: parts of what is summed, wider partial sums."""
+        if self.input_parts == 1:
+            return Fraction(1)
         if name in self.reduced:
-            return ceil_div(size, self.input_parts)
+            return Fraction(1, self.input_parts)
         product = self.geometry.product
-        if self.input_parts > 1 and product is not None and name == product.output:
-            # partial sums are wider than results
-            width = self.geometry.facts.tensors[name].element_bytes
-            return ceil_div(size * max(width, self.profile.partial_sum_bytes), width)
-        return size
+        width = self.geometry.facts.tensors[name].element_bytes
+        if product is not None and name == product.output:
+            return Fraction(max(width, self.profile.partial_sum_bytes), width)
+        return Fraction(1)
 
     def volumes(self, frustums: Frustums) -> dict[str, int]:
         """Bytes of every activation that a tile adds, by tensor."""

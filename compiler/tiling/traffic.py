@@ -155,7 +155,7 @@ def _nested_moves(group: TiledGroup, step: int) -> _Moved:
 def _staged_moves(group: TiledGroup, step: int) -> _Moved:
     """Breadth-first: what a stage reads from outside comes from the SRAM, what it makes returns to it."""
     frustums, op = group.frustums, group.geometry.ops[step]
-    stage = next((s for s in group.stages if step in s.steps), None)
+    _, stage = group.stage_of[step] or (0, None)
     filled = drained = 0
     for operand in op.operands:
         if operand.constant:
@@ -285,7 +285,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     if configuration.spread is Spread.CHANNELS and _is_gathered(group, op):
         gathered = facts.tensor_bytes(op.output) * (group.walk.units - 1)
     exchanged = halos + passed + gathered + _reduced(group, op)
-    macs = int(op.macs * elements)
+    macs = op.macs.numerator * elements // op.macs.denominator
     return StepTraffic(
         op=op.index,
         stage=_stage_number(group, step),
@@ -305,16 +305,15 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
         exchanged_bytes=exchanged,
         exchanged_byte_hops=exchanged - halos + halo_hops,
         macs=macs,
-        mac_energy_pj=float(op.macs * elements) * mac_energy_pj(op, profile),
-        vector_ops=int(op.vector_ops * elements),
+        mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
+        vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
     )
 
 
 def _stage_number(group: TiledGroup, step: int) -> int:
     """The stage that an op belongs to; depth-first, and where a core works on its tile alone, there is only one."""
-    if group.is_nested or group.profile.sram is None:
-        return 0
-    return next((number for number, stage in enumerate(group.stages) if step in stage.steps), step)
+    found = group.stage_of[step]
+    return 0 if found is None else found[0]
 
 
 def _port(bytes_per_cycle: float | None, moved: float) -> int:
@@ -352,8 +351,8 @@ def _pieces(group: TiledGroup, step: int) -> int:
     """How often cores begin an op anew, over all tiles: each time they take up its weights."""
     if group.is_nested:
         return group.core_walk.total
-    stage = next((s for s in group.stages if step in s.steps), None) if group.profile.sram is not None else None
-    return group.walk.tiles * (stage.pieces if stage is not None else 1)
+    found = group.stage_of[step]
+    return group.walk.tiles * (1 if found is None else found[1].pieces)
 
 
 def _brought(group: TiledGroup, step: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import allocation, exported, light_models, partition, scaling
+from tests.bench import allocation, exported, light_models, partition, prices, scaling
 
 BENCHMARKS = {
     "light-models": light_models.run,
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "partition": partition.run,
     "exported": exported.run,
     "allocation": allocation.run,
+    "prices": prices.run,
 }
 
 
