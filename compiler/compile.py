@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.frontend.source import ModelSource
@@ -13,11 +14,15 @@ from compiler.profile import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """The answer: plan and report (deterministic), and how long each pass took (not part of either)."""
+    """The answer: plan and report (deterministic), and how long each pass took (not part of either).
+
+    `pictures` are the tilings as SVG text by group id, if they were asked for.
+    """
 
     plan: Plan
     report: Report
     timings: tuple[PassTiming, ...]
+    pictures: Mapping[str, str]
 
 
 def compile_model(
@@ -26,13 +31,16 @@ def compile_model(
     options: Options | None = None,
     *,
     observer: Observer | None = None,
+    pictures: bool = False,
 ) -> Compilation:
     """Compile an ONNX model for an accelerator.
 
-    `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped. Raises a
+    `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped. With `pictures`
+    the tiling of every group is drawn too. Raises a
     TesseraError (model, profile, request, limit or internal) or CompilationCancelledError.
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     chosen = options or Options()
-    documents, timings = run_passes(build_pipeline(source, profile, chosen), source, observer or SilentObserver())
-    return Compilation(plan=documents.plan, report=documents.report, timings=timings)
+    passes = build_pipeline(source, profile, chosen, pictures=pictures)
+    documents, timings = run_passes(passes, source, observer or SilentObserver())
+    return Compilation(plan=documents.plan, report=documents.report, timings=timings, pictures=documents.pictures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,37 +18,45 @@ from compiler.fusion.groups import Boundary, FusedGraph, FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import Graph
+from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.chips import Traffic
 from compiler.partition.segments import CutKind, Segment, SegmentKind
+from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
+from compiler.schedule import HaloName
+from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stationary import WeightTable
+from compiler.tiling.tile import OpWeights
 from compiler.version import COMPILER_VERSION
 
 ASSUMPTIONS = (
     "Figures are closed-form estimates; no program was generated or executed, and no values were computed.",
-    "Inside a group transfers and computation overlap, except the first tile's load and the last tile's store; "
-    "without double buffering transfers and computation alternate.",
+    "Ops that pass the cores together make a stage: computation and the transfers that serve it overlap, and it takes "
+    "as long as its slowest part. The stages of a group follow one another.",
+    "DRAM transfers run beside the stages of a group, except the first tile's load and the last tile's store; without "
+    "double buffering they come on top of them.",
     "Groups run one after another.",
-    "Neighbouring tiles recompute or re-read their halo (halo mode recompute).",
-    "Every operand crosses a core's memories once per core tile; re-reads inside the matrix unit are not counted.",
+    "What neighbouring tiles both need is made twice, kept by the unit that walks on, or passed between units, as the "
+    "halo mode of each axis says; what is kept waits on chip and takes room there.",
     "Stationary weights lie on the chip before an executable runs, spread over its cores by output channels; a core "
     "that computes other channels stages its peers' weights over the core links. Loading them is in no figure.",
     "Host segments take no time and no energy here; bytes over host and chip-to-chip links are counted, not timed.",
     "Units read shared weights from DRAM once and pass them on over CDMA or core links where the profile has them.",
     "Not modelled in this version, though a profile may state them: limits on program bytes and commands (no program "
-    "is generated), engines that share a queue, start-ups on chip, cycles per hop, line granularity, and the direct "
-    "route of IODMA beside an SRAM.",
+    "is generated), engines that share a queue, line granularity, and the direct route of IODMA beside an SRAM.",
     "Views (Reshape, Flatten, Squeeze, Unsqueeze) move nothing.",
 )
+_WHAT_IF: Final = "What-if (option precision): float tensors are counted in that type, biases in 4 bytes; no values."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """What a compilation answers with."""
+    """What a compilation answers with; `pictures` are SVG texts by group id, none unless asked for."""
 
     plan: doc.Plan
     report: doc.Report
+    pictures: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +67,17 @@ class Describe:
     source: ModelSource
     profile: Profile
     options: Options
+    pictures: bool = False
 
     def run(self, mapped: MappedGraph) -> Documents:
-        """Both documents; deterministic to the byte."""
+        """Both documents, and the pictures where asked for; deterministic to the byte."""
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
         model = doc.ModelRef(name=self.source.name, sha256=self.source.sha256)
         profile = doc.ProfileRef(name=self.profile.name, digest=profile_digest(self.profile))
         totals = self._totals(mapped)
         baseline = self._baseline(fused)
-        chosen = msgspec.to_builtins(self.options)
+        chosen = msgspec.json.decode(msgspec.json.encode(self.options))  # as the document has it once read back
         for bound in ("time_limit_s", "memory_limit_bytes"):
             chosen.pop(bound)  # they never change a result (SPEC section 13)
         plan = doc.Plan(
@@ -97,18 +106,19 @@ class Describe:
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=tuple(
-                _group_report(f"{found.segment.id}.g{number}", group)
+                _group_report(graph, f"{found.segment.id}.g{number}", group)
                 for found in fused.segments
                 for number, group in enumerate(found.groups)
             ),
-            assumptions=ASSUMPTIONS,
+            assumptions=ASSUMPTIONS + (() if self.options.precision == "model" else (_WHAT_IF,)),
         )
-        return Documents(plan=plan, report=report)
+        return Documents(plan=plan, report=report, pictures=pictures_of(fused, self.profile) if self.pictures else {})
 
     def _totals(self, mapped: MappedGraph) -> doc.Totals:
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
-        total = Totals.of(group.choice.cost for found in fused.segments for group in found.groups)
+        costs = [group.choice.cost for found in fused.segments for group in found.groups]
+        total = Totals.of(costs)
         needed = needed_positions(facts)
         floor = dram_floor_bytes(facts, needed, self.profile)
         segments = tuple(
@@ -137,6 +147,8 @@ class Describe:
             dram_gap_to_floor=_ratio(total.dram_bytes, floor),
             dram_gap_to_reference=_ratio(total.dram_bytes, reference),
             latency_gap_to_bound=_ratio(latency, bound),
+            energy_by_level=_joules(entry for cost in costs for entry in cost.energy_by_level),
+            stalls=_summed(entry for cost in costs for entry in cost.stalls),
         )
 
     def _baseline(self, fused: FusedGraph) -> doc.Baseline:
@@ -152,7 +164,8 @@ class Describe:
         seen: set[str] = set()
         weights = WeightTable(mapped.fused.facts, self.profile)
         segments = zip(mapped.fused.segments, mapped.chip_of, strict=True)
-        return tuple(_segment(mapped.fused, found, chip, weights, seen) for found, chip in segments)
+        parts = _parts(mapped.fused.partitioned.graph)
+        return tuple(_segment(mapped.fused, found, chip, weights, parts, seen) for found, chip in segments)
 
     def _partition(self, mapped: MappedGraph) -> doc.PartitionDoc:
         partitioned = mapped.fused.partitioned
@@ -208,14 +221,19 @@ class Describe:
 
 
 def _segment(
-    fused: FusedGraph, found: FusedSegment, chip: int | None, weights: WeightTable, seen: set[str]
+    fused: FusedGraph,
+    found: FusedSegment,
+    chip: int | None,
+    weights: WeightTable,
+    parts: Mapping[int, int],
+    seen: set[str],
 ) -> doc.PlanSegment:
     graph, facts = fused.partitioned.graph, fused.facts
     segment = found.segment
     continues = dict.fromkeys(n for op in segment.ops for n in graph.ops[op].origin if n in seen)
     on_host = segment.kind is SegmentKind.HOST
     groups = tuple(
-        _group(graph, f"{segment.id}.g{number}", group, reasons, seen)
+        _group(facts, parts, f"{segment.id}.g{number}", group, reasons, seen)
         for number, (group, reasons) in enumerate(zip(found.groups, found.boundaries, strict=True))
     )
     nodes = _nodes(graph, segment.ops, seen) if on_host else tuple(n for group in groups for n in group.nodes)
@@ -310,22 +328,18 @@ def _nodes(graph: Graph, ops: tuple[int, ...], seen: set[str]) -> tuple[str, ...
     return new
 
 
-def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...], seen: set[str]) -> doc.PlanGroup:
+def _group(
+    facts: GraphFacts,
+    parts: Mapping[int, int],
+    name: str,
+    group: Group,
+    reasons: tuple[Boundary, ...],
+    seen: set[str],
+) -> doc.PlanGroup:
+    graph = facts.graph
     tiling, cost = group.choice.tiling, group.choice.cost
     configuration = tiling.configuration
     weights = {entry.op: entry for entry in tiling.weights}
-    ops = []
-    for index in group.ops:
-        entry = weights.get(index)
-        ops.append(
-            doc.PlanOp(
-                node=graph.ops[index].node,
-                kind=graph.ops[index].kind,
-                weight_bytes=entry.size_bytes if entry else 0,
-                weight_loads=entry.loads if entry else 0,
-                weight_mode=entry.kind.value if entry else "none",
-            )
-        )
     return doc.PlanGroup(
         id=name,
         nodes=_nodes(graph, group.ops, seen),
@@ -339,22 +353,28 @@ def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...],
             core_tiles=tiling.core_tiles,
             rounds=tiling.rounds,
             channel_slices=configuration.channel_slices,
+            input_slices=configuration.input_slices,
             outer_loop="slices" if configuration.slices_outer else "tiles",
             order=configuration.order.value,
-            double_buffered=configuration.double_buffered and tiling.rounds > 1,
+            double_buffered=configuration.double_buffered and tiling.rounds * configuration.channel_slices > 1,
+            weights_in_sram=configuration.weights_in_sram,
+            kept_bytes=tiling.kept_bytes,
         ),
-        halo="recompute",
+        halo=_halo(facts, group),
         placement=doc.Placement(
             units=configuration.units,
             spread=configuration.spread.value,
             cores=configuration.cores,
             core_spread=configuration.core_spread.value,
+            placement=configuration.placement.value,
+            walk=configuration.walk,
         ),
-        ops=tuple(ops),
+        ops=tuple(_op(graph, index, parts.get(index), weights.get(index)) for index in group.ops),
         dram_bytes=cost.dram_bytes,
         cycles=cost.cycles,
         energy_j=cost.energy_pj * 1e-12,
         bound_by=cost.bound_by,
+        stalls=dict(cost.stalls),
         rules=tuple(
             doc.RuleVerdict(id=c.rule, holds=bool(c.holds), actual=float(c.actual), limit=float(c.limit))
             for c in group.checks
@@ -373,7 +393,56 @@ def _group(graph: Graph, name: str, group: Group, reasons: tuple[Boundary, ...],
     )
 
 
-def _group_report(name: str, group: Group) -> doc.GroupReport:
+def _halo(facts: GraphFacts, group: Group) -> dict[str, HaloName]:
+    """The halo mode of every axis with more than one tile or core tile; channels have no neighbours."""
+    tiling = group.choice.tiling
+    extents = facts.tensors[GroupGeometry(facts, group.ops).primary].shape
+    axes = zip(tiling.axes, extents, tiling.tile, tiling.core_tile, strict=True)
+    return {
+        axis: tiling.configuration.halo_of(axis).value
+        for axis, extent, tile, core in axes
+        if axis != "C" and min(tile, core) < extent
+    }
+
+
+def _op(graph: Graph, index: int, part: int | None, weights: OpWeights | None) -> doc.PlanOp:
+    return doc.PlanOp(
+        node=graph.ops[index].node,
+        part=part,
+        kind=graph.ops[index].kind,
+        weight_bytes=weights.size_bytes if weights else 0,
+        weight_loads=weights.loads if weights else 0,
+        weight_mode=weights.kind.value if weights else "none",
+        weight_home=weights.home.value if weights else "none",
+        weight_slices=weights.slices if weights else 0,
+    )
+
+
+def _parts(graph: Graph) -> dict[int, int]:
+    """Of every op whose node became several ops its number among them."""
+    ops: dict[str, list[int]] = {}
+    for index, op in enumerate(graph.ops):
+        ops.setdefault(op.node, []).append(index)
+    return {index: number for found in ops.values() if len(found) > 1 for number, index in enumerate(found)}
+
+
+def _summed(entries: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Amounts by name, the names in order."""
+    total: Counter[str] = Counter()
+    for name, amount in entries:
+        total[name] += amount
+    return dict(sorted(total.items()))
+
+
+def _joules(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Joules by level from pJ, levels in the order in which they come."""
+    total: dict[str, float] = {}
+    for name, energy in entries:
+        total[name] = total.get(name, 0.0) + energy
+    return {name: energy * 1e-12 for name, energy in total.items()}
+
+
+def _group_report(graph: Graph, name: str, group: Group) -> doc.GroupReport:
     cost = group.choice.cost
     return doc.GroupReport(
         id=name,
@@ -387,8 +456,24 @@ def _group_report(name: str, group: Group) -> doc.GroupReport:
         dram_cycles=cost.dram_cycles,
         onchip_cycles=cost.onchip_cycles,
         compute_cycles=cost.compute_cycles,
+        array_cycles=cost.array_cycles,
+        array_utilisation=cost.array_cycles / cost.compute_cycles if cost.compute_cycles else 0.0,
         cycles=cost.cycles,
+        stalls=dict(cost.stalls),
         macs=cost.macs,
         vector_operations=cost.vector_ops,
         energy_j=cost.energy_pj * 1e-12,
+        energy_by_level=_joules(cost.energy_by_level),
+        stages=tuple(
+            doc.StageReport(
+                ops=tuple(
+                    doc.OpReport(node=graph.ops[op].node, dataflow=dataflow, compute_cycles=cycles)
+                    for op, dataflow, cycles in stage.ops
+                ),
+                cycles=stage.cycles,
+                compute_cycles=stage.compute_cycles,
+                bound_by=stage.bound_by,
+            )
+            for stage in cost.stages
+        ),
     )

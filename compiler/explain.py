@@ -57,6 +57,11 @@ def _whole(plan: Plan) -> Iterator[str]:
     if kinds:
         counts = (f"{sum(p.kind == kind for p in plan.patterns)} {kind}" for kind in kinds)
         yield f"Recognised: {', '.join(counts)}."
+    stalls = ", ".join(f"{cycles} {cause}" for cause, cycles in plan.totals.stalls.items())
+    yield (
+        f"{plan.totals.dram_bytes} DRAM bytes, {sum(s.cycles for s in chips)} cycles"
+        f"{f', of them stalls: {stalls}' if stalls else ''}."
+    )
     yield ""
     for segment in plan.segments:
         yield from _segment(segment)
@@ -135,12 +140,33 @@ def _group(group: PlanGroup) -> Iterator[str]:
     tiling, placement = group.tiling, group.placement
     yield f"Group {group.id}: {_count(len(group.nodes), 'node')}{_names(group.nodes)}"
     extents = ", ".join(f"{axis} {extent}" for axis, extent in zip(tiling.axes, tiling.tile, strict=True))
+    dealt = f", dealt as {placement.placement}," if placement.spread == "bands" != placement.placement else ""
     yield (
         f"  {group.mode}: {_count(tiling.tiles, 'SRAM tile')} of ({extents}), {tiling.rounds} one after another;"
-        f" {placement.units} units by {placement.spread}, {placement.cores} cores each by {placement.core_spread};"
+        f" {_count(placement.units, 'unit')} by {placement.spread}{dealt or ','}"
+        f" {_count(placement.cores, 'core')} each by {placement.core_spread};"
         f" {tiling.order}, {_count(tiling.channel_slices, 'channel slice')}."
     )
-    yield f"  {group.dram_bytes} DRAM bytes, {group.cycles} cycles, bound by {group.bound_by}."
+    if group.halo:
+        modes = ", ".join(f"{axis} {mode}" for axis, mode in group.halo.items())
+        kept = f"; {tiling.kept_bytes} bytes wait for later tiles" if tiling.kept_bytes else ""
+        walk = ", ".join(axis for axis in placement.walk if axis in group.halo)
+        yield f"  halos: {modes}; walked by {walk}{kept}."
+    read = [op for op in group.ops if op.weight_bytes]
+    for op in read[:_NAMES_SHOWN]:
+        times = _count(op.weight_loads, "time")
+        home = {"core": "wait in the cores", "sram": "wait in the SRAM", "dram": "do not wait on chip", "none": ""}
+        yield (
+            f"  weights of {printable(op.node, 60)}: {op.weight_bytes} bytes, {op.weight_mode}, read {times};"
+            f" they {home[op.weight_home]}."
+        )
+    if len(read) > _NAMES_SHOWN:
+        yield f"  and weights of {_count(len(read) - _NAMES_SHOWN, 'more op')}."
+    stalls = ", ".join(f"{cycles} {cause}" for cause, cycles in group.stalls.items())
+    yield (
+        f"  {group.dram_bytes} DRAM bytes, {group.cycles} cycles, bound by {group.bound_by}"
+        f"{f'; stalls: {stalls}' if stalls else ''}."
+    )
     for verdict in group.rules:
         mark = "holds" if verdict.holds else "fails"
         yield f"  {verdict.id} {mark}: {verdict.actual:g} of {verdict.limit:g}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Annotated, Literal
 
 import msgspec
@@ -33,6 +34,14 @@ Extent = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 Merge = Literal["pairwise", "thresholds", "forward", "forward-greedy", "bidirectional", "optimal", "none"]
 
+# What a cut keeps of an axis: a number, or two of them such as 3/4.
+Ratio = (
+    Annotated[float, msgspec.Meta(ge=0.01, le=0.99)]
+    | Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$")]
+)
+# The axes of results that may be cut; channels are sliced, not cut.
+AxisName = Annotated[str, msgspec.Meta(pattern=r"^([NDHW]|A[1-9][0-9]{0,2}|G([1-9][0-9]{0,2})?)$")]
+
 
 class DimRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The range of a dynamic dimension; compilation is for its maximum."""
@@ -54,7 +63,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     start_rule: Literal["A", "B"] = "A"
     profit: Literal["any", "all"] | tuple[Literal["FUSE-5", "FUSE-6", "FUSE-7"], ...] = "any"
     rules: dict[str, RuleSetting] = {}
-    split: Literal["exact"] = "exact"
+    split: Literal["exact", "top-down", "bottom-up"] = "exact"
+    granularity: Annotated[tuple[Ratio, ...], msgspec.Meta(min_length=1, max_length=64)] = (0.5,)
+    order: Annotated[tuple[AxisName, ...], msgspec.Meta(min_length=1, max_length=16)] = ("N", "H", "W")
+    split_cycle: bool = True
     halo: Literal["auto", "recompute", "cached", "exchange"] = "auto"
     placement: Literal["auto", "bands", "columns", "blocks", "quadrants", "checkerboard", "row-major", "z-order"] = (
         "auto"
@@ -80,6 +92,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def maxima(self) -> dict[str, int]:
         """The dynamic dimensions at the largest extent asked for."""
         return {name: extent.max if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}
+
+    @property
+    def ratios(self) -> tuple[Fraction, ...]:
+        """The option `granularity` as exact ratios."""
+        return tuple(Fraction(str(ratio)) for ratio in self.granularity)
 
     def rule_enabled(self, rule_id: str) -> bool:
         """Whether a rule binds: growth direction and profit rules follow `start_rule` and `profit` unless set."""
@@ -141,6 +158,7 @@ def parse_options(values: Mapping[str, object]) -> Options:
                 hint="The other rules compare with the profile's memories; they can be switched off",
             )
     _check_ranges(options)
+    _check_split(options)
     if options.rule_enabled("FUSE-1") == options.rule_enabled("FUSE-2"):
         raise RequestError(
             "exactly one of the rules FUSE-1 and FUSE-2 gives the direction of growth",
@@ -166,6 +184,26 @@ def _check_ranges(options: Options) -> None:
                 actual=f"{low} to {high}",
                 limit="a minimum of at most the maximum",
             )
+
+
+def _check_split(options: Options) -> None:
+    """Raises RequestError for a ratio that is none, or an axis named twice."""
+    for given, ratio in zip(options.granularity, options.ratios, strict=True):
+        if not Fraction(1, 100) <= ratio <= Fraction(99, 100):
+            raise RequestError(
+                "a ratio of option granularity keeps too much or too little of an axis",
+                code="invalid_option",
+                actual=printable(str(given), 20),
+                limit="ratios from 1/100 to 99/100",
+            )
+    twice = [axis for number, axis in enumerate(options.order) if axis in options.order[:number]]
+    if twice:
+        raise RequestError(
+            f"option order names axis {printable(twice[0], 20)} twice",
+            code="invalid_option",
+            actual=printable(", ".join(options.order), 120),
+            limit="each axis once",
+        )
 
 
 def _allowed(name: str) -> str:

@@ -41,7 +41,9 @@ class Pass(Protocol):
         """The next stage's value; the runner verifies it."""
 
 
-def build_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+def build_pipeline(
+    source: ModelSource, profile: Profile, options: Options, *, pictures: bool = False
+) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned."""
     compilers = SegmentCompilers(profile, options)
     return (
@@ -56,7 +58,7 @@ def build_pipeline(source: ModelSource, profile: Profile, options: Options) -> t
         PartitionGraph(profile=profile, options=options, candidates=compilers.of),  # Graph -> PartitionedGraph
         FuseSegments(options=options, compilers=compilers),  # PartitionedGraph -> FusedGraph
         MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph
-        Describe(source=source, profile=profile, options=options),  # MappedGraph -> Documents
+        Describe(source=source, profile=profile, options=options, pictures=pictures),  # MappedGraph -> Documents
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
+
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A part of a document."""
@@ -40,7 +42,8 @@ class Totals(_Part, frozen=True, kw_only=True):
     `dram_bytes_floor`, `dram_bytes_reference`: SPEC 5.1. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
     or all multiply-accumulates on full arrays). Gaps are plan / yardstick. `macs` are the chips'. `host_link_bytes`
     cross between chips and host per inference. `stationary_weight_bytes` are loaded once, before the first inference,
-    and are in no DRAM figure.
+    and are in no DRAM figure. `energy_by_level` are joules by memory level, unit and link, `stalls` cycles beyond
+    computation by their cause; both add up over groups.
     """
 
     dram_bytes: int
@@ -57,6 +60,8 @@ class Totals(_Part, frozen=True, kw_only=True):
     dram_gap_to_floor: float
     dram_gap_to_reference: float
     latency_gap_to_bound: float
+    energy_by_level: dict[str, float]
+    stalls: dict[str, int]
 
 
 class Baseline(_Part, frozen=True, kw_only=True):
@@ -78,7 +83,9 @@ class TilingDoc(_Part, frozen=True, kw_only=True):
     """How the group's output is cut: `axes` names the extents of `tile` (SRAM tile) and `core_tile`.
 
     `tiles` SRAM tiles, `core_tiles` core tiles in each, `rounds` tiles one after another on one unit;
-    `channel_slices` slices of the output channels, looped `slices` outermost or `tiles` outermost.
+    `channel_slices` slices of the output channels, looped `slices` outermost or `tiles` outermost; `input_slices`
+    slices of the input channels, whose partial sums stay with the tile. `weights_in_sram`: weights that do not fit the
+    cores may wait in the SRAM. `kept_bytes` wait in a unit for later tiles of its walk.
     """
 
     axes: tuple[str, ...]
@@ -88,28 +95,44 @@ class TilingDoc(_Part, frozen=True, kw_only=True):
     core_tiles: int
     rounds: int
     channel_slices: int
-    outer_loop: Literal["tiles", "slices"]
-    order: Literal["depth-first", "breadth-first"]
+    input_slices: int
+    outer_loop: LoopName
+    order: OrderName
     double_buffered: bool
+    weights_in_sram: bool
+    kept_bytes: int
 
 
 class Placement(_Part, frozen=True, kw_only=True):
-    """What the units and the cores inside a unit share out among themselves."""
+    """What the units and the cores inside a unit share out among themselves.
+
+    `placement` deals the tiles of a map to units where these share bands (TILE-4). `walk` are the axes in the order in
+    which a unit walks its tiles, outermost first.
+    """
 
     units: int
-    spread: Literal["single", "images", "bands", "channels"]
+    spread: SpreadName
     cores: int
-    core_spread: Literal["single", "images", "bands", "channels"]
+    core_spread: SpreadName
+    placement: PlacementName
+    walk: tuple[str, ...]
 
 
 class PlanOp(_Part, frozen=True, kw_only=True):
-    """One op of a group: its ONNX node, kind, weight bytes and how often they are read from DRAM per inference."""
+    """One op of a group: its ONNX node, kind, weight bytes and how often they are read from DRAM per inference.
+
+    `part` says which of the ops that its node became it is; None where it is the only one. `weight_home` is where the
+    weights wait between tiles (`dram`: nowhere on the chip), `weight_slices` in how many parts they pass a core.
+    """
 
     node: str
+    part: int | None
     kind: str
     weight_bytes: int
     weight_loads: int
-    weight_mode: Literal["none", "stationary", "resident", "once-through", "streamed"]
+    weight_mode: WeightModeName
+    weight_home: Literal["none", "core", "sram", "dram"]
+    weight_slices: int
 
 
 class RuleVerdict(_Part, frozen=True, kw_only=True):
@@ -133,20 +156,25 @@ class BoundaryDoc(_Part, frozen=True, kw_only=True):
 
 
 class PlanGroup(_Part, frozen=True, kw_only=True):
-    """A fusion group; `nodes` are ONNX node names."""
+    """A fusion group; `nodes` are ONNX node names.
+
+    `halo` is the mode by axis of the output, for every axis with more than one tile or core tile (TILE-3). `stalls` are
+    the cycles beyond computation by their cause. What is printed of a group is enough to pin it (TILE-9).
+    """
 
     id: str
     nodes: tuple[str, ...]
     mode: Literal["whole-map", "partial-map"]
     sram_tile: SramTile
     tiling: TilingDoc
-    halo: Literal["recompute"]
+    halo: dict[str, HaloName]
     placement: Placement
     ops: tuple[PlanOp, ...]
     dram_bytes: int
     cycles: int
     energy_j: float
     bound_by: Literal["dram", "compute", "on-chip"]
+    stalls: dict[str, int]
     rules: tuple[RuleVerdict, ...]
     boundary: tuple[BoundaryDoc, ...]
 
@@ -306,8 +334,32 @@ class LevelTraffic(_Part, frozen=True, kw_only=True):
     written_bytes: int
 
 
+class OpReport(_Part, frozen=True, kw_only=True):
+    """One op of a stage: its ONNX node, the dataflow on the matrix unit, and the cycles that it computes."""
+
+    node: str
+    dataflow: str
+    compute_cycles: int
+
+
+class StageReport(_Part, frozen=True, kw_only=True):
+    """Ops that pass the cores together: the stage takes as long as its slowest part, `bound_by`.
+
+    `cycles` less `compute_cycles` are stalls.
+    """
+
+    ops: tuple[OpReport, ...]
+    cycles: int
+    compute_cycles: int
+    bound_by: str
+
+
 class GroupReport(_Part, frozen=True, kw_only=True):
-    """The price of one group in parts; cycles of transfers, on-chip transfers and computation before overlapping."""
+    """The price of one group in parts; cycles of transfers, on-chip transfers and computation before overlapping.
+
+    `array_utilisation` is the part of the compute cycles in which the busiest core's array works. `energy_by_level`:
+    joules, adding up to `energy_j`.
+    """
 
     id: str
     dram_read_bytes: int
@@ -320,10 +372,15 @@ class GroupReport(_Part, frozen=True, kw_only=True):
     dram_cycles: int
     onchip_cycles: int
     compute_cycles: int
+    array_cycles: int
+    array_utilisation: float
     cycles: int
+    stalls: dict[str, int]
     macs: int
     vector_operations: int
     energy_j: float
+    energy_by_level: dict[str, float]
+    stages: tuple[StageReport, ...]
 
 
 class Report(_Part, frozen=True, kw_only=True):

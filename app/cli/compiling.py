@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -22,10 +22,11 @@ from compiler.plan import Plan, plan_json, report_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The two documents of a compilation, as JSON."""
+    """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for."""
 
     plan: bytes
     report: bytes
+    pictures: Mapping[str, str] = field(default_factory=dict)
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
@@ -47,7 +48,9 @@ def compiled(model: Path, profile: str, settings: Sequence[str], console: Consol
     return compile_on_server(server, model, profile, settings, console)
 
 
-def compile_here(model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
+def compile_here(
+    model: Path, profile: str, settings: Sequence[str], console: Console, *, pictures: bool = False
+) -> Compiled:
     """Compile in this process; nothing is started."""
     from compiler.compile import compile_model
 
@@ -56,8 +59,10 @@ def compile_here(model: Path, profile: str, settings: Sequence[str], console: Co
     source = open_model(model)
     limits = bounded(options.time_limit_s, options.memory_limit_bytes)
     with ProgressBar(console, source.name) as bar, limits:
-        compilation = compile_model(source, hardware, options, observer=bar)
-    return Compiled(plan=plan_json(compilation.plan), report=report_json(compilation.report))
+        compilation = compile_model(source, hardware, options, observer=bar, pictures=pictures)
+    return Compiled(
+        plan=plan_json(compilation.plan), report=report_json(compilation.report), pictures=compilation.pictures
+    )
 
 
 def compile_on_server(server: str, model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
@@ -120,3 +125,10 @@ def write(compiled: Compiled, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_bytes(compiled.plan)
     (folder / "report.json").write_bytes(compiled.report)
+
+
+def write_pictures(compiled: Compiled, folder: Path) -> None:
+    """Write the picture of each group as an SVG file named after it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for group, text in compiled.pictures.items():
+        (folder / f"{group}.svg").write_text(text, encoding="utf-8")

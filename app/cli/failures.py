@@ -43,6 +43,7 @@ USAGE_CODES = frozenset(
         "unknown_dim",
         "invalid_option",
         "invalid_request",
+        "invalid_schedule",
         "batch_not_possible",
         "cancelled",
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from compiler.errors import ModelError, RequestError, printable
 from compiler.frontend.read import external_paths
 from compiler.frontend.source import ModelSource
 from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile
+from compiler.schedule import JSON_BYTES_MAX
 
 LEADS_OUT: Final = "external_data_path"
 _CHUNK_BYTES: Final = 2**20
@@ -94,6 +96,47 @@ def packed(path: Path, files: Mapping[str, Path], target: Path) -> Path:
 def _mapped(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def with_schedules(settings: Iterable[str]) -> list[str]:
+    """Settings with the text of the file in place of its name where one is given: `schedule=FILE` (TILE-9).
+
+    JSON given in place stays. Raises RequestError naming the file if there is none, if it is larger than a schedule
+    may be, or if it is not JSON.
+    """
+    return [
+        f"schedule={_schedule_text(word.removeprefix('schedule='))}" if word.startswith("schedule=") else word
+        for word in settings
+    ]
+
+
+def _schedule_text(value: str) -> str:
+    if value.lstrip().startswith(("{", "[")) or value.strip() == "null":
+        return value
+    path = Path(value)
+    if not path.is_file():
+        raise RequestError(
+            f"there is no schedule file {printable(value)}",
+            code="no_such_file",
+            actual=printable(value),
+            hint="Give the path of a plan.json, or the schedule itself as a JSON object",
+        )
+    if path.stat().st_size > JSON_BYTES_MAX:
+        raise RequestError(
+            f"the schedule file {printable(value)} is too large",
+            code="invalid_schedule",
+            actual=path.stat().st_size,
+            limit=JSON_BYTES_MAX,
+        )
+    try:
+        return json.dumps(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(
+            f"the schedule file {printable(value)} is not JSON",
+            code="invalid_schedule",
+            actual=printable(str(error)),
+            hint="Give a plan.json, or an object of groups, fuse and apart",
+        ) from None
 
 
 def profile_text(name_or_file: str) -> bytes | None:

@@ -93,6 +93,50 @@ def compile_command(
                 Console(markup=False).print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
 
 
+@cli.command(name="plan")
+def plan_command(
+    model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
+    profile: ProfileOption,
+    settings: SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
+    strict: StrictFlag = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Plan a model and show tiling and price of each group; `--set schedule=FILE` prices a pinned schedule."""
+    with failures(as_json=as_json):
+        from app.cli import compiling
+        from app.cli.plan_table import print_plan
+
+        console = Console(stderr=True, markup=False)
+        words = _all_settings(settings, strict)
+        if pictures is not None and server is not None:
+            raise RequestError(
+                "pictures are drawn in this process, not on a service",
+                code="invalid_request",
+                actual="--pictures with --server",
+                hint="Leave out one of the two",
+            )
+        if server is not None:
+            compiled = compiling.compile_on_server(server, model, profile, words, console)
+        else:
+            compiled = compiling.compile_here(model, profile, words, console, pictures=pictures is not None)
+        if out is not None:
+            compiling.write(compiled, out)
+        if pictures is not None:
+            compiling.write_pictures(compiled, pictures)
+        if as_json:
+            sys.stdout.write(compiled.plan.decode() + "\n")
+            return
+        print_plan(json.loads(compiled.plan), Console(), detailed=True)
+        said = Console(markup=False)
+        if out is not None:
+            said.print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
+        if pictures is not None:
+            said.print(f"wrote {len(compiled.pictures)} pictures to {pictures}", highlight=False)
+
+
 @cli.command()
 def explain(
     model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
@@ -165,8 +209,10 @@ def failures(*, as_json: bool) -> Iterator[None]:
 
 
 def _all_settings(settings: list[str] | None, strict: bool) -> list[str]:
-    """The options given, with the flag --strict as one of them."""
-    return [*(settings or []), *(["strict=true"] if strict else [])]
+    """The options given, schedules read from their files, with the flag --strict as one of them."""
+    from app.cli.inputs import with_schedules
+
+    return [*with_schedules(settings or []), *(["strict=true"] if strict else [])]
 
 
 def _profile_rows(server: str | None) -> list[dict[str, object]]:

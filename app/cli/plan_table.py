@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from rich.console import Console
@@ -11,22 +12,41 @@ from rich.text import Text
 
 from compiler.errors import printable
 
-_COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
-    ("group", "left"),
-    ("ONNX nodes", "left"),
-    ("tile /tiles", "left"),
-    ("DRAM", "right"),
-    ("latency", "right"),
-    ("energy", "right"),
-    ("bound", "left"),
+_COLUMNS: Final[Mapping[str, Literal["left", "right"]]] = MappingProxyType(
+    {
+        "group": "left",
+        "ONNX nodes": "left",
+        "tile /tiles": "left",
+        "halo": "left",
+        "placement": "left",
+        "DRAM": "right",
+        "cycles": "right",
+        "latency": "right",
+        "energy": "right",
+        "bound": "left",
+        "stalls": "left",
+    }
 )
+_BRIEF: Final = ("group", "ONNX nodes", "tile /tiles", "DRAM", "latency", "energy", "bound")
+_DETAILED: Final = tuple(name for name in _COLUMNS if name != "latency")
+# What a narrow terminal goes without, the first first, and the least it leaves to the nodes.
+_GIVE_WAY: Final = ("placement", "halo", "stalls", "energy")
+_NODES_WIDTH: Final = 12
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def print_plan(plan: Mapping[str, Any], console: Console) -> None:
-    """Print the groups and the totals, no wider than the terminal."""
+def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = False) -> None:
+    """Print the groups and the totals, no wider than the terminal; in detail with halos, placement and stalls."""
     model, profile = plan["model"], plan["profile"]
     rows = list(_group_rows(plan))
+    widths = {name: max([len(name), *(len(row.get(name, "")) for row in rows)]) for name in _COLUMNS}
+    widths["ONNX nodes"] = min(widths["ONNX nodes"], _NODES_WIDTH)
+    shown = list(_DETAILED if detailed else _BRIEF)
+    left_out = []
+    for name in _GIVE_WAY if detailed else ():
+        if sum(widths[column] + 2 for column in shown) > console.width:
+            shown.remove(name)
+            left_out.append(name)
     table = Table(
         title=Text(f"{printable(model['name'], 60)} on {printable(profile['name'], 60)}"),
         title_justify="left",
@@ -37,38 +57,73 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         row_styles=("", "dim"),
     )
     # Figures keep their width; the node names give way on a narrow terminal.
-    for index, (heading, justify) in enumerate(_COLUMNS):
-        width = max([len(heading), *(len(row[index]) for row in rows)])
-        if heading == "ONNX nodes":
-            table.add_column(heading, ratio=1, no_wrap=True, overflow="ellipsis")
+    for name in shown:
+        if name == "ONNX nodes":
+            table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
         else:
-            table.add_column(heading, justify=justify, no_wrap=True, min_width=width)
+            table.add_column(name, justify=_COLUMNS[name], no_wrap=True, min_width=widths[name])
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(row.get(name, "") for name in shown))
     console.print(table)
+    if left_out:
+        console.print(Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim"))
     console.print()
     console.print(_totals(plan))
+    if detailed:
+        console.print(Text(_sums(plan)))
 
 
-def _group_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One row of text per group; a host segment is one row."""
+def _group_rows(plan: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """One row of text by column per group; a host segment is one row."""
     groups = [group for segment in plan["segments"] for group in segment["groups"]]
     cycles = sum(group["cycles"] for group in groups)
     cycle_s = plan["totals"]["latency_s"] / cycles if cycles else 0.0
     for segment in plan["segments"]:
         if segment["kind"] == "host":
-            yield (segment["id"], _nodes(segment["nodes"]), "host", "", "", "", "")
+            yield {"group": segment["id"], "ONNX nodes": _nodes(segment["nodes"]), "tile /tiles": "host"}
         for group in segment["groups"]:
-            tiling = group["tiling"]
-            yield (
-                group["id"],
-                _nodes(group["nodes"]),
-                "×".join(map(str, tiling["tile"])) + (f" /{tiling['tiles']}" if tiling["tiles"] > 1 else ""),
-                quantity_bytes(group["dram_bytes"]),
-                quantity_si(group["cycles"] * cycle_s, "s"),
-                quantity_si(group["energy_j"], "J"),
-                str(group["bound_by"]),
-            )
+            tiling, placement = group["tiling"], group["placement"]
+            halo = group.get("halo") or {}
+            dealt = placement.get("placement") if placement["spread"] == "bands" else placement["spread"]
+            yield {
+                "group": group["id"],
+                "ONNX nodes": _nodes(group["nodes"]),
+                "tile /tiles": "×".join(map(str, tiling["tile"]))
+                + (f" /{tiling['tiles']}" if tiling["tiles"] > 1 else ""),
+                "halo": _modes(halo) if isinstance(halo, Mapping) else str(halo),
+                "placement": f"{placement['units']} {dealt}" if placement["units"] > 1 else "one unit",
+                "DRAM": quantity_bytes(group["dram_bytes"]),
+                "cycles": f"{group['cycles']:,}",
+                "latency": quantity_si(group["cycles"] * cycle_s, "s"),
+                "energy": quantity_si(group["energy_j"], "J"),
+                "bound": str(group["bound_by"]),
+                "stalls": _stalls(group.get("stalls") or {}, group["cycles"]),
+            }
+
+
+def _modes(halo: Mapping[str, str]) -> str:
+    """Halo modes in short: one word where all axes agree."""
+    if len(set(halo.values())) == 1:
+        return next(iter(halo.values()))
+    return " ".join(f"{axis} {mode}" for axis, mode in halo.items())
+
+
+def _stalls(stalls: Mapping[str, int], cycles: int) -> str:
+    """The stalls as a share of the cycles, and the cause of most of them."""
+    total = sum(stalls.values())
+    if not total or not cycles:
+        return ""
+    return f"{100 * total / cycles:.0f} % {max(stalls, key=lambda cause: stalls[cause])}"
+
+
+def _sums(plan: Mapping[str, Any]) -> str:
+    """Stalls by cause and energy by level of the whole plan, in words."""
+    totals = plan["totals"]
+    cycles = sum(group["cycles"] for segment in plan["segments"] for group in segment["groups"])
+    stalls = ", ".join(f"{count:,} {cause}" for cause, count in (totals.get("stalls") or {}).items())
+    levels = totals.get("energy_by_level") or {}
+    energy = ", ".join(f"{name} {quantity_si(joules, 'J')}" for name, joules in levels.items() if joules)
+    return f"\n{cycles:,} cycles, of them stalls: {stalls or 'none'}\nenergy: {energy or 'none'}"
 
 
 def _totals(plan: Mapping[str, Any]) -> Table:

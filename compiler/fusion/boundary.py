@@ -12,8 +12,17 @@ from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
 
 
-def boundaries_of(evaluator: Evaluator, graph: SegmentGraph, group: int, homes: dict[int, int]) -> tuple[Boundary, ...]:
-    """One entry per tensor that leaves the group and group (or graph output) that it goes to."""
+def boundaries_of(
+    evaluator: Evaluator,
+    graph: SegmentGraph,
+    group: int,
+    homes: dict[int, int],
+    fixed: frozenset[int] = frozenset(),
+) -> tuple[Boundary, ...]:
+    """One entry per tensor that leaves the group and group (or graph output) that it goes to.
+
+    `fixed` are groups of a pinned schedule: nothing but the schedule is why they end where they do (TILE-9).
+    """
     model = graph.facts.graph
     result = []
     for op in graph.outputs_of(group):
@@ -28,6 +37,10 @@ def boundaries_of(evaluator: Evaluator, graph: SegmentGraph, group: int, homes: 
             other = homes[user]
             if other != group and other not in seen:
                 seen.add(other)
+                if group in fixed or other in fixed:
+                    which = "this group" if group in fixed else "the consumer's group"
+                    result.append(_plain(tensor, user, f"the schedule pins {which} (TILE-9)"))
+                    continue
                 result.append(_between(evaluator, graph, tensor, user, group, other))
     return tuple(result)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -11,15 +11,17 @@ from typing import Final
 import numpy as np
 
 from compiler.cost.objective import Totals, objective_value
-from compiler.errors import LimitError
+from compiler.errors import LimitError, printable
+from compiler.fusion.pinned import Pin, Unheld, choose_pinned
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.facts import GraphFacts
 from compiler.options import PROFIT_RULES, Options
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Choice, Refusal, choose_tiling
+from compiler.tiling.choose import Choice, Refusal, Wishes, choose_tiling
 from compiler.tiling.figures import PHYSICAL, Check, Constraint
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.split import Split
 
 _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
@@ -51,9 +53,27 @@ class Evaluator:
         self._totals: dict[int, Totals] = {}
         self._chain_rules = tuple(rule for name, rule in _CAPACITY.items() if options.rule_enabled(name))
         self._capacity_rules = (*self._chain_rules, *self._limits())
+        self._wishes = Wishes(
+            objective=options.objective,
+            halo=options.halo,
+            placement=options.placement,
+            split=Split(kind=options.split, granularity=options.ratios, order=options.order, cycle=options.split_cycle),
+        )
+        self._pins: Mapping[int, Pin] = {}
+        self._apart: tuple[tuple[int, int], ...] = ()
         self._chains: set[int] = set()
         self._by_group: dict[int, Choice | Refusal] = {}
         self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
+
+    def pinned(self, pins: Mapping[int, Pin], apart: tuple[tuple[int, int], ...]) -> Evaluator:
+        """An evaluator for the same profile and options under a schedule's pins (TILE-9).
+
+        `pins` by group; no group may hold ops of both sets of a pair of `apart`. What this one knows by content the
+        other knows too.
+        """
+        other = Evaluator(self.facts, self.profile, self.options)
+        other._pins, other._apart, other._by_content = pins, apart, self._by_content
+        return other
 
     def _limits(self) -> tuple[Constraint, ...]:
         """The capacity rules with a limit of their own: FUSE-11 and FUSE-18."""
@@ -67,9 +87,14 @@ class Evaluator:
         return tuple(rules)
 
     def constraints(self, group: int) -> tuple[Constraint, ...]:
-        """What binds a group's tiling beside memory: nothing a single op, no FUSE-11 a chain of strategy `none`."""
+        """What binds a group's tiling beside memory.
+
+        Nothing a single op; FUSE-10 and 12 to 17 a pinned group (TILE-9); a chain of strategy `none` all but FUSE-11.
+        """
         if group.bit_count() == 1:
             return ()
+        if group in self._pins:
+            return self._chain_rules
         if group in self._chains:
             return tuple(rule for rule in self._capacity_rules if not _is_redundancy(rule))
         return self._capacity_rules
@@ -86,15 +111,27 @@ class Evaluator:
         if known is None:
             geometry = GroupGeometry(self.facts, tuple(bits(group)))
             constraints = self.constraints(group)
-            content = (len(constraints), geometry.content())
+            pin = self._pins.get(group)
+            content = (len(constraints), pin, geometry.content())
             same = self._by_content.get(content)
             if same is None:
-                known = choose_tiling(self.facts, geometry, self.profile, constraints, self.options.objective)
+                if pin is None:
+                    known = choose_tiling(geometry, self.profile, constraints, self._wishes)
+                else:
+                    known = self._as_pinned(group, geometry, constraints, pin)
                 self._by_content[content] = (geometry.inputs, geometry.indices, known)
             else:
                 known = _renamed(*same, geometry)
             self._by_group[group] = known
         return known
+
+    def _as_pinned(self, group: int, geometry: GroupGeometry, constraints: tuple[Constraint, ...], pin: Pin) -> Choice:
+        """The tiling of a pinned group; LimitError naming what cannot hold, RequestError for what none could have."""
+        found = choose_pinned(geometry, self.profile, constraints, self._wishes, pin)
+        if isinstance(found, Unheld):
+            op = geometry.indices[found.place]
+            raise not_held(self.facts, group, op, found.needed, found.available)
+        return found
 
     def totals(self, groups: Iterable[int]) -> Totals:
         """DRAM bytes, cycles and energy of groups that have a tiling."""
@@ -128,7 +165,20 @@ class Evaluator:
             checks.append(structure.fuse_9(graph, group))
         if options.rule_enabled("FUSE-19"):
             checks.append(structure.fuse_19(graph, group, options.rule_limit("FUSE-19", _STRIDE_OVERLAP)))
-        return checks
+        return [*checks, *self._kept_apart(group)]
+
+    def _kept_apart(self, group: int) -> list[Check]:
+        """That no forbidden fusion is in the group; nothing where none is forbidden."""
+        if not self._apart:
+            return []
+        held = sum(1 for first, second in self._apart if group & first and group & second)
+        return [Check(rule="TILE-9:apart", holds=held == 0, actual=held, limit=0)]
+
+    def pinned_rules(self, graph: SegmentGraph, group: int) -> list[Check]:
+        """The structural rules that bind a pinned group of several ops: FUSE-8 and 9, and what is kept apart."""
+        if group.bit_count() == 1:
+            return []
+        return [c for c in self.structure(graph, group) if c.rule in ("FUSE-8", "FUSE-9", "TILE-9:apart")]
 
     def chain_rules(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The structural rules that bind strategy `none`: FUSE-4, 8 and 9 (FUSE-N)."""
@@ -180,6 +230,22 @@ def refused(facts: GraphFacts, group: int, refusal: Refusal) -> LimitError:
     )
 
 
+def not_held(facts: GraphFacts, group: int, op: int, needed: str, available: str) -> LimitError:
+    """The error for a pinned group that cannot hold: names the group, the op, what is needed and what there is."""
+    nodes = list(dict.fromkeys(printable(facts.graph.ops[index].node, 60) for index in bits(group)))
+    name = nodes[0] if len(nodes) == 1 else f"{nodes[0]} to {nodes[-1]}"
+    return LimitError(
+        f"the pinned group of {len(nodes)} node{'' if len(nodes) == 1 else 's'}, {name}, does not hold",
+        code="schedule_does_not_hold",
+        stage="fusion",
+        node=facts.graph.ops[op].node,
+        op_type=facts.graph.ops[op].kind,
+        actual=needed,
+        limit=available,
+        hint="Pin a smaller tile or fewer nodes, leave more of the group open, or give the profile a larger memory",
+    )
+
+
 def _renamed(
     inputs: tuple[str, ...], indices: tuple[int, ...], result: Choice | Refusal, wanted: GroupGeometry
 ) -> Choice | Refusal:
@@ -188,9 +254,16 @@ def _renamed(
         return result
     tensors = dict(zip(inputs, wanted.inputs, strict=True))
     ops = dict(zip(indices, wanted.indices, strict=True))
+    configuration = result.tiling.configuration
     tiling = replace(
         result.tiling,
+        configuration=replace(configuration, loads=tuple((ops[op], kind) for op, kind in configuration.loads)),
         input_tiles=tuple((tensors[name], extents) for name, extents in result.tiling.input_tiles),
         weights=tuple(replace(w, op=ops[w.op]) for w in result.tiling.weights),
     )
-    return replace(result, tiling=tiling)
+    stages = tuple(
+        replace(stage, ops=tuple((ops[op], dataflow, cycles) for op, dataflow, cycles in stage.ops))
+        for stage in result.cost.stages
+    )
+    cost = replace(result.cost, stages=stages)
+    return replace(result, tiling=tiling, cost=cost)

@@ -8,10 +8,11 @@ from compiler.cost.objective import Totals
 from compiler.errors import InternalError
 from compiler.fusion.boundary import boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
-from compiler.fusion.evaluate import Evaluator, refused
+from compiler.fusion.evaluate import Evaluator, not_held, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group
 from compiler.fusion.none import none_groups
+from compiler.fusion.schedule import SegmentSchedule, resolve
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
@@ -31,33 +32,70 @@ class FuseSegments:
         """Raises LimitError if a single op does not fit the chip, naming it."""
         facts = partitioned.facts
         compiler = self.compilers.of(facts)
-        work = []
-        for segment in partitioned.segments:
-            if segment.kind is SegmentKind.CHIP:
-                evaluator, graph = compiler.evaluator(segment.ops), SegmentGraph(facts, segment.ops)
-                work.append((evaluator, graph, execution_order(graph, none_groups(evaluator, graph, graph.all))))
+        graphs = {
+            number: SegmentGraph(facts, segment.ops)
+            for number, segment in enumerate(partitioned.segments)
+            if segment.kind is SegmentKind.CHIP
+        }
+        schedule = self.options.schedule
+        pinned = {} if schedule is None else resolve(schedule, partitioned, graphs)
+        work = {
+            number: _work(compiler.evaluator(graph.ops), graph, pinned.get(number)) for number, graph in graphs.items()
+        }
         # totals of all segments before the current one, as grouped, and of those after it, by `none`
         before = Totals()
         after = [Totals()]
-        for evaluator, _, groups in reversed(work):
-            after.append(after[-1] + evaluator.totals(groups))
+        for part in reversed(work.values()):
+            after.append(after[-1] + part.evaluator.totals(part.start))
         segments: list[FusedSegment] = []
         baseline: list[FusedSegment] = []
-        number = 0
-        for segment in partitioned.segments:
+        for number, segment in enumerate(partitioned.segments):
             if segment.kind is SegmentKind.HOST:
                 segments.append(FusedSegment(segment=segment, groups=(), boundaries=()))
                 continue
-            evaluator, graph, plain = work[number]
-            groups, gains = plain, {}
+            part = work[number]
+            after.pop()
+            groups, gains = part.start, {}
             if self.options.fusion == "rules":
-                result = greedy_groups(evaluator, graph, before + after[len(work) - number - 1])
+                result = greedy_groups(part.evaluator, part.graph, before + after[-1], part.fixed)
                 groups, gains = result.groups, result.gains
-            before = before + evaluator.totals(groups)
-            segments.append(_finished(evaluator, graph, segment, groups, gains, explain=True))
-            baseline.append(_finished(evaluator, graph, segment, plain, {}, explain=False))
-            number += 1
+            before = before + part.evaluator.totals(groups)
+            segments.append(_finished(part.evaluator, part.graph, segment, groups, gains, part.fixed))
+            baseline.append(_finished(part.plain, part.graph, segment, part.baseline, {}, None))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One chip segment: its groups by `none` with and without what a schedule pins, and who prices which."""
+
+    graph: SegmentGraph
+    plain: Evaluator
+    baseline: tuple[int, ...]
+    evaluator: Evaluator
+    fixed: tuple[int, ...]
+    start: tuple[int, ...]
+
+
+def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None) -> _Work:
+    """LimitError for a pinned group that breaks FUSE-8 or FUSE-9, or has no tiling as pinned (TILE-9)."""
+    baseline = execution_order(graph, none_groups(plain, graph, graph.all))
+    if pinned is None:
+        return _Work(graph=graph, plain=plain, baseline=baseline, evaluator=plain, fixed=(), start=baseline)
+    evaluator, fixed = plain.pinned(pinned.pins, pinned.apart), pinned.fixed
+    for group in fixed:
+        for check in evaluator.pinned_rules(graph, group):
+            if not check.holds:
+                op = next(op for op in bits(group) if _breaks(evaluator, graph, op, check.rule))
+                raise not_held(graph.facts, group, op, f"{int(check.actual)} ({check.rule})", f"{int(check.limit)}")
+        evaluator.tiling(group)
+    free = graph.all & ~sum(fixed)
+    start = execution_order(graph, [*fixed, *none_groups(evaluator, graph, free)])
+    return _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=start)
+
+
+def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bool:
+    return any(check.rule == rule and not check.holds for check in evaluator.structure(graph, 1 << op))
 
 
 def _finished(
@@ -66,25 +104,33 @@ def _finished(
     segment: Segment,
     groups: tuple[int, ...],
     gains: dict[int, Check],
-    *,
-    explain: bool,
+    fixed: tuple[int, ...] | None,
 ) -> FusedSegment:
+    """The segment with its groups; with `fixed` None (the baseline) nothing is explained."""
     homes = {op: group for group in groups for op in bits(group)}
+    pinned = frozenset(fixed or ())
     made, reasons = [], []
     for group in groups:
         choice = evaluator.tiling(group)
         if isinstance(choice, Refusal):
             raise refused(graph.facts, group, choice)
-        checks = _verdicts(evaluator, graph, group, gains.get(group)) if explain else []
+        checks: list[Check] = []
+        if fixed is not None:
+            structure = evaluator.pinned_rules(graph, group) if group in pinned else None
+            checks = _verdicts(evaluator, graph, group, gains.get(group), structure)
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
-        reasons.append(boundaries_of(evaluator, graph, group, homes) if explain else ())
+        reasons.append(boundaries_of(evaluator, graph, group, homes, pinned) if fixed is not None else ())
     return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons))
 
 
-def _verdicts(evaluator: Evaluator, graph: SegmentGraph, group: int, gain: Check | None) -> list[Check]:
-    """The rules that bind the group, in the order in which they are asked."""
+def _verdicts(
+    evaluator: Evaluator, graph: SegmentGraph, group: int, gain: Check | None, pinned: list[Check] | None
+) -> list[Check]:
+    """The rules that bind the group, in the order in which they are asked; `pinned`: those of a pinned one."""
     checks: list[Check] = []
-    if gain is not None:
+    if pinned is not None:
+        checks = pinned
+    elif gain is not None:
         checks = [*evaluator.structure(graph, group), *evaluator.profit(graph, group), gain]
     elif group.bit_count() > 1:
         checks = evaluator.chain_rules(graph, group)

@@ -35,12 +35,15 @@ class GreedyResult:
     gains: dict[int, Check]
 
 
-def greedy_groups(evaluator: Evaluator, graph: SegmentGraph, outside: Totals | None = None) -> GreedyResult:
+def greedy_groups(
+    evaluator: Evaluator, graph: SegmentGraph, outside: Totals | None = None, fixed: tuple[int, ...] = ()
+) -> GreedyResult:
     """Groups of a segment: start rule, growth, shrinking, profit; what is left is grouped as by `none` (FUSE-R).
 
-    `outside` are the totals of the other segments, which energy × latency has to take in.
+    `outside` are the totals of the other segments, which energy × latency has to take in. `fixed` are groups of a
+    pinned schedule: the others grow around them (TILE-9).
     """
-    return _Growth(evaluator, graph, outside or Totals()).run()
+    return _Growth(evaluator, graph, outside or Totals(), fixed).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +58,23 @@ class _Exchange:
 class _Growth:
     """The state of one greedy pass over one segment: the groups grown, and `none`'s groups of all other ops."""
 
-    def __init__(self, evaluator: Evaluator, graph: SegmentGraph, outside: Totals) -> None:
+    def __init__(self, evaluator: Evaluator, graph: SegmentGraph, outside: Totals, fixed: tuple[int, ...]) -> None:
         self.evaluator = evaluator
         self.outside = outside
         self.graph = graph
-        self.free = graph.all
-        self.grown: list[int] = []
+        self.free = graph.all & ~_union(fixed)
+        self.grown: list[int] = list(fixed)
         self.gains: dict[int, Check] = {}
         self.home: dict[int, int] = {}
-        plain = none_groups(evaluator, graph, graph.all)
+        plain = none_groups(evaluator, graph, self.free)
         self._settle(plain)
-        self.totals = evaluator.totals(plain)
+        self.totals = evaluator.totals([*fixed, *plain])
 
     def run(self) -> GreedyResult:
         """Start and grow until no op is left to start from."""
         start_rule = fuse_a if self.evaluator.options.start_rule == "A" else fuse_b
         # rules 5 to 7 count what a group contains: where all ops together show no profit, no group does
-        untried = self.graph.all if _shows_profit(self.evaluator, self.graph, self.graph.all) else 0
+        untried = self.free if _shows_profit(self.evaluator, self.graph, self.free) else 0
         while (start := start_rule(self.graph, untried)) is not None:
             untried &= ~(1 << start)
             found = self._grow(start)
@@ -214,18 +217,19 @@ def _next_group(
 
 
 def _orderable(graph: SegmentGraph, groups: list[int]) -> bool:
-    return _order(graph, groups) is not None
+    return group_order(graph, groups) is not None
 
 
 def execution_order(graph: SegmentGraph, groups: list[int]) -> tuple[int, ...]:
     """Groups so that each comes after those it reads from; among ready ones, the one with the earliest op."""
-    ordered = _order(graph, groups)
+    ordered = group_order(graph, groups)
     if ordered is None:
         raise InternalError("groups depend on each other in a circle", stage="fusion")
     return ordered
 
 
-def _order(graph: SegmentGraph, groups: list[int]) -> tuple[int, ...] | None:
+def group_order(graph: SegmentGraph, groups: list[int]) -> tuple[int, ...] | None:
+    """Groups, and all other ops alone, in execution order; None if some wait for each other in a circle."""
     home = {op: number for number, group in enumerate(groups) for op in bits(group)}
     singles = [op for op in graph.ops if op not in home]
     count = len(groups) + len(singles)

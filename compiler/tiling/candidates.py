@@ -13,16 +13,34 @@ from compiler.profile.schema import Profile
 from compiler.tiling.configurations import core_share, unit_share
 from compiler.tiling.figures import Figures
 from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
+from compiler.tiling.split import Path, Split
 from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageFigures:
-    """What a stage's tiles hold in the unit's memory, whatever the depth order; arrays over its candidates."""
+class _Held:
+    """Bytes [tensor, candidate] that tiles make and that wait for later ones, and what kind of tiles they are.
 
-    stage: Stage
+    `tiles`: how many of them cover what one unit gets.
+    """
+
+    volumes: Reals
+    waiting: Reals
+    whole_map: np.ndarray
+    images: Ints
+    tiles: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFigures:
+    """What a stage's tiles, or those of a split's path, hold in the unit's memory, whatever the depth order.
+
+    Arrays over the candidates.
+    """
+
+    stage: Stage | Path
     inputs: Reals
     fresh_inputs: Reals
     outputs: Reals
@@ -44,6 +62,12 @@ class Block:
     begin: int
     ends: tuple[int, ...]
     weights: ConfiguredWeights
+
+    @property
+    def path(self) -> Path | None:
+        """The path of a split by steps, which is then the only stage; None under `exact`."""
+        stage = self.stages[0].stage
+        return stage if isinstance(stage, Path) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +94,12 @@ class ConfiguredWeights:
 class CandidateTable:
     """Every candidate tile of every configuration as one table: rules are then evaluated once for all of them."""
 
-    def __init__(self, table: SizeTable, profile: Profile, choices: tuple[Configuration, ...]) -> None:
+    def __init__(
+        self, table: SizeTable, profile: Profile, choices: tuple[Configuration, ...], split: Split | None = None
+    ) -> None:
         self.table = table
         self.profile = profile
+        self.split = split or Split()
         self.lanes = spatial_lanes(table.geometry.ops, profile)
         self._stages: dict[tuple[object, ...], tuple[StageFigures, ...]] = {}
         self._weights: dict[tuple[object, ...], ConfiguredWeights] = {}
@@ -121,19 +148,50 @@ class CandidateTable:
 
     def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
         caps, channels = self.caps(choice), self.channel_size(choice)
-        key = (tuple(sorted(caps.items())), channels, choice.channel_slices > 1)
+        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
+        key = (tuple(sorted(caps.items())), channels, choice.channel_slices > 1, split)
         found = self._stages.get(key)
         if found is None:
-            sliced = choice.channel_slices > 1
-            found = tuple(
-                self._of_stage(stage, caps, sliced=sliced) for stage in stages(self.table, caps, channels, self.lanes)
-            )
+            sliced, scales = choice.channel_slices > 1, self._scales(choice)
+            if self.split.kind == "exact":
+                found = tuple(
+                    self._of_stage(stage, caps, sliced=sliced, scales=scales)
+                    for stage in stages(self.table, caps, channels, self.lanes)
+                )
+            else:
+                path = Path.build(self.table, caps, channels, self.split)
+                found = (self._of_path(path, caps, sliced=sliced, scales=scales),)
             self._stages[key] = found
         return found
 
-    def _of_stage(self, stage: Stage, caps: Mapping[str, int], *, sliced: bool) -> StageFigures:
+    def _of_path(self, path: Path, caps: Mapping[str, int], *, sliced: bool, scales: Reals | None) -> StageFigures:
+        table = self.table
+        volumes, waiting = path.volumes(table), path.waiting(table)
+        if scales is not None:
+            volumes, waiting = volumes * scales, waiting * scales
+        whole = np.ones(path.count, dtype=np.bool_)
+        tiles = np.ones(path.count, dtype=np.int64)
+        for axis in table.axes:
+            tiles *= -(-caps[axis] // table.grids[axis].sizes[path.at[axis]])
+            if axis != "N":
+                whole &= path.at[axis] >= table.index(axis, caps[axis])
+        images = table.grids["N"].sizes[path.at["N"]] if "N" in path.at else np.ones(path.count, dtype=np.int64)
+        held = _Held(volumes=volumes, waiting=waiting, whole_map=whole, images=images, tiles=tiles)
+        return self._figures_of(path, held, sliced=sliced)
+
+    def _scales(self, choice: Configuration) -> Reals | None:
+        """By tensor, what an input-channel split makes of its bytes; None if there is no such split."""
+        tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
+        group = TiledGroup(self.table.geometry, self.profile, choice, tile)
+        if group.input_parts == 1:
+            return None
+        return np.array([[float(group.split_share(name))] for name in self.table.names])
+
+    def _of_stage(self, stage: Stage, caps: Mapping[str, int], *, sliced: bool, scales: Reals | None) -> StageFigures:
         volumes = self.table.volumes(stage.at, stage.axis, stage.count)
         waiting = self.table.waiting(stage.at, stage.axis, stage.count)
+        if scales is not None:
+            volumes, waiting = volumes * scales, waiting * scales
         count = volumes.shape[1]
         whole = np.ones(count, dtype=np.bool_)
         for axis in self.table.axes:
@@ -146,18 +204,24 @@ class CandidateTable:
         for axis in self.table.axes:
             sizes = self.table.grids[axis].sizes
             tiles = tiles * -(-caps[axis] // (sizes[:count] if axis == stage.axis else sizes[stage.at[axis]]))
+        held = _Held(volumes=volumes, waiting=waiting, whole_map=whole, images=images, tiles=tiles)
+        return self._figures_of(stage, held, sliced=sliced)
+
+    def _figures_of(self, stage: Stage | Path, held: _Held, *, sliced: bool) -> StageFigures:
+        geometry = self.table.geometry
+        volumes, waiting = held.volumes, held.waiting
         return StageFigures(
             stage=stage,
-            last=tiles == 1,
-            inputs=(volumes + waiting)[: len(self.table.geometry.inputs)].sum(axis=0),
-            fresh_inputs=volumes[: len(self.table.geometry.inputs)].sum(axis=0),
+            last=held.tiles == 1,
+            inputs=(volumes + waiting)[: len(geometry.inputs)].sum(axis=0),
+            fresh_inputs=volumes[: len(geometry.inputs)].sum(axis=0),
             waiting=waiting.sum(axis=0),
             outputs=volumes[self._outputs].sum(axis=0),
-            peak=self.table.geometry.peak(volumes, sliced=sliced),
+            peak=geometry.peak(volumes, sliced=sliced),
             step_inputs=self._read(volumes),
             step_outputs=volumes[self._makes],
-            whole_map=whole,
-            images=images,
+            whole_map=held.whole_map,
+            images=held.images,
         )
 
     def _read(self, volumes: Reals) -> Reals:
@@ -171,7 +235,8 @@ class CandidateTable:
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
-        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order)
+        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
+        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order, split)
         found = self._weights.get(key)
         if found is None:
             tile = {axis: grid.extent for axis, grid in self.table.grids.items()}

@@ -16,6 +16,7 @@ import numpy as np
 from compiler.cost.array import spatial_lanes
 from compiler.cost.model import Cost, price
 from compiler.cost.objective import Totals, ranking
+from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable
@@ -25,7 +26,9 @@ from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
-from compiler.tiling.sizes import SizeTable, stage_sizes
+from compiler.tiling.placement import Placement
+from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
+from compiler.tiling.split import STEPS, Split, split_candidates
 from compiler.tiling.tile import Configuration, HaloMode, LevelUse, Mode, Order, Spread, Tiling
 from compiler.tiling.tiled import TiledGroup, figures_of
 from compiler.tiling.traffic import traffic_of
@@ -35,6 +38,7 @@ from compiler.tiling.walk import walked_axes
 PRICED: Final = 4
 PINNED: Final = 64
 _HALVINGS: Final = 12
+_BASES: Final = 3
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -44,6 +48,7 @@ class Wishes:
 
     halo and placement: a mode, or `auto`. sizes and core: extents of the SRAM tile and the core tile by axis, as far
     as they are pinned. modes: the halo mode by axis, None: not pinned. fixed: pinned fields of the configuration.
+    split: how the SRAM tile of a configuration is found, along the axes that are not pinned.
     """
 
     objective: str
@@ -53,6 +58,7 @@ class Wishes:
     core: Mapping[str, int] = field(default_factory=dict)
     modes: Mapping[str, HaloMode] | None = None
     fixed: Mapping[str, object] = field(default_factory=dict)
+    split: Split = field(default_factory=Split)
 
     @property
     def is_pinned(self) -> bool:
@@ -99,28 +105,15 @@ class _Priced:
 def choose_tiling(
     geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
-    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1, S4)."""
+    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4)."""
     bound = (*PHYSICAL, *constraints)
     found: list[_Found] = []
     failing: Check | None = None
-    for table in _tables(geometry, wishes):
-        simple = _as_pinned(simple_configurations(geometry, table, profile, wishes.halo, wishes.placement), wishes)
-        first = _Search(table, profile, simple, bound)
-        here = first.found()
-        # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
-        done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1}
-        finer = _as_pinned(
-            tuple(c for base in simple if base not in done for c in finer_configurations(table, base)), wishes
-        )
-        finer = tuple(c for c in finer if c not in set(simple))
-        refused = first.failing
-        if finer:
-            second = _Search(table, profile, finer, bound)
-            here = [*here, *_without_twins(here, second.found())]
-            refused = second.failing
-        # a halo mode only matters where a map is cut
-        found.extend(entry for entry in here if not table.halo or entry.plan.tiles > 1)
-        failing = failing if table.halo and failing is not None else refused
+    for table in _tables(geometry, profile, wishes):
+        # halos that are kept cost least as a rule: once some are found, only the best are tried without
+        here, refused = _search(table, profile, bound, wishes, _bases(found, profile, wishes))
+        found.extend(here if wishes.modes is not None else map(_as_cut, here))
+        failing = failing if found else refused or failing
     fitting: list[tuple[tuple[float, ...], int, _Priced]] = []
     best: tuple[float, ...] | None = None
     priced = 0
@@ -145,6 +138,48 @@ def choose_tiling(
     return Refusal(check=check, op=_culprit(geometry, check))
 
 
+def _as_cut(entry: _Found) -> _Found:
+    """An entry whose map is not cut has no halos, whatever mode it was searched under."""
+    plan = entry.plan
+    if plan.tiles > 1 or not plan.configuration.halo:
+        return entry
+    plain = replace(plan.configuration, halo=(), placement=Placement.BANDS)
+    return replace(entry, plan=replace(plan, configuration=plain))
+
+
+def _bases(found: list[_Found], profile: Profile, wishes: Wishes) -> tuple[Configuration, ...]:
+    """The most promising configurations found so far, with halos recomputed; none if all have to be tried."""
+    if wishes.is_pinned:
+        return ()
+    best = [entry.plan.configuration for _, entry in _promising(found, profile, wishes.objective)[:_BASES]]
+    return tuple(dict.fromkeys(replace(choice, halo=(), placement=Placement.BANDS) for choice in best))
+
+
+def _search(
+    table: SizeTable,
+    profile: Profile,
+    bound: tuple[Constraint, ...],
+    wishes: Wishes,
+    bases: tuple[Configuration, ...],
+) -> tuple[list[_Found], Check | None]:
+    """The largest tile of every configuration for a table's halo modes, of `bases` only if any are given."""
+    if bases:
+        search = _Search(table, profile, bases, bound, wishes.split)
+        return search.found(), search.failing
+    simple = _as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
+    first = _Search(table, profile, simple, bound, wishes.split)
+    here = first.found()
+    # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
+    done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1}
+    finer = tuple(c for base in simple if base not in done for c in finer_configurations(table, base))
+    if wishes.is_pinned:
+        finer = tuple(c for c in _as_pinned(finer, wishes) if c not in simple)
+    if not finer:
+        return here, first.failing
+    second = _Search(table, profile, finer, bound, wishes.split)
+    return [*here, *_without_twins(here, second.found())], second.failing
+
+
 def _culprit(geometry: GroupGeometry, check: Check) -> int:
     """The op that a failing check is about: for weights the one with most, else the one with the largest boxes."""
 
@@ -167,7 +202,13 @@ def _as_pinned(choices: tuple[Configuration, ...], wishes: Wishes) -> tuple[Conf
     if wishes.modes is not None:
         fixed["halo"] = tuple(sorted((a, m) for a, m in wishes.modes.items() if m is not HaloMode.RECOMPUTE))
     changed = (replace(choice, **fixed) for choice in choices)
-    return tuple(dict.fromkeys(c for c in changed if (c.units == 1) == (c.spread is Spread.SINGLE)))
+    return tuple(dict.fromkeys(choice for choice in changed if _is_consistent(choice)))
+
+
+def _is_consistent(choice: Configuration) -> bool:
+    """False where pinned fields contradict each other: one unit shares nothing, and sums wait for one slice only."""
+    inside = choice.channel_slices > 1 and not choice.slices_outer
+    return (choice.units == 1) == (choice.spread is Spread.SINGLE) and not (inside and choice.input_slices > 1)
 
 
 def finished(priced: _Priced, levels: Iterable[LevelMemory]) -> Choice:
@@ -202,23 +243,41 @@ def finished(priced: _Priced, levels: Iterable[LevelMemory]) -> Choice:
     return Choice(tiling=tiling, cost=priced.cost, figures=figures)
 
 
-def _tables(geometry: GroupGeometry, wishes: Wishes) -> Iterator[SizeTable]:
-    """Sizes of boxes with halos recomputed, and with halos kept along every axis where tiles share anything."""
+def _tables(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iterator[SizeTable]:
+    """Sizes of boxes with halos kept along every axis where tiles share anything, and with halos recomputed."""
+    tried = _tried(geometry, profile, wishes)
     if wishes.modes is not None:
         kept = {axis: mode for axis, mode in wishes.modes.items() if mode is not HaloMode.RECOMPUTE}
-        yield SizeTable.of_group(geometry, kept, wishes.sizes)
+        yield SizeTable.of_group(geometry, kept, wishes.sizes, tried)
         return
-    recomputed = SizeTable.of_group(geometry, None, wishes.sizes)
+    recomputed = SizeTable.of_group(geometry, None, wishes.sizes, tried)
     axes = [axis for axis in recomputed.axes if recomputed.grids[axis].extent > 1]
     if wishes.halo == "recompute" or not axes:
         yield recomputed
         return
-    kept_table = SizeTable.of_group(geometry, dict.fromkeys(axes, HaloMode.CACHED), wishes.sizes)
+    kept_table = SizeTable.of_group(geometry, dict.fromkeys(axes, HaloMode.CACHED), wishes.sizes, tried)
     shares = any(kept_table.kept[axis].any() for axis in axes)
-    if wishes.halo == "auto" or not shares:
-        yield recomputed
     if shares:
         yield kept_table
+    if wishes.halo == "auto" or not shares:
+        yield recomputed
+
+
+def _tried(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Mapping[str, Ints]:
+    """The sizes that a split by steps can meet along the axes that are open; nothing under `exact`."""
+    if wishes.split.kind == "exact":
+        return {}
+    output = geometry.output
+    extents = {
+        axis: extent
+        for axis, extent in sorted(zip(output.axes, output.shape, strict=True), key=lambda pair: pair[0] != "N")
+        if axis != "C" and axis not in wishes.sizes
+    }
+    pinned = wishes.fixed.get("units")
+    counts = [profile.clusters_per_chip if profile.sram is not None else profile.cores]
+    return split_candidates(
+        extents, wishes.split, [*counts, pinned] if isinstance(pinned, int) else counts, tensors_of(geometry)
+    )
 
 
 class _Search:
@@ -230,8 +289,9 @@ class _Search:
         profile: Profile,
         choices: tuple[Configuration, ...],
         constraints: tuple[Constraint, ...],
+        split: Split,
     ) -> None:
-        self.candidates = CandidateTable(table, profile, choices)
+        self.candidates = CandidateTable(table, profile, choices, split)
         self.figures = self.candidates.figures()
         self.failing: Check | None = None
         holds = np.ones(self.candidates.rows, dtype=np.bool_)
@@ -244,10 +304,14 @@ class _Search:
         self.holds = holds
 
     def found(self) -> list[_Found]:
-        """The largest tile of each configuration that has one."""
+        """The largest tile of each configuration that has one; of a split by steps the tile that it ends at."""
         result = []
         for block in self.candidates.blocks:
-            row = _last_holding(block, self.holds)
+            path = block.path
+            if path is None:
+                row = _last_holding(block, self.holds)
+            else:
+                row = _row_of(block, path.chosen(self.holds[block.begin : block.ends[-1]]))
             if row is None:
                 continue
             plan = TilePlan(
@@ -258,7 +322,7 @@ class _Search:
                 weights=block.weights,
             )
             result.append(_Found(search=self, plan=plan, row=row, block=block))
-            if block.configuration.channel_slices > 1:
+            if block.configuration.channel_slices > 1 and not block.configuration.slices_outer:
                 outer = replace(block.configuration, slices_outer=True)
                 result.append(_Found(search=self, plan=replace(plan, configuration=outer), row=row, block=block))
         return result
@@ -268,23 +332,39 @@ class _Search:
         begin = block.begin
         for part, end in zip(block.stages, block.ends, strict=True):
             if row < end:
-                return stage_sizes(self.candidates.table, part.stage, row - begin)
+                table = self.candidates.table
+                if isinstance(part.stage, Stage):
+                    return stage_sizes(table, part.stage, row - begin)
+                return part.stage.sizes(table, row - begin)
             begin = end
         raise AssertionError(row)
+
+
+def _row_of(block: Block, row: int | None) -> int | None:
+    """A row of a block's path as a row of the table of candidates."""
+    return None if row is None else block.begin + row
 
 
 def _without_twins(simple: list[_Found], finer: list[_Found]) -> list[_Found]:
     """Of the finer ones, those that give up double buffering only for a larger tile."""
     buffered = {
-        replace(entry.plan.configuration, double_buffered=False): entry.plan.tile
+        _apart_from_buffering(entry.plan.configuration): entry.plan.tile
         for entry in (*simple, *finer)
         if entry.plan.configuration.double_buffered
     }
     return [
         entry
         for entry in finer
-        if entry.plan.configuration.double_buffered or buffered.get(entry.plan.configuration) != entry.plan.tile
+        if entry.plan.configuration.double_buffered
+        or buffered.get(_apart_from_buffering(entry.plan.configuration)) != entry.plan.tile
     ]
+
+
+def _apart_from_buffering(choice: Configuration) -> tuple[object, ...]:
+    """What tells configurations apart that differ in more than double buffering."""
+    spread = (choice.units, choice.spread, choice.cores, choice.core_spread, choice.order, choice.placement)
+    slices = (choice.channel_slices, choice.slices_outer, choice.input_slices, choice.weights_in_sram)
+    return (*spread, *slices, choice.halo, choice.walk, choice.loads)
 
 
 def _promising(found: list[_Found], profile: Profile, objective: str) -> list[tuple[float, _Found]]:
@@ -342,8 +422,9 @@ def _complete(
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
     row = entry.row
     search, plan = entry.search, entry.plan
+    path = entry.block.path
     broken: Check | None = None
-    for _ in range(_HALVINGS):
+    for attempt in range(_HALVINGS if path is None else STEPS + _HALVINGS):
         group = completed(plan.table, profile, plan.configuration, plan.tile, core)
         if isinstance(group, TiledGroup):
             figures = figures_of(group)
@@ -353,7 +434,11 @@ def _complete(
             broken = broken or failed
         else:
             broken = broken or group
-        smaller = _last_holding(entry.block, search.holds, below=row)
+        if path is None:
+            smaller = _last_holding(entry.block, search.holds, below=row)
+        else:
+            begin, end = entry.block.begin, entry.block.ends[-1]
+            smaller = _row_of(entry.block, path.smaller(search.holds[begin:end], row - begin, attempt))
         if smaller is None:
             break
         row = smaller

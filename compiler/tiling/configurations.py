@@ -8,6 +8,7 @@ from itertools import product
 from typing import Final
 
 from compiler.cost.rates import units_are_connected
+from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement
@@ -81,11 +82,28 @@ def _placed(base: Configuration, table: SizeTable, placement: str) -> list[Confi
 
 
 def finer_configurations(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
-    """What a simple configuration can give up for a larger tile: double buffering, and whole channels."""
+    """What a simple configuration can give up for a larger tile: double buffering, whole channels, whole sums."""
     for sliced in _slices(table, base):
         if sliced is not base:
             yield sliced
         yield replace(sliced, double_buffered=False)
+    product = table.geometry.product
+    if product is None or product.matrix is None or not _is_classifier(table.geometry, product):
+        return
+    for parts in (2, 4, 8, 16, 32, 64):
+        if parts <= product.matrix.in_channels:
+            summed = replace(base, input_slices=parts)
+            *_, finest = _slices(table, summed)
+            if finest.channel_slices > 1:
+                # sums of all slices would wait together, or inputs come again: with slices outermost they do
+                finest = replace(finest, slices_outer=True)
+            yield from (replace(c, double_buffered=b) for c in dict.fromkeys((summed, finest)) for b in (True, False))
+
+
+def _is_classifier(geometry: GroupGeometry, product: OpFacts) -> bool:
+    """True for a product whose weights exceed what it reads, so that they are what is worth reading once (TILE-6)."""
+    read = sum(geometry.facts.tensor_bytes(o.tensor) for o in product.operands if not o.constant)
+    return product.weight_bytes > read
 
 
 def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int, profile: Profile) -> list[tuple[int, Spread]]:
@@ -101,6 +119,10 @@ def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int, profile
             gathers = len(geometry.ops) > 1 and not table.channels_are_free
             if table.channels_are_free or (has_weights and (not gathers or units_are_connected(profile))):
                 spreads.append((units, Spread.CHANNELS))
+        product = geometry.product
+        sums = product is not None and product.matrix is not None and product.matrix.in_channels >= units
+        if product is not None and sums and units_are_connected(profile) and _is_classifier(geometry, product):
+            spreads.append((units, Spread.INPUT_CHANNELS))
     return spreads
 
 

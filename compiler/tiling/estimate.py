@@ -46,14 +46,14 @@ class TilePlan:
     @property
     def units(self) -> int:
         """Units that have work."""
-        if self.configuration.spread is Spread.CHANNELS:
+        if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
             return self.configuration.units
         return min(self.configuration.units, self.tiles)
 
     @property
     def rounds(self) -> int:
         """Tiles that one unit does one after another."""
-        if self.configuration.spread is Spread.CHANNELS:
+        if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
             return self.tiles
         return ceil_div(self.tiles, self.configuration.units)
 
@@ -91,7 +91,7 @@ class TilePlan:
 
     def weights_are_resident(self, memory_bytes: float) -> bool:
         """True if all weights of the group stay in the cores while its tiles pass."""
-        if self.configuration.channel_slices > 1:
+        if self.configuration.channel_slices * self.configuration.input_slices > 1:
             return False
         return self.configuration.weights_in_sram or self._slice_stays(memory_bytes)
 

@@ -51,6 +51,13 @@ class AxisTiles:
     interleaved: bool = False
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """What decides the frustums of these tiles."""
+        blocks = None if self.blocks is None else self.blocks.tobytes()
+        ranges = (self.starts.tobytes(), self.stops.tobytes(), self.begins.tobytes(), blocks)
+        return (*ranges, self.mode, self.times, self.interleaved)
+
+    @property
     def count(self) -> int:
         """Number of tiles along the axis."""
         return len(self.starts)

@@ -92,8 +92,9 @@ class GroupGeometry:
 
     def __init__(self, facts: GraphFacts, ops: Sequence[int]) -> None:
         self.facts = facts
-        self._weights: dict[tuple[int, str], tuple[int, int]] = {}
         self._wholes: dict[int, AxisRange] = {}
+        # what has been computed of this group under equal tiles, by what decides it
+        self.known: dict[tuple[object, ...], object] = {}
         self.indices = tuple(sorted(ops))
         self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
         members = set(self.indices)
@@ -267,24 +268,22 @@ class GroupGeometry:
                 return None
         return first
 
-    def share_of_weight(self, op: OpFacts, name: str, parts: int) -> int:
-        """Bytes of one weight of an op in the largest of `parts` parts, by output channels where it has them."""
-        size, channels = self._weight_channels(op, name)
-        return ceil_div(channels, parts) * (size // channels) if channels > 1 else ceil_div(size, parts)
+    @cached_property
+    def weight_entries(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Per op its weights: bytes, and the extent along the op's output channels (1: it does not follow them)."""
+        return tuple(
+            tuple(self._weight_entry(op, name) for name in dict.fromkeys(o.tensor for o in op.operands if o.constant))
+            for op in self.ops
+        )
 
-    def _weight_channels(self, op: OpFacts, name: str) -> tuple[int, int]:
-        """Bytes of a weight, and its extent along the op's output channels (1: it does not follow them)."""
-        key = (op.index, name)
-        known = self._weights.get(key)
-        if known is None:
-            tensor, channels = self.facts.tensors[name], 1
-            for operand in op.operands:
-                if operand.tensor == name:
-                    for axis_map, extent in zip(operand.access, tensor.shape, strict=True):
-                        if axis_map.axis is not None and axis_map.axis == op.channel_axis:
-                            channels = max(channels, extent)
-            known = self._weights[key] = (self.facts.tensor_bytes(name), channels)
-        return known
+    def _weight_entry(self, op: OpFacts, name: str) -> tuple[int, int]:
+        shape, channels = self.facts.tensors[name].shape, 1
+        for operand in op.operands:
+            if operand.tensor == name:
+                for axis_map, extent in zip(operand.access, shape, strict=True):
+                    if axis_map.axis is not None and axis_map.axis == op.channel_axis:
+                        channels = max(channels, extent)
+        return self.facts.tensor_bytes(name), channels
 
     def _whole(self, extent: int) -> AxisRange:
         found = self._wholes.get(extent)
@@ -401,3 +400,8 @@ def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
     low = min(int(a[1].min()), int(b[1].min()))
     high = max(int(a[2].max()), int(b[2].max()))
     return None, np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
+
+
+def share_of_weight(size_bytes: int, channels: int, parts: int) -> int:
+    """Bytes of the largest of `parts` parts of a weight, cut by output channels where it follows them."""
+    return ceil_div(channels, parts) * (size_bytes // channels) if channels > 1 else ceil_div(size_bytes, parts)

@@ -50,6 +50,11 @@ def part_sizes(extent: int, tensors: int = 1) -> Ints:
     return np.unique(np.concatenate((sizes, finer)))
 
 
+def tensors_of(geometry: GroupGeometry) -> int:
+    """The number of tensors of a group for which ranges are held."""
+    return max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SizeTable:
     """Box bytes of a group's activations (`names`) for candidate sizes of each axis of its output.
@@ -149,14 +154,21 @@ class SizeTable:
         geometry: GroupGeometry,
         halo: Mapping[str, HaloMode] | None = None,
         pinned: Mapping[str, int] | None = None,
+        tried: Mapping[str, Ints] | None = None,
     ) -> SizeTable:
-        """Candidates for SRAM tiles: every axis of the output from its beginning; one size where it is pinned."""
+        """Candidates for SRAM tiles: every axis of the output from its beginning; one size where it is pinned.
+
+        `tried`: the sizes of an axis that a split by steps can meet; they take the place of all sizes.
+        """
         grids = {}
         for axis, extent in zip(geometry.output.axes, geometry.output.shape, strict=True):
             if pinned and axis in pinned:
                 grids[axis] = Grid.of_sizes(extent, np.array([min(pinned[axis], extent)], dtype=np.int64))
                 continue
-            tensors = max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
+            if tried and axis in tried:
+                grids[axis] = Grid.of_sizes(extent, tried[axis])
+                continue
+            tensors = tensors_of(geometry)
             sizes = part_sizes(extent, tensors) if axis == "C" else candidate_sizes(extent, tensors)
             grids[axis] = Grid.of_sizes(extent, sizes)
         return cls.build(geometry, grids, halo)

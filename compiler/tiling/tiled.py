@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
+from typing import Final
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from compiler.cost.rates import reads_are_shared
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.figures import Figures
-from compiler.tiling.frustum import Frustums
-from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.frustum import AxisTiles, Frustums
+from compiler.tiling.geometry import GroupGeometry, share_of_weight
 from compiler.tiling.stages import CoreStage, core_stages
 from compiler.tiling.tile import Configuration, HaloMode, OpWeights, Order, Spread, WeightHome, WeightLoads
 from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
@@ -36,6 +37,9 @@ class StepWeights:
     def staged_core_bytes(self) -> int:
         """What a core holds of them at once where they pass in slices."""
         return ceil_div(self.core_bytes, self.slices)
+
+
+_NO_WEIGHTS: Final = StepWeights(size_bytes=0, unit_bytes=0, core_bytes=0, slices=1)
 
 
 class TiledGroup:
@@ -67,7 +71,15 @@ class TiledGroup:
     @cached_property
     def frustums(self) -> Frustums:
         """The frustums of the SRAM tiles."""
-        return Frustums(self.geometry, self.walk.axes)
+        return self._known_frustums(self.walk.axes)
+
+    def _known_frustums(self, axes: Mapping[str, AxisTiles]) -> Frustums:
+        """Frustums of these tiles; configurations of equal tiles share them."""
+        key = tuple((axis, *tiles.key) for axis, tiles in axes.items() if tiles.count > 1)
+        found = self.geometry.known.get(key)
+        if not isinstance(found, Frustums):
+            found = self.geometry.known[key] = Frustums(self.geometry, axes)
+        return found
 
     @property
     def is_nested(self) -> bool:
@@ -82,7 +94,7 @@ class TiledGroup:
     @cached_property
     def core_frustums(self) -> Frustums:
         """The frustums that cores work on: of core tiles depth-first, else of the SRAM tiles."""
-        return Frustums(self.geometry, self.core_walk.axes) if self.is_nested else self.frustums
+        return self._known_frustums(self.core_walk.axes) if self.is_nested else self.frustums
 
     @cached_property
     def cached_core_frustums(self) -> Frustums:
@@ -162,22 +174,26 @@ class TiledGroup:
     @cached_property
     def weights(self) -> tuple[StepWeights, ...]:
         """Per step its weights, compressed as the profile says for what lies on the chip."""
-        return tuple(self._weights_of(op) for op in self.geometry.ops)
-
-    def _weights_of(self, op: OpFacts) -> StepWeights:
-        configuration = self.configuration
-        units = configuration.units if configuration.spread is Spread.CHANNELS else 1
-        cores = configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
-        # an input-channel split cuts the weights along their other axis
-        depth = self.input_parts if op is self.geometry.product else 1
-        total = unit = core = 0
-        for name in dict.fromkeys(o.tensor for o in op.operands if o.constant):
-            total += self.geometry.facts.tensor_bytes(name)
-            unit += ceil_div(self.geometry.share_of_weight(op, name, units * self.slices), depth)
-            core += ceil_div(self.geometry.share_of_weight(op, name, units * self.slices * cores), depth)
+        configuration, geometry = self.configuration, self.geometry
+        units = (configuration.units if configuration.spread is Spread.CHANNELS else 1) * self.slices
+        cores = units * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
         factor = self.profile.weights.compression
-        unit, core = ceil(unit * factor), ceil(core * factor)
-        return StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=self._slices(op, core))
+        result = []
+        for op, entries in zip(geometry.ops, geometry.weight_entries, strict=True):
+            if not entries:
+                result.append(_NO_WEIGHTS)
+                continue
+            # an input-channel split cuts the weights along their other axis
+            depth = self.input_parts if op is geometry.product else 1
+            unit = sum(ceil_div(share_of_weight(*entry, units), depth) for entry in entries)
+            core = sum(ceil_div(share_of_weight(*entry, cores), depth) for entry in entries)
+            if factor != 1:
+                unit, core = ceil(unit * factor), ceil(core * factor)
+            total = sum(size for size, _ in entries)
+            result.append(
+                StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=self._slices(op, core))
+            )
+        return tuple(result)
 
     def _slices(self, op: OpFacts, core_bytes: int) -> int:
         """In how many slices an op's weights pass through a core: as few as let two of them be there at once."""

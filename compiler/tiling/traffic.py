@@ -14,7 +14,7 @@ from compiler.cost.rates import mac_energy_pj, mesh_columns, reads_are_shared
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.tiling.geometry import reads_own_channels
-from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, mesh_hops
+from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
@@ -428,12 +428,14 @@ def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
         positions = int(share.waiting[begins].sum()) if len(share.waiting) > 1 else 0
         moved = constant * positions * (shares[other].made_sum if other in shares else 1)
         return moved, moved
-    matrix = exchange_matrix(walk.assignment, _overlap(group, name, walk.rows), _overlap(group, name, walk.columns))
-    np.fill_diagonal(matrix, 0)
-    moved = int(matrix.sum()) * constant
+    rows, columns = _overlap(group, name, walk.rows), _overlap(group, name, walk.columns)
     link = group.profile.engines.link
     if link is None or group.profile.sram is not None or link.topology != "mesh":
+        moved = exchanged_elements(walk.assignment, rows, columns) * constant
         return moved, moved
+    matrix = exchange_matrix(walk.assignment, rows, columns)
+    np.fill_diagonal(matrix, 0)
+    moved = int(matrix.sum()) * constant
     return moved, mesh_hops(matrix, mesh_columns(group.profile.cores)) * constant
 
 

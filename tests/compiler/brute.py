@@ -104,39 +104,6 @@ def project_group(facts: GraphFacts, geometry: GroupGeometry, box: Box) -> dict[
     return boxes
 
 
-def live_peak(facts: GraphFacts, geometry: GroupGeometry, boxes: Mapping[str, Box]) -> int:
-    """The most bytes of activations held at once when the ops run in order.
-
-    Everything that enters is there from the start; a tensor goes when its last reader has run; outputs stay. An
-    element-wise op may write over an input of the same size that dies with it.
-    """
-
-    def size(name: str) -> int:
-        return volume(boxes[name]) * facts.tensors[name].element_bytes
-
-    held = {name: size(name) for name in geometry.inputs}
-    peak = 0
-    for step, op in enumerate(geometry.ops):
-        reads = {o.tensor for o in op.operands if not o.constant}
-        later = {o.tensor for rest in geometry.ops[step + 1 :] for o in rest.operands}
-        dying = {name for name in reads if name in held and name not in later and name not in geometry.outputs}
-        whole = facts.tensors[op.output]
-        over = any(
-            prod(facts.tensors[name].shape) * facts.tensors[name].element_bytes
-            == prod(whole.shape) * whole.element_bytes
-            for name in dying
-        )
-        during = sum(held.values()) + (0 if op.in_place and over else size(op.output))
-        peak = max(peak, during)
-        for name in dying:
-            del held[name]
-        held[op.output] = size(op.output)
-        if op.output not in later and op.output not in geometry.outputs:
-            del held[op.output]
-        peak = max(peak, sum(held.values()))
-    return peak
-
-
 def floor_of(facts: GraphFacts, profile: Profile | None = None) -> int:
     """The compiler's floor of a graph; weights count unless a profile is given that keeps them on the chip."""
     return dram_floor_bytes(facts, needed_positions(facts), profile or builtin_profile("edge4"))

@@ -21,6 +21,8 @@ CHANGES: dict[str, Any] = {
     "profit": "all",
     "rules": {"FUSE-11": {"limit": 50}},
     "halo": "recompute",
+    "placement": "blocks",
+    "schedule": {"fuse": [["conv1", "conv2"]]},
     "dims": {"batch": 2},
     "partition": ["conv1"],
     "merge": "optimal",

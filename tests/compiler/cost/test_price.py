@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.cost.model import Cost, LevelBytes, Traffic, price
+from compiler.cost.levels import LevelBytes
+from compiler.cost.model import Cost, StepTraffic, Traffic, price
 from compiler.cost.objective import Totals, objective_value, ranking
-from compiler.cost.rates import (
-    CoreWork,
-    dram_port_bytes_per_cycle,
-    mac_energy_pj,
-    op_cycles,
-    reads_are_shared,
-)
-from compiler.errors import ModelError
+from compiler.cost.rates import dram_port_bytes_per_cycle, mac_energy_pj, reads_are_shared
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
@@ -28,8 +22,13 @@ from tests.profiles import profile_values, small_profile
 CLUSTER, EDGE = builtin_profile("cluster4x4"), builtin_profile("edge4")
 
 
+# What belongs to an op of a group and not to the group.
+_STEP = frozenset(StepTraffic.__dataclass_fields__)
+
+
 def traffic(**changes: Any) -> Traffic:
-    """A group that moves and computes nothing, but for the changes."""
+    """A group of one op on four units of four cores that moves and computes nothing, but for the changes."""
+    step: dict[str, Any] = {"op": 0, "stage": 0, "dataflow": "vector", "compute_cycles": 0, "array_cycles": 0}
     values: dict[str, Any] = {
         "input_bytes": 0,
         "weight_bytes": 0,
@@ -38,18 +37,14 @@ def traffic(**changes: Any) -> Traffic:
         "last_store_bytes": 0,
         "exposed_transfers": 1,
         "units": 4,
+        "cores": 16,
         "overlapped": True,
-        "sram": LevelBytes(),
-        "nram": LevelBytes(),
-        "wram": LevelBytes(),
-        "exchanged_bytes": 0,
-        "broadcast_bytes": 0,
-        "compute_cycles": 0,
-        "macs": 0,
-        "mac_energy_pj": 0.0,
-        "vector_ops": 0,
+        "sram_ends": LevelBytes(),
+        "passed_on_bytes": 0,
     }
-    return Traffic(**{**values, **changes})
+    own = {name: value for name, value in changes.items() if name in _STEP}
+    rest = {name: value for name, value in changes.items() if name not in _STEP}
+    return Traffic(**{"steps": (StepTraffic(**{**step, **own}),), **values, **rest})
 
 
 def test_dram_transfers_take_bytes_over_bandwidth_and_their_start_up() -> None:
@@ -99,12 +94,51 @@ def test_what_is_broadcast_goes_over_the_bus_instead() -> None:
     assert cost.onchip_cycles == 1_000
 
 
-def test_a_memorys_own_bandwidth_bounds_reads_and_writes_together() -> None:
+@pytest.mark.parametrize(("ports", "cycles"), [("shared", 1_000), ("separate", 600)])
+def test_an_srams_own_bandwidth_bounds_reads_and_writes_together_unless_it_has_ports_for_both(
+    ports: str, cycles: int
+) -> None:
+    """PROF-2: 4 units of 256 bytes per cycle; 614,400 bytes read and 409,600 written."""
     values = profile_values("cluster4x4")
-    values["nram"]["bytes_per_cycle"] = 64
+    values["sram"] |= {"bytes_per_cycle": 256, "ports": ports}
+    values["engines"]["mvdma"]["bytes_per_cycle"] = 10_000
     profile = profile_from_values(values)
-    cost = price(traffic(nram=LevelBytes(read=600_000, written=424_000)), profile)
-    assert cost.onchip_cycles == 1_000
+    cost = price(traffic(sram=LevelBytes(read=614_400, written=409_600)), profile)
+    assert cost.onchip_cycles == cycles
+    assert cost.stalls == (("sram", cycles),)
+
+
+def test_weights_in_a_part_of_their_own_do_not_wait_for_activations() -> None:
+    """PROF-2: the slower of the two parts of a split SRAM counts, not both."""
+    values = profile_values("cluster4x4")
+    values["sram"] |= {"bytes_per_cycle": 256, "weight_bytes": 1024}
+    values["engines"]["mvdma"]["bytes_per_cycle"] = 10_000
+    profile = profile_from_values(values)
+    both = traffic(sram=LevelBytes(read=1_024_000), sram_weights=LevelBytes(read=2_048_000))
+    assert price(both, profile).onchip_cycles == 2_000
+
+
+def test_stages_follow_one_another_each_as_slow_as_its_slowest_part() -> None:
+    """The first computes 5,000 cycles, the second waits 3,000 for its memory port: 1,000 of them computing."""
+    steps = (
+        StepTraffic(op=0, dataflow="vector", compute_cycles=5_000, array_cycles=0, nram_read_cycles=400, stage=0),
+        StepTraffic(op=1, dataflow="vector", compute_cycles=1_000, array_cycles=0, nram_write_cycles=3_000, stage=1),
+    )
+    cost = price(traffic(steps=steps), CLUSTER)
+    assert cost.cycles == 8_000
+    assert cost.compute_cycles == 6_000
+    assert cost.stalls == (("nram", 2_000),)
+    assert [stage.bound_by for stage in cost.stages] == ["compute", "nram"]
+
+
+def test_ops_of_one_stage_overlap_with_the_transfers_of_all_of_them() -> None:
+    """5,000 + 1,000 cycles of computation hide 400 + 3,000 cycles of the memory's ports."""
+    steps = (
+        StepTraffic(op=0, dataflow="vector", compute_cycles=5_000, array_cycles=0, nram_write_cycles=400, stage=0),
+        StepTraffic(op=1, dataflow="vector", compute_cycles=1_000, array_cycles=0, nram_write_cycles=3_000, stage=0),
+    )
+    cost = price(traffic(steps=steps), CLUSTER)
+    assert (cost.cycles, cost.stalls) == (6_000, ())
 
 
 def test_energy_is_priced_by_level_and_direction() -> None:
@@ -129,6 +163,8 @@ def test_energy_is_priced_by_level_and_direction() -> None:
     )
     expected = 2 * 1100 + 3 * 10 + 5 * 10_000 + 7 * 100_000 + 11 + 13 * 2 + 17 * 3 + 19 * 4 + 0.5 + 20 * 0.1
     assert cost.energy_pj == pytest.approx(expected)
+    levels = {"dram": 2230.0, "sram": 750_000.0, "nram": 37.0, "wram": 127.0, "mac": 0.5, "vector": 2.0}
+    assert dict(cost.energy_by_level) == pytest.approx({**levels, "registers": 0, "link": 0, "static": 0})
 
 
 def test_static_power_costs_energy_while_a_group_runs() -> None:
@@ -149,48 +185,6 @@ def test_no_group_is_faster_than_its_roofline(
     cost = price(traffic(input_bytes=read, output_bytes=written, compute_cycles=compute, units=units), profile)
     assert cost.cycles >= compute
     assert cost.cycles >= (read + written) / profile.dram_bytes_per_cycle
-
-
-def conv_cycles(profile: Profile, channels: int, filters: int, *, group: int = 1, kernel: int = 3) -> int:
-    """Cycles of one core for a whole 8×8 convolution."""
-    model = Model()
-    model.output(model.conv(model.input([1, channels, 8, 8]), channels, filters, kernel, group=group))
-    (op,) = model.facts().ops
-    return op_cycles(op, CoreWork(elements=64 * filters, channels=filters), profile)
-
-
-def test_full_arrays_take_one_cycle_per_array_of_products() -> None:
-    """16×16 float32: 64 pixels × 9 taps × 2 × 2 array passes."""
-    assert conv_cycles(CLUSTER, 32, 32) == 64 * 9 * 2 * 2
-
-
-def test_channels_that_do_not_fill_the_array_take_whole_passes() -> None:
-    assert conv_cycles(CLUSTER, 17, 33) == 64 * 9 * 2 * 3
-
-
-def test_grouped_convolutions_pass_the_array_once_per_group() -> None:
-    assert conv_cycles(CLUSTER, 32, 32, group=2) == 2 * 64 * 9
-
-
-def test_depthwise_convolutions_run_on_the_vector_lanes_where_that_is_faster() -> None:
-    """2 operations per product on 64 lanes, against one lane of the array per channel."""
-    assert conv_cycles(CLUSTER, 32, 32, group=32) == 2 * 9 * 64 * 32 // 64
-
-
-def test_no_elements_take_no_cycles() -> None:
-    model = Model()
-    model.output(model.relu(model.input([1, 4])))
-    (op,) = model.facts().ops
-    assert op_cycles(op, CoreWork(elements=0, channels=1), CLUSTER) == 0
-    assert op_cycles(op, CoreWork(elements=65, channels=1), CLUSTER) == 2
-
-
-def test_a_type_without_an_array_is_refused_by_name() -> None:
-    values = profile_values("edge4")
-    del values["matrix"]["arrays"]["float32"]
-    with pytest.raises(ModelError) as caught:
-        conv_cycles(profile_from_values(values), 4, 4)
-    assert caught.value.code == "no_array_for_dtype"
 
 
 def test_energy_of_a_product_follows_its_element_type() -> None:
@@ -223,6 +217,7 @@ def cost_of(cycles: int, energy: float, dram: int) -> Cost:
         dram_cycles=0,
         onchip_cycles=0,
         compute_cycles=0,
+        array_cycles=0,
         cycles=cycles,
         energy_pj=energy,
         bound_by="dram",
@@ -232,6 +227,9 @@ def cost_of(cycles: int, energy: float, dram: int) -> Cost:
         nram=level,
         wram=level,
         exchanged_bytes=0,
+        stalls=(),
+        energy_by_level=(),
+        stages=(),
     )
 
 

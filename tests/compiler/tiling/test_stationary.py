@@ -163,12 +163,15 @@ def test_a_core_that_computes_its_own_channels_uses_its_weights_in_place() -> No
 
 
 def test_a_core_that_computes_rows_stages_its_peers_weights_over_the_links() -> None:
-    """One filter, four bands: each core gets all of it, and keeps room for it."""
+    """One filter, four bands: each core gets all of it, and keeps room for it.
+
+    Three cores also get two input rows of 32 × 4 elements from the core above, which has read them (TILE-3).
+    """
     model = Model()
     model.output(model.conv(model.input([1, 4, 32, 32]), 4, 1, name="conv"))
     found, group = planned(model, nram_bytes=8192)
     weights = 4 * 9 * 4
     assert (group.placement.spread, group.placement.units) == ("bands", 4)
-    assert found.report.groups[0].exchanged_bytes == 4 * weights
+    assert found.report.groups[0].exchanged_bytes == 4 * weights + 3 * 2 * 32 * 4 * 4
     staged = {rule.id: rule.actual for rule in group.rules}["TILE-2:weights"]
     assert staged == weights

@@ -1,0 +1,381 @@
+"""Walks the tiles of a group one by one and keeps sets of elements: what closed forms are judged by.
+
+Nothing here goes axis by axis or uses `Frustums`. A tile asks for its box of the group's outputs; op by op, from the
+last to the first, the elements that it has to make are those needed and not at hand, and what they need of the op's
+operands is the box around what the op's own access maps say. What was made when, by whom, and when it is last used is
+kept per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from compiler.ir.box import Ints
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.placement import assign
+from compiler.tiling.tile import Configuration, HaloMode, Spread
+from tests.compiler.brute import Bools, Box, mask_hull, union, volume
+from tests.compiler.brute import tiles as grid
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One tile of a walk: its range per axis of the output, who works on it, when, and what it may use.
+
+    `index` is its number along each axis, `runs` the number of the run of tiles that it belongs to. Slices of one
+    tile by output channels have one `slot`: time counts tiles.
+    """
+
+    ranges: Mapping[str, tuple[int, int]]
+    index: Mapping[str, int]
+    runs: Mapping[str, int]
+    unit: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Tiles in the order in which they are walked, with the halo mode of each axis.
+
+    `held` are axes along whose tiles what does not follow them is made once (inner slices of the output channels).
+    """
+
+    visits: tuple[Visit, ...]
+    modes: Mapping[str, HaloMode]
+    held: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class Log:
+    """What was seen, in elements or bytes by tensor, or in bytes.
+
+    loads: input bytes of each tile in walking order. waiting: by unit and tensor, what the unit holds of it between
+    each slot and the next for later ones; kept: the most of that. peak: the most that one unit holds of all tensors
+    at any step. largest: the most that one tile makes. received: bytes that a unit needed and another had made, once.
+    working: the most that one op reads and makes at once for one tile. reads: by op and operand, bytes read box by
+    box; boxes: by op, what each tile makes of its result, if anything.
+    """
+
+    made: dict[str, int] = field(default_factory=dict)
+    needed: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    largest: dict[str, int] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    loads: list[int] = field(default_factory=list)
+    coverage: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    waiting: dict[tuple[int, str], Ints] = field(default_factory=dict)
+    reads: dict[tuple[int, int], int] = field(default_factory=dict)
+    boxes: dict[int, list[Box]] = field(default_factory=dict)
+    peak: int = 0
+    working: int = 0
+
+
+def followed_axes(geometry: GroupGeometry) -> dict[str, list[set[str]]]:
+    """Per tensor and axis, the axes of the group's output that its boxes follow."""
+    output = geometry.output
+    found: dict[str, list[set[str]]] = {}
+    for name in geometry.outputs or (geometry.primary,):
+        tensor = geometry.facts.tensors[name]
+        found[name] = [{axis} if axis in output.axes else set() for axis in tensor.axes]
+    for op in reversed(geometry.ops):
+        made = found.setdefault(op.output, [set() for _ in geometry.facts.tensors[op.output].shape])
+        for operand in op.operands:
+            shape = geometry.facts.tensors[operand.tensor].shape
+            known = found.setdefault(operand.tensor, [set() for _ in shape])
+            for number, axis_map in enumerate(operand.access):
+                if axis_map.axis is not None:
+                    known[number] |= made[axis_map.axis]
+    return found
+
+
+def is_simple(geometry: GroupGeometry) -> bool:
+    """True if every axis of every tensor follows at most one axis of the output, and no two follow the same."""
+    for axes in followed_axes(geometry).values():
+        if any(len(axis) > 1 for axis in axes):
+            return False
+        flat = [name for axis in axes for name in axis]
+        if len(flat) != len(set(flat)):
+            return False
+    return True
+
+
+def unit_plan(geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int]) -> Plan:
+    """The SRAM tiles of a group in walking order: images, then axes as configured, channel slices inside or outside."""
+    axes, shape = geometry.output.axes, geometry.output.shape
+    extents = dict(zip(axes, shape, strict=True))
+    order = sorted(
+        (a for a in axes if a != "C"),
+        key=lambda a: (
+            a != "N",
+            configuration.walk.index(a) if a in configuration.walk else len(configuration.walk),
+            axes.index(a),
+        ),
+    )
+    sliced = "C" in extents and tile.get("C", extents["C"]) < extents["C"]
+    if sliced:
+        order = ["C", *order] if configuration.slices_outer else [*order, "C"]
+    spatial = [a for a in axes if a not in ("N", "C") and extents[a] > 1]
+    rows = spatial[0] if spatial else None
+    columns = spatial[1] if len(spatial) > 1 else None
+    cuts = {a: [box[0] for box in grid((extents[a],), (tile[a],))] for a in order}
+    counts = {a: len(cut) for a, cut in cuts.items()}
+    by_bands = configuration.spread is Spread.BANDS
+    high = counts[rows] if rows is not None else 1
+    wide = counts[columns] if columns is not None else 1
+    owner = assign(configuration.placement, high, wide, configuration.units if by_bands else 1).owner
+    row_runs = np.concatenate(([0], np.cumsum((owner[1:] != owner[:-1]).any(axis=1))))
+    column_runs = np.concatenate(([0], np.cumsum((owner[:, 1:] != owner[:, :-1]).any(axis=0))))
+    per_unit = -(-counts.get("N", 1) // configuration.units) if configuration.spread is Spread.IMAGES else 0
+    visits, slot, last = [], -1, None
+    for position in product(*(range(counts[a]) for a in order)):
+        index = dict(zip(order, position, strict=True))
+        row = index.get(rows, 0) if rows is not None else 0
+        column = index.get(columns, 0) if columns is not None else 0
+        unit = int(owner[row, column]) if by_bands else 0
+        runs = dict.fromkeys(order, 0)
+        if by_bands and rows is not None:
+            runs[rows] = int(row_runs[row])
+        if by_bands and columns is not None:
+            runs[columns] = int(column_runs[column])
+        if per_unit:
+            unit = runs["N"] = index["N"] // per_unit
+        outside = tuple(i for a, i in index.items() if a != "C" or configuration.slices_outer)
+        if outside != last:
+            slot, last = slot + 1, outside
+        visits.append(
+            Visit(ranges={a: cuts[a][i] for a, i in index.items()}, index=index, runs=runs, unit=unit, slot=slot)
+        )
+    modes = {a: configuration.halo_of(a) if a != "C" else HaloMode.RECOMPUTE for a in order}
+    modes |= {a: HaloMode.RECOMPUTE for a in order if counts[a] == 1}
+    held = frozenset({"C"}) if sliced and not configuration.slices_outer else frozenset()
+    return Plan(visits=tuple(visits), modes=modes, held=held)
+
+
+def core_plan(
+    geometry: GroupGeometry,
+    configuration: Configuration,
+    tile: Mapping[str, int],
+    core: Mapping[str, int],
+) -> Plan:
+    """Every SRAM tile cut into core tiles, walked before the next SRAM tile; bands of them are the cores'."""
+    outer = unit_plan(geometry, configuration, tile)
+    axes, shape = geometry.output.axes, geometry.output.shape
+    spatial = [a for a, e in zip(axes, shape, strict=True) if a not in ("N", "C") and e > 1]
+    band = spatial[0] if spatial and configuration.core_spread is Spread.BANDS else None
+    visits: list[Visit] = []
+    slot = -1
+    for visit in outer.visits:
+        inner = {a: r for a, r in visit.ranges.items() if a != "C"}
+        cuts = {
+            a: [(low + begin, low + end) for ((begin, end),) in grid((high - low,), (core.get(a, tile[a]),))]
+            for a, (low, high) in inner.items()
+        }
+        full = {a: -(-min(tile[a], shape[axes.index(a)]) // core.get(a, tile[a])) for a in inner}
+        per_core = -(-full[band] // configuration.cores) if band is not None else 1
+        for position in product(*(range(len(cuts[a])) for a in inner)):
+            part = dict(zip(inner, position, strict=True))
+            slot += 1
+            place = part[band] // per_core if band is not None else 0
+            ranges = {**visit.ranges, **{a: cuts[a][i] for a, i in part.items()}}
+            index = {a: ranges[a][0] for a in visit.ranges}
+            runs: dict[str, object] = dict(visit.runs)
+            if band is not None:
+                runs[band] = visit.index[band] * configuration.cores + place
+            visits.append(
+                Visit(
+                    ranges=ranges,
+                    index=index,
+                    runs=runs,  # type: ignore[arg-type]
+                    unit=visit.unit * configuration.cores + place,
+                    slot=slot,
+                )
+            )
+    counts = {a: len({visit.index[a] for visit in visits}) for a in outer.modes}
+    modes = {a: configuration.halo_of(a) if a != "C" and counts[a] > 1 else HaloMode.RECOMPUTE for a in outer.modes}
+    return Plan(visits=tuple(visits), modes=modes, held=outer.held)
+
+
+@dataclass(slots=True)
+class _Store:
+    """Per element of a tensor and key: when and by whom it was made, when it came and is last used."""
+
+    made_by: Ints
+    came: Ints
+    last: Ints
+    last_slot: Ints
+    came_slot: Ints
+
+
+class Oracle:
+    """The walk of a plan."""
+
+    def __init__(self, geometry: GroupGeometry, plan: Plan) -> None:
+        self.geometry = geometry
+        self.plan = plan
+        self.log = Log(coverage=np.zeros(geometry.output.shape, dtype=np.int64))
+        self.follows = {name: set().union(*axes) if axes else set() for name, axes in followed_axes(geometry).items()}
+        self._stores: dict[tuple[str, Key, int], _Store] = {}
+        self._made: dict[tuple[str, Key], Ints] = {}
+        names, first, _ = geometry.lifetimes
+        self._first = dict(zip(names, first.tolist(), strict=True))
+        self._steps = len(geometry.ops) + 2
+        self._turn = 0
+        self._read = {operand.tensor for op in geometry.ops for operand in op.operands}
+
+    def run(self) -> Log:
+        """Walk all tiles and add up."""
+        for name in (*self.geometry.inputs, *self.geometry.made):
+            for table in (self.log.made, self.log.needed, self.log.kept, self.log.largest):
+                table[name] = 0
+            self.log.received[name] = 0
+        for turn, visit in enumerate(self.plan.visits):
+            self._turn = turn
+            self._visit(visit)
+        self._hold()
+        return self.log
+
+    def _key(self, name: str, visit: Visit) -> Key:
+        """What a tile can have at hand of a tensor: made under the same key."""
+        parts: list[object] = []
+        exchanged = False
+        for axis, mode in self.plan.modes.items():
+            if mode is HaloMode.RECOMPUTE:
+                if axis in self.plan.held and axis not in self.follows[name]:
+                    continue
+                parts.append((axis, visit.index[axis]))
+            elif mode is HaloMode.CACHED:
+                parts.append((axis, "run", visit.runs[axis]))
+            else:
+                exchanged = True
+        if not exchanged:
+            parts.append(("unit", visit.unit))
+        return tuple(parts)
+
+    def _box(self, name: str, visit: Visit) -> Box:
+        tensor, primary = self.geometry.facts.tensors[name], self.geometry.output
+        box = []
+        for axis, extent in zip(tensor.axes, tensor.shape, strict=True):
+            if axis not in visit.ranges or axis not in primary.axes:
+                box.append((0, extent))
+                continue
+            basis = primary.shape[primary.axes.index(axis)]
+            low, high = visit.ranges[axis]
+            box.append((low * extent // basis, high * extent // basis))
+        return tuple(box)
+
+    def _visit(self, visit: Visit) -> None:
+        facts, geometry = self.geometry.facts, self.geometry
+        boxes: dict[str, Box] = {name: self._box(name, visit) for name in geometry.outputs or (geometry.primary,)}
+        self.log.coverage[tuple(slice(*r) for r in boxes[geometry.primary])] += 1
+        fresh: dict[str, Bools] = {}
+        uses: list[tuple[str, Box, int]] = []
+        for step, op in reversed(list(enumerate(geometry.ops))):
+            shape = facts.tensors[op.output].shape
+            if op.output not in boxes:
+                # nobody needs anything of it now; what nobody reads at all is made whole
+                idle = op.output in self._read
+                boxes[op.output] = tuple((0, 0 if idle else extent) for extent in shape)
+            box = boxes[op.output]
+            fresh[op.output] = self._take(op.output, box, visit)
+            made = mask_hull(fresh[op.output])
+            if made is None:
+                continue
+            self.log.boxes.setdefault(op.index, []).append(made)
+            needs: dict[str, int] = {}
+            for number, operand in enumerate(op.operands):
+                if operand.constant:
+                    continue
+                extents = facts.tensors[operand.tensor].shape
+                need = tuple(
+                    (0, extent) if m.axis is None else m.project_one(*made[m.axis], extent)
+                    for m, extent in zip(operand.access, extents, strict=True)
+                )
+                if volume(need) == 0:
+                    need = tuple((0, 0) for _ in extents)
+                boxes[operand.tensor] = union(boxes.get(operand.tensor), need)
+                uses.append((operand.tensor, need, step))
+                size = volume(need) * facts.tensors[operand.tensor].element_bytes
+                self.log.reads[op.index, number] = self.log.reads.get((op.index, number), 0) + size
+                needs[operand.tensor] = max(size, needs.get(operand.tensor, 0))
+            result = 0 if op.in_place else volume(made) * facts.tensors[op.output].element_bytes
+            self.log.working = max(self.log.working, sum(needs.values()) + result)
+        loads = 0
+        for name in geometry.inputs:
+            if name in boxes:
+                loads += int(self._take(name, boxes[name], visit).sum()) * facts.tensors[name].element_bytes
+        self.log.loads.append(loads)
+        now = self._turn * self._steps
+        for name, box, step in uses:
+            self._use(name, box, visit, now + step)
+        for name in geometry.outputs or (geometry.primary,):
+            self._use(name, boxes[name], visit, now + self._steps - 2)
+
+    def _take(self, name: str, box: Box, visit: Visit) -> Bools:
+        """Make what a box lacks; the elements made."""
+        tensor = self.geometry.facts.tensors[name]
+        key = self._key(name, visit)
+        by = self._made.setdefault((name, key), np.full(tensor.shape, -1, dtype=np.int64))
+        wanted = np.zeros(tensor.shape, dtype=np.bool_)
+        wanted[tuple(slice(*r) for r in box)] = True
+        new = wanted & (by < 0)
+        by[new] = visit.unit
+        size = tensor.element_bytes
+        self.log.needed[name] += int(wanted.sum()) * size
+        count = int(new.sum()) * size
+        self.log.made[name] += count
+        self.log.largest[name] = max(self.log.largest[name], count)
+        store = self._store(name, key, visit.unit)
+        begin = self._turn * self._steps + self._first[name]
+        coming = wanted & (store.came < 0)
+        received = coming & ~new & (by != visit.unit)
+        self.log.received[name] += int(received.sum()) * size
+        store.came[coming] = np.where(new, begin, self._turn * self._steps)[coming]
+        store.came_slot[coming] = visit.slot
+        return new
+
+    def _use(self, name: str, box: Box, visit: Visit, at: int) -> None:
+        store = self._store(name, self._key(name, visit), visit.unit)
+        part = tuple(slice(*r) for r in box)
+        store.last[part] = np.maximum(store.last[part], at)
+        store.last_slot[part] = visit.slot
+
+    def _store(self, name: str, key: Key, unit: int) -> _Store:
+        shape = self.geometry.facts.tensors[name].shape
+        found = self._stores.get((name, key, unit))
+        if found is None:
+            found = self._stores[name, key, unit] = _Store(*(np.full(shape, -1, dtype=np.int64) for _ in range(5)))
+        return found
+
+    def _hold(self) -> None:
+        """The most held by one unit between tiles and at any step, from when elements come to their last use."""
+        slots = max(visit.slot for visit in self.plan.visits) + 2
+        turns = len(self.plan.visits) + 1
+        between: dict[tuple[int, str], Ints] = {}
+        live: dict[int, Ints] = {}
+        for (name, _, unit), store in self._stores.items():
+            size = self.geometry.facts.tensors[name].element_bytes
+            here = store.came >= 0
+            # what is made and never read is there while it is made
+            last = np.maximum(store.last, store.came)[here]
+            change = live.setdefault(unit, np.zeros(turns * self._steps + 1, dtype=np.int64))
+            np.add.at(change, store.came[here], size)
+            np.subtract.at(change, last + 1, size)
+            waits = here & (store.last_slot > store.came_slot)
+            change = between.setdefault((unit, name), np.zeros(slots + 1, dtype=np.int64))
+            np.add.at(change, store.came_slot[waits], size)
+            np.subtract.at(change, store.last_slot[waits], size)
+        for (unit, name), change in between.items():
+            self.log.waiting[unit, name] = np.cumsum(change)
+            self.log.kept[name] = max(self.log.kept[name], int(self.log.waiting[unit, name].max()))
+        self.log.peak = max((int(np.cumsum(change).max()) for change in live.values()), default=0)
+
+
+def walked(geometry: GroupGeometry, plan: Plan) -> Log:
+    """What the walk of a plan makes, needs and holds."""
+    return Oracle(geometry, plan).run()
