@@ -174,7 +174,7 @@ class CandidateTable:
         for axis in table.axes:
             tiles *= -(-caps[axis] // table.grids[axis].sizes[path.at[axis]])
             if axis != "N":
-                whole &= path.at[axis] >= table.index(axis, caps[axis])
+                whole &= table.grids[axis].sizes[path.at[axis]] >= caps[axis]
         images = table.grids["N"].sizes[path.at["N"]] if "N" in path.at else np.ones(path.count, dtype=np.int64)
         held = _Held(volumes=volumes, waiting=waiting, whole_map=whole, images=images, tiles=tiles)
         return self._figures_of(path, held, sliced=sliced)
@@ -196,8 +196,8 @@ class CandidateTable:
         whole = np.ones(count, dtype=np.bool_)
         for axis in self.table.axes:
             if axis != "N":
-                cap = self.table.index(axis, caps[axis])
-                whole &= (np.arange(count) if axis == stage.axis else stage.at[axis]) >= cap
+                sizes = self.table.grids[axis].sizes
+                whole &= (sizes[:count] if axis == stage.axis else sizes[stage.at[axis]]) >= caps[axis]
         images = self.table.grids["N"].sizes[:count] if stage.axis == "N" else np.ones(count, dtype=np.int64)
         # a unit whose only tile this is has nothing to stage behind it
         tiles = np.ones(count, dtype=np.int64)

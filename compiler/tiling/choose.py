@@ -23,6 +23,7 @@ from compiler.tiling.candidates import Block, CandidateTable
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan, estimates
+from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
@@ -30,7 +31,7 @@ from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
 from compiler.tiling.tile import Configuration, HaloMode, LevelUse, Mode, Order, Spread, Tiling
-from compiler.tiling.tiled import TiledGroup, figures_of
+from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.walk import walked_axes
 
@@ -177,7 +178,9 @@ def _search(
     if not finer:
         return here, first.failing
     second = _Search(table, profile, finer, bound, wishes.split)
-    return [*here, *_without_twins(here, second.found())], second.failing
+    more = _without_twins(here, second.found())
+    outer = wishes.fixed.get("slices_outer")
+    return [*here, *(e for e in more if outer in (None, e.plan.configuration.slices_outer))], second.failing
 
 
 def _culprit(geometry: GroupGeometry, check: Check) -> int:
@@ -464,6 +467,6 @@ def completed(
         capacity -= sum(w.core_bytes for w in group.weights)
     lanes = spatial_lanes(table.geometry.ops, profile)
     core = core_tile_for(table, configuration, tile, capacity, lanes)
-    if core is None:
-        return Check(rule="TILE-2:core", holds=False, actual=capacity + 1, limit=capacity)
+    if isinstance(core, int):
+        return Check(rule="TILE-2:core", holds=False, actual=core, limit=capacity)
     return TiledGroup(table.geometry, profile, configuration, tile, core)

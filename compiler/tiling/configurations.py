@@ -32,7 +32,8 @@ def simple_configurations(
     units = profile.clusters_per_chip if has_sram else profile.cores
     cores = profile.cores_per_cluster if has_sram else 1
     orders = [(Order.DEPTH_FIRST, False)]
-    if len(geometry.ops) > 1:
+    if len(geometry.ops) > 1 or (has_sram and geometry.ops[0].matrix is None):
+        # a lone op that makes its channels one by one (a global pooling) may need pieces of them
         orders.append((Order.BREADTH_FIRST, False))
     if has_sram and sum(op.weight_bytes for op in geometry.ops) > profile.weight_memory_bytes:
         orders.append((Order.BREADTH_FIRST, True))

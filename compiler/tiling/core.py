@@ -13,8 +13,8 @@ from compiler.units import ceil_div
 
 def core_tile_for(
     table: SizeTable, configuration: Configuration, tile: Mapping[str, int], capacity: int, lanes: Mapping[str, int]
-) -> dict[str, int] | None:
-    """The largest core tile of an SRAM tile whose live boxes fit `capacity` bytes; None if not even the smallest.
+) -> dict[str, int] | int:
+    """The largest core tile of an SRAM tile whose live boxes fit `capacity` bytes; else bytes of the smallest.
 
     One that fills the array's `lanes` along its axes comes first. What waits for later core tiles is not counted:
     where a core has no room for it, it waits in the SRAM.
@@ -28,13 +28,15 @@ def core_tile_for(
     elif table.band_axis is not None:
         caps[table.band_axis] = ceil_div(caps[table.band_axis], configuration.cores)
     any_size = None
+    smallest: list[float] = []
     for stage in stages(inner, caps, channels, lanes):
         sliced = configuration.channel_slices > 1 and not configuration.slices_outer
-        peaks = table.geometry.peak(inner.volumes(stage.at, stage.axis, stage.count), sliced=sliced)
+        peaks = table.geometry.peak(inner.boxes_of(stage.at, stage.axis, stage.count), sliced=sliced)
+        smallest.append(float(peaks.min()))
         fits = peaks <= capacity
         even = np.flatnonzero(fits & stage.even)
         if len(even):
             return stage_sizes(inner, stage, int(even[-1]))
         if any_size is None and fits.any():
             any_size = stage_sizes(inner, stage, int(np.flatnonzero(fits)[-1]))
-    return any_size
+    return any_size if any_size is not None else int(min(smallest))

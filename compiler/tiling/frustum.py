@@ -7,7 +7,7 @@ per axis, so a box made anew is a product of ranges too: a position is new if it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
@@ -225,6 +225,11 @@ class Frustums:
         constant, shares = self.factors(name)
         return constant * prod(share.needed_most for share in shares.values())
 
+    def core_volume(self, name: str, kept: Collection[str]) -> int:
+        """Bytes of a tensor's largest box that are not kept: along the axes `kept` only what is made anew."""
+        constant, shares = self.factors(name)
+        return constant * prod(s.made_most if axis in kept else s.needed_most for axis, s in shares.items())
+
     def usual_needed(self, name: str) -> tuple[int, float]:
         """Bytes of a tensor's usual box, and the part of all that tiles need which lies in larger boxes.
 
@@ -427,4 +432,4 @@ def _unfollowed(tiles: AxisTiles) -> Share:
         made[tiles.begins] = 1
     else:
         made[0] = 1
-    return Share(needed, made, np.where(tiles.begins, 0, 1), tiles)
+    return Share(needed, made, 1 - made, tiles)

@@ -73,6 +73,7 @@ class SizeTable:
     constants: Mapping[str, int]
     constant: Reals
     largest: Mapping[str, Reals]
+    needed: Mapping[str, Reals]
     kept: Mapping[str, Reals]
     union: Mapping[str, Reals]
     totals: Mapping[str, Mapping[str, Ints]]
@@ -104,11 +105,12 @@ class SizeTable:
         names = geometry.lifetimes[0]
         sizes = {axis: len(grid.sizes) for axis, grid in grids.items()}
         largest = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
+        needed = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
         kept = {axis: np.zeros((len(names), count)) for axis, count in sizes.items()}
         union = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
         totals: dict[str, dict[str, Ints]] = {}
         constants: dict[str, int] = {}
-        known: dict[int, tuple[Ints, Ints, Reals | Ints]] = {}
+        known: dict[int, tuple[Ints, Ints, Reals | Ints, Ints]] = {}
         rows = {name: row for row, name in enumerate(names)}
         for name in frustums.boxes:
             constants[name], shares = frustums.factors(name)
@@ -121,9 +123,10 @@ class SizeTable:
                 if found is None:
                     offsets = grids[axis].offsets
                     found = known[id(share)] = (
-                        np.maximum.reduceat(share.made, offsets),
+                        most := np.maximum.reduceat(share.made, offsets),
                         np.add.reduceat(share.made, offsets),
                         np.maximum.reduceat(share.waiting, offsets) if len(share.waiting) > 1 else np.zeros(1),
+                        most if share.made is share.needed else np.maximum.reduceat(share.needed, offsets),
                     )
                 if axis in followed:
                     totals[name][axis] = found[1]
@@ -132,6 +135,7 @@ class SizeTable:
                     largest[axis][row] = found[0]
                     union[axis][row] = found[1] if axis in followed or grids[axis].extent == 1 else 1
                     kept[axis][row] = found[2]
+                    needed[axis][row] = found[3]
         axes = sorted((a for a in output.axes if a != "C"), key=lambda a: (a != "N", output.axes.index(a)))
         return cls(
             geometry=geometry,
@@ -143,6 +147,7 @@ class SizeTable:
             constants=constants,
             constant=np.array([constants[name] for name in names], dtype=np.float64),
             largest=largest,
+            needed=needed,
             kept=kept,
             union=union,
             totals=totals,
@@ -212,13 +217,20 @@ class SizeTable:
 
     def volumes(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
         """Bytes [tensor, candidate] of the largest boxes: the first `count` sizes of `axis`, others fixed by `at`."""
+        return self._products(self.largest, at, axis, count)
+
+    def boxes_of(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
+        """As `volumes`, of whole boxes: with what was made before."""
+        return self._products(self.needed, at, axis, count)
+
+    def _products(self, factors: Mapping[str, Reals], at: Mapping[str, int], axis: str | None, count: int) -> Reals:
         fixed = self.constant.copy()
         for other, position in at.items():
             if other != axis:
-                fixed *= self.largest[other][:, position]
+                fixed *= factors[other][:, position]
         if axis is None:
             return fixed[:, None]
-        return np.asarray(fixed[:, None] * self.largest[axis][:, :count])
+        return np.asarray(fixed[:, None] * factors[axis][:, :count])
 
     def total(self, name: str, at: Mapping[str, int]) -> int:
         """Bytes that all tiles make anew of a tensor; an axis that it does not follow repeats them.

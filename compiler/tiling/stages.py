@@ -54,8 +54,8 @@ def core_stages(
     rows: str | None,
     capacity: int,
     lanes: Mapping[str, int],
-) -> tuple[CoreStage, ...]:
-    """The stages of a breadth-first group in order; empty if some stage has no piece that fits `capacity` bytes.
+) -> tuple[CoreStage, ...] | int:
+    """The stages of a breadth-first group in order; if some stage has no piece that fits, bytes of its smallest one.
 
     A tensor that stays in the core is in no stage's inputs or results.
     """
@@ -66,10 +66,10 @@ def core_stages(
         held = sum(size for name, (size, _) in kept.items() if _is_held(runs, name, number))
         staying = {name: part for name, (_, part) in kept.items() if name in run.inputs or name in run.results}
         stage = _stage(geometry, frustums, configuration, rows, run, staying, capacity - held, lanes, held)
-        if stage is None and kept:
+        if isinstance(stage, int) and kept:
             return _all_in_sram(geometry, frustums, configuration, rows, capacity, lanes, runs)
-        if stage is None:
-            return ()
+        if isinstance(stage, int):
+            return stage
         stages.append(stage)
     return tuple(stages)
 
@@ -82,13 +82,13 @@ def _all_in_sram(
     capacity: int,
     lanes: Mapping[str, int],
     runs: tuple[_Run, ...],
-) -> tuple[CoreStage, ...]:
+) -> tuple[CoreStage, ...] | int:
     """As `core_stages`, every result between stages in the SRAM."""
     stages = []
     for run in runs:
         stage = _stage(geometry, frustums, configuration, rows, run, {}, capacity, lanes)
-        if stage is None:
-            return ()
+        if isinstance(stage, int):
+            return stage
         stages.append(stage)
     return tuple(stages)
 
@@ -180,8 +180,11 @@ def _stage(
     capacity: int,
     lanes: Mapping[str, int],
     beside: int = 0,
-) -> CoreStage | None:
-    """The stage with the largest pieces that fit: rows cut before columns, images, and output channels last."""
+) -> CoreStage | int:
+    """The stage with the largest pieces that fit, or bytes of the smallest piece.
+
+    Rows are cut before columns, images, and output channels last.
+    """
     first = geometry.ops[run.steps[0]]
     whole = frustums.lengths(first.output)
     axes = geometry.facts.tensors[first.output].axes
@@ -206,7 +209,7 @@ def _stage(
         axis = next((axis for axis in order if size[axis] > lanes.get(axes[axis], 1)), None)
         axis = axis if axis is not None else next((axis for axis in order if size[axis] > 1), None)
         if axis is None:
-            return None
+            return held
         lane = lanes.get(axes[axis], 1)
         smaller = min(size[axis] - 1, max(1, size[axis] * capacity // held))
         size[axis] = max(lane, smaller // lane * lane) if size[axis] > lane else smaller

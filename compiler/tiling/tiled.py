@@ -9,13 +9,10 @@ from functools import cached_property
 from math import ceil
 from typing import Final
 
-import numpy as np
-
 from compiler.cost.array import spatial_lanes
 from compiler.cost.rates import reads_are_shared
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.figures import Figures
 from compiler.tiling.frustum import AxisTiles, Frustums
 from compiler.tiling.geometry import GroupGeometry, share_of_weight
 from compiler.tiling.stages import CoreStage, core_stages
@@ -106,11 +103,21 @@ class TiledGroup:
         return Frustums(self.geometry, axes)
 
     @cached_property
-    def stages(self) -> tuple[CoreStage, ...]:
-        """Breadth-first: runs of ops that pass a core piece by piece; empty if a piece does not fit."""
-        capacity = self.core_room_bytes
+    def _stages(self) -> tuple[CoreStage, ...] | int:
         lanes = spatial_lanes(self.geometry.ops, self.profile)
-        return core_stages(self.geometry, self.frustums, self.configuration, self.walk.rows, capacity, lanes)
+        rows, capacity = self.walk.rows, self.core_room_bytes
+        return core_stages(self.geometry, self.frustums, self.configuration, rows, capacity, lanes)
+
+    @property
+    def stages(self) -> tuple[CoreStage, ...]:
+        """Breadth-first: runs of ops that pass a core piece by piece; empty if some piece does not fit."""
+        return () if isinstance(self._stages, int) else self._stages
+
+    @property
+    def piece_shortfall_bytes(self) -> int:
+        """What the smallest piece takes of a stage of which no piece fits; 0 if all fit."""
+        beside = self.profile.nram.capacity_bytes - self.core_room_bytes
+        return self._stages + beside if isinstance(self._stages, int) else 0
 
     @cached_property
     def stage_of(self) -> tuple[tuple[int, CoreStage] | None, ...]:
@@ -298,7 +305,11 @@ class TiledGroup:
 
     @property
     def _slice_stays(self) -> bool:
-        return sum(w.core_bytes for w in self.weights) <= self.weight_room_bytes
+        """True if what one slice of the channels needs of all weights stays in the cores, all its input parts."""
+        parts = self.configuration.input_slices
+        sizes = zip(self.geometry.ops, self.weights, strict=True)
+        total = sum(w.core_bytes * (parts if op is self.geometry.product else 1) for op, w in sizes)
+        return total <= self.weight_room_bytes
 
     @cached_property
     def op_weights(self) -> tuple[OpWeights, ...]:
@@ -355,7 +366,8 @@ class TiledGroup:
         product = self.geometry.product
         width = self.geometry.facts.tensors[name].element_bytes
         if product is not None and name == product.output:
-            return Fraction(max(width, self.profile.partial_sum_bytes), width)
+            # partial sums of all slices wait until the last part of the input has come
+            return Fraction(max(width, self.profile.partial_sum_bytes), width) * (self.slices if self.is_sliced else 1)
         return Fraction(1)
 
     def volumes(self, frustums: Frustums) -> dict[str, int]:
@@ -406,14 +418,26 @@ class TiledGroup:
     @cached_property
     def core_kept_axes(self) -> frozenset[str]:
         """Axes of the walk along which the cores themselves keep what later tiles need: innermost first, with room."""
-        room = self.core_room_bytes - (self.peak(self.core_frustums) if self.is_nested else self._staying_bytes)
-        found = set()
+        room = self.core_room_bytes
+        found: frozenset[str] = frozenset()
         for axis in reversed(list(self.core_frustums.tiles)):
-            size = self._core_kept.get(axis, 0)
-            if size and size <= room:
-                found.add(axis)
-                room -= size
-        return frozenset(found)
+            with_axis = found | {axis}
+            size = sum(self._core_kept.get(kept, 0) for kept in with_axis)
+            if self._core_kept.get(axis, 0) and self._live_in_core(with_axis) + size <= room:
+                found = with_axis
+        return found
+
+    def _live_in_core(self, kept: frozenset[str]) -> int:
+        """The most that is live in a core at once if it keeps what is shared along these axes, that apart."""
+        if not self.is_nested:
+            return self._staying_bytes
+        frustums, inputs = self.core_frustums, set(self.geometry.inputs)
+        sizes = {
+            # inputs of the group come from the SRAM as whole boxes
+            name: frustums.core_volume(name, () if name in inputs else kept)
+            for name in self.geometry.lifetimes[0]
+        }
+        return self.geometry.peak_of(sizes, sliced=self.is_sliced)
 
     @property
     def _staying_bytes(self) -> int:
@@ -433,15 +457,12 @@ class TiledGroup:
     def core_peak_bytes(self) -> int:
         """The most that a core holds of activations; breadth-first of its largest piece and what stays beside it."""
         if self.is_nested:
-            return self.peak(self.core_frustums) + self.core_kept_bytes
+            return self._live_in_core(self.core_kept_axes) + self.core_kept_bytes
         if self.profile.sram is None:
             return self.tile_bytes
+        if not self.stages:
+            return self.piece_shortfall_bytes
         return self._staying_bytes + self.core_kept_bytes
-
-    @property
-    def core_fits(self) -> bool:
-        """False if a stage of a breadth-first group has no piece that fits a core."""
-        return self.profile.sram is None or self.is_nested or bool(self.stages)
 
     @property
     def core_room_bytes(self) -> int:
@@ -518,7 +539,12 @@ class TiledGroup:
             return tuple(sizes.get(a, self.tile.get(a, e)) for a, e in zip(output.axes, output.shape, strict=True))
         if self.profile.sram is None or not self.stages:
             return tuple(self.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True))
-        return self.stages[-1].extents
+        stage = self.stages[-1]
+        piece = self.geometry.facts.tensors[self.geometry.ops[stage.steps[0]].output]
+        # where the stage regroups axes its pieces are not of the output's shape
+        alike = piece.axes == output.axes and piece.shape == output.shape
+        tile = tuple(self.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True))
+        return stage.extents if alike else tile
 
     @property
     def needed_bytes(self) -> int:
@@ -537,46 +563,3 @@ def weight_slice_bytes(profile: Profile) -> int:
     Where weights and activations share a memory, a quarter of it.
     """
     return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))
-
-
-def figures_of(group: TiledGroup) -> Figures:
-    """The figures of a complete tiling that rules and memory are checked against (SPEC 5.1)."""
-    profile, geometry = group.profile, group.geometry
-    on_core, nested = profile.sram is None, group.is_nested
-    inputs, outputs = group.ends_bytes
-    in_place = group.weights_in_place
-    passing = np.array([0 if in_place else w.staged_core_bytes for w in group.weights], dtype=np.int64)
-    units = np.array([0 if in_place else w.unit_bytes for w in group.weights], dtype=np.int64)
-    frustums = group.core_frustums if nested else group.frustums
-    sizes = {name: group.held_bytes(frustums, name) for name in geometry.lifetimes[0]}
-    step_inputs = [sum(sizes[n] for n in {o.tensor for o in op.operands if not o.constant}) for op in geometry.ops]
-    staged = passing if on_core else np.minimum(units, passing * profile.cores_per_cluster)
-    if nested or (profile.sram is not None and profile.sram.weight_bytes is not None):
-        staged = np.zeros_like(staged)
-    waiting = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home is WeightHome.SRAM)
-    if profile.sram is not None and profile.sram.weight_bytes is not None:
-        waiting = 0
-    peak = group.tile_bytes + waiting
-    fits_core = group.core_fits
-    return Figures(
-        whole_map=group.is_whole_map,
-        capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
-        inputs=inputs,
-        outputs=outputs,
-        staging=group.staging_bytes,
-        shared=geometry.is_in_place,
-        step_inputs=np.array(step_inputs, dtype=np.int64),
-        step_outputs=np.array([sizes[op.output] for op in geometry.ops], dtype=np.int64),
-        step_weights=staged,
-        core_weights=passing,
-        weight_memory=group.weight_room_bytes,
-        needed_weights=group.core_weight_bytes,
-        core_tile=group.core_peak_bytes if fits_core else profile.nram.capacity_bytes + 1,
-        core_capacity=profile.nram.capacity_bytes,
-        sram_is_all_nram=profile.sram is not None
-        and profile.sram.capacity_bytes == profile.cores_per_cluster * profile.nram.capacity_bytes,
-        images=group.tile.get("N", 1),
-        loaded=group.loaded_bytes,
-        needed=group.needed_bytes,
-        peak=peak,
-    )

@@ -336,10 +336,9 @@ def _channel_copies(group: TiledGroup) -> int:
 def _share(group: TiledGroup, by_bands: bool) -> float:
     """The part of all work on positions that the busiest core does."""
     configuration, walk = group.configuration, group.walk
-    share = walk.rounds / walk.tiles if configuration.spread in (Spread.BANDS, Spread.IMAGES) else 1.0
+    share = walk.share
     if group.is_nested:
-        core = group.core_walk
-        share *= core.rounds / core.count
+        share *= group.core_walk.share
     elif by_bands:
         share /= configuration.cores
     if configuration.spread is Spread.INPUT_CHANNELS:
@@ -423,20 +422,31 @@ def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
     if dealt is not None:
         if dealt not in shares:
             return 0, 0
-        begins = frustums.tiles[dealt].begins
-        share = shares[dealt]
-        positions = int(share.waiting[begins].sum()) if len(share.waiting) > 1 else 0
-        moved = constant * positions * (shares[other].made_sum if other in shares else 1)
-        return moved, moved
+        begins = np.flatnonzero(frustums.tiles[dealt].begins)
+        waiting = shares[dealt].waiting
+        positions = waiting[begins] if len(waiting) > 1 else np.zeros(len(begins), dtype=np.int64)
+        constant *= shares[other].made_sum if other in shares else 1
+        moved = constant * int(positions.sum())
+        if not _is_mesh(group):
+            return moved, moved
+        # bands are dealt to units in order, which lie on the mesh row by row
+        row, column = np.divmod(np.arange(len(begins)), mesh_columns(group.profile.cores))
+        links = np.abs(np.diff(row, prepend=0)) + np.abs(np.diff(column, prepend=0))
+        return moved, constant * int((positions * links).sum())
     rows, columns = _overlap(group, name, walk.rows), _overlap(group, name, walk.columns)
-    link = group.profile.engines.link
-    if link is None or group.profile.sram is not None or link.topology != "mesh":
+    if not _is_mesh(group):
         moved = exchanged_elements(walk.assignment, rows, columns) * constant
         return moved, moved
     matrix = exchange_matrix(walk.assignment, rows, columns)
     np.fill_diagonal(matrix, 0)
     moved = int(matrix.sum()) * constant
     return moved, mesh_hops(matrix, mesh_columns(group.profile.cores)) * constant
+
+
+def _is_mesh(group: TiledGroup) -> bool:
+    """True if units are cores on a mesh."""
+    link = group.profile.engines.link
+    return link is not None and group.profile.sram is None and link.topology == "mesh"
 
 
 def _overlap(group: TiledGroup, name: str, axis: str | None) -> AxisOverlap:
@@ -456,6 +466,10 @@ def _overlap(group: TiledGroup, name: str, axis: str | None) -> AxisOverlap:
         starts = stops - shares[axis].needed
         return AxisOverlap.of(starts, stops, starts, stops)
     first, last, _ = frustums.fresh(entry)
+    if first is entry[1]:
+        # ranges that do not rise are made again by every tile
+        stops = np.cumsum(shares[axis].needed)
+        return AxisOverlap.of(stops - shares[axis].needed, stops, stops - shares[axis].needed, stops)
     return AxisOverlap.of(entry[1], entry[2], first, last)
 
 

@@ -24,7 +24,8 @@ class Walk:
     """The SRAM tiles of a group: their ranges by axis, their owners, and how many one unit does in turn.
 
     `rows` and `columns` are the axes that the placement deals out (None: not cut). `tiles` counts SRAM tiles, channel
-    slices apart; `rounds` those of the busiest unit; `units` those that have work.
+    slices apart; `rounds` those of the busiest unit; `units` those that have work; `share` is the part of all output
+    positions that the busiest unit has.
     """
 
     axes: Mapping[str, AxisTiles]
@@ -34,6 +35,7 @@ class Walk:
     tiles: int
     rounds: int
     units: int
+    share: float
 
 
 def walked_axes(geometry: GroupGeometry, configuration: Configuration) -> tuple[str, ...]:
@@ -89,7 +91,29 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         axes[axis] = replace(found, interleaved=True) if mixed else found
     if not configuration.slices_outer:
         axes |= _channels(extents, tile, times=1)
-    return Walk(axes=axes, rows=rows, columns=columns, assignment=assignment, tiles=tiles, rounds=rounds, units=units)
+    share = 1.0
+    if by_bands:
+        share = _busiest(assignment, axes.get(rows or ""), axes.get(columns or ""))
+    elif configuration.spread is Spread.IMAGES:
+        share = min(extents["N"], ceil_div(images, configuration.units) * tile["N"]) / extents["N"]
+    return Walk(
+        axes=axes,
+        rows=rows,
+        columns=columns,
+        assignment=assignment,
+        tiles=tiles,
+        rounds=rounds,
+        units=units,
+        share=share,
+    )
+
+
+def _busiest(assignment: Assignment, rows: AxisTiles | None, columns: AxisTiles | None) -> float:
+    """The part of the positions of a map that the unit with most of them has."""
+    heights = np.ones(1) if rows is None else rows.stops - rows.starts
+    widths = np.ones(1) if columns is None else columns.stops - columns.starts
+    positions = np.outer(heights, widths)
+    return float(np.bincount(assignment.owner.ravel(), weights=positions.ravel()).max() / positions.sum())
 
 
 def _channels(extents: Mapping[str, int], tile: Mapping[str, int], *, times: int) -> dict[str, AxisTiles]:
@@ -108,12 +132,16 @@ def _changes(owner: Ints) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoreWalk:
-    """The core tiles of a depth-first group: their ranges by axis; per SRAM tile how many, and in how many rounds."""
+    """The core tiles of a depth-first group: their ranges by axis; per SRAM tile how many, and in how many rounds.
+
+    `share`: the part of a unit's positions that its busiest core has.
+    """
 
     axes: Mapping[str, AxisTiles]
     count: int
     rounds: int
     total: int
+    share: float
 
 
 def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int], core: Mapping[str, int]) -> CoreWalk:
@@ -128,6 +156,7 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
         outer.setdefault("C", AxisTiles.of_size(whole, whole, HaloMode.RECOMPUTE, times=1))
     axes: dict[str, AxisTiles] = {}
     count = rounds = total = 1
+    share = 1.0
     for axis, tiles in outer.items():
         size = core.get(axis, tile.get(axis, 0))
         if axis == "C":
@@ -138,7 +167,10 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
         axes[axis] = _nested(tiles, size, per_core if axis == band else None)
         count, total = count * per_tile, total * axes[axis].count
         rounds *= per_core
-    return CoreWalk(axes=axes, count=count, rounds=rounds, total=total)
+        if axis == band:
+            lengths = tiles.stops - tiles.starts
+            share = float(np.minimum(lengths, per_core * size).sum() / lengths.sum())
+    return CoreWalk(axes=axes, count=count, rounds=rounds, total=total, share=share)
 
 
 def _nested(tiles: AxisTiles, size: int, per_core: int | None) -> AxisTiles:
