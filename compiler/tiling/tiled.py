@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from typing import Final
 
 from compiler.cost.array import spatial_lanes
 from compiler.cost.rates import reads_are_shared
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import AxisTiles, Frustums
-from compiler.tiling.geometry import GroupGeometry, share_of_weight
+from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stages import CoreStage, core_stages
 from compiler.tiling.tile import Configuration, HaloMode, OpWeights, Order, Spread, WeightHome, WeightLoads
 from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
+from compiler.tiling.weights import StepWeights, step_weights, weight_homes
 from compiler.units import ceil_div
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepWeights:
-    """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices."""
-
-    size_bytes: int
-    unit_bytes: int
-    core_bytes: int
-    slices: int
-
-    @property
-    def staged_core_bytes(self) -> int:
-        """What a core holds of them at once where they pass in slices."""
-        return ceil_div(self.core_bytes, self.slices)
-
-
-_NO_WEIGHTS: Final = StepWeights(size_bytes=0, unit_bytes=0, core_bytes=0, slices=1)
 
 
 class TiledGroup:
@@ -181,37 +163,7 @@ class TiledGroup:
     @cached_property
     def weights(self) -> tuple[StepWeights, ...]:
         """Per step its weights, compressed as the profile says for what lies on the chip."""
-        configuration, geometry = self.configuration, self.geometry
-        units = (configuration.units if configuration.spread is Spread.CHANNELS else 1) * self.slices
-        cores = units * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
-        factor = self.profile.weights.compression
-        result = []
-        for op, entries in zip(geometry.ops, geometry.weight_entries, strict=True):
-            if not entries:
-                result.append(_NO_WEIGHTS)
-                continue
-            # an input-channel split cuts the weights along their other axis
-            depth = self.input_parts if op is geometry.product else 1
-            unit = sum(ceil_div(share_of_weight(*entry, units), depth) for entry in entries)
-            core = sum(ceil_div(share_of_weight(*entry, cores), depth) for entry in entries)
-            if factor != 1:
-                unit, core = ceil(unit * factor), ceil(core * factor)
-            total = sum(size for size, _ in entries)
-            result.append(
-                StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=self._slices(op, core))
-            )
-        return tuple(result)
-
-    def _slices(self, op: OpFacts, core_bytes: int) -> int:
-        """In how many slices an op's weights pass through a core: as few as let two of them be there at once."""
-        if self.configuration.order is Order.DEPTH_FIRST or not core_bytes:
-            return 1
-        room = weight_slice_bytes(self.profile)
-        if core_bytes <= room:
-            return 1
-        shape = self.geometry.facts.tensors[op.output].shape
-        channels = shape[op.channel_axis] if op.channel_axis is not None else 1
-        return min(ceil_div(channels, self.channel_parts), ceil_div(core_bytes, room))
+        return step_weights(self.geometry, self.profile, self.configuration, self.slices, self.input_parts)
 
     @property
     def weights_in_place(self) -> bool:
@@ -224,25 +176,8 @@ class TiledGroup:
         """Where each step's weights wait between tiles: the first of cores, SRAM and DRAM with room (TILE-6)."""
         asked = dict(self.configuration.loads)
         wanted = [asked.get(op.index) for op in self.geometry.ops]
-        sizes = [w.core_bytes for w in self.weights]
-        room = self.weight_room_bytes
-        if sum(sizes) <= room and WeightLoads.STREAMED not in wanted:
-            return tuple(WeightHome.CORE for _ in sizes)
-        homes = [WeightHome.DRAM] * len(sizes)
-        if self.configuration.weights_in_sram and self.profile.sram is not None:
-            left = self.sram_weight_room_bytes
-            for step in sorted(range(len(sizes)), key=lambda s: (wanted[s] is not WeightLoads.RESIDENT, s)):
-                if self.weights[step].unit_bytes <= left and wanted[step] is not WeightLoads.STREAMED:
-                    homes[step] = WeightHome.SRAM
-                    left -= self.weights[step].unit_bytes
-        # what is staged passes through the cores' weight memory beside what waits there
-        staged = max((w.staged_core_bytes for w in self.weights), default=0)
-        left = int(room) - staged
-        for step in sorted(range(len(sizes)), key=lambda s: (wanted[s] is not WeightLoads.RESIDENT, s)):
-            if homes[step] is WeightHome.DRAM and sizes[step] <= left and wanted[step] is not WeightLoads.STREAMED:
-                homes[step] = WeightHome.CORE
-                left -= sizes[step]
-        return tuple(homes)
+        in_sram = self.configuration.weights_in_sram and self.profile.sram is not None
+        return weight_homes(self.weights, wanted, self.weight_room_bytes, self.sram_weight_room_bytes if in_sram else 0)
 
     @cached_property
     def weight_room_bytes(self) -> int:
@@ -555,11 +490,3 @@ class TiledGroup:
     def loaded_bytes(self) -> int:
         """Input bytes read over all tiles, halos and re-reads included, and partial sums that leave the chip."""
         return sum(self.frustums.made_bytes(name) for name in self.geometry.inputs)
-
-
-def weight_slice_bytes(profile: Profile) -> int:
-    """The largest slice of weights that passes through a core: two of them fit its weight memory.
-
-    Where weights and activations share a memory, a quarter of it.
-    """
-    return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))

@@ -391,21 +391,15 @@ def test_each_placement_exchanges_what_its_borders_cut(placement: Placement) -> 
     assert walked(geometry, plan).received["x"] <= elements * 4
 
 
-# --- known to be wrong: see the reasons ------------------------------------------------------------------------------
+# --- found by walking element by element ----------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True, reason="partial sums of channel slices inside input slices are not held, nor is the input read again"
-)
 def test_input_slices_outside_channel_slices_hold_the_sums_of_all_channels() -> None:
     """FUSE-S1: half of the input (64 bytes) waits with 24 sums of 4 bytes, or it comes once per channel slice."""
     group = tiled(product(), {"C": 2}, input_slices=2, channel_slices=3)
     assert group.tile_bytes >= 64 + 24 * 4 or traffic_of(group).input_bytes == 3 * 128
 
 
-@pytest.mark.xfail(
-    strict=True, reason="all tiles count as equal: the clipped last one makes the busiest unit look faster"
-)
 def test_the_busiest_unit_works_as_long_as_its_rows_take() -> None:
     """5 rows in bands of 4 and 1: the first unit does 4/5 of the work."""
     model = Model()
@@ -416,7 +410,6 @@ def test_the_busiest_unit_works_as_long_as_its_rows_take() -> None:
     assert spread == alone * 4 // 5
 
 
-@pytest.mark.xfail(strict=True, reason="one part of the weights stays, but a tile needs all parts of its slice in turn")
 def test_weights_in_input_slices_come_again_for_every_tile_of_a_channel_slice() -> None:
     """FUSE-S1: 4 rows as 4 tiles, 3 channel slices outside; the core holds one of two parts of a slice, 4 × 2 × 4."""
     profile = small_profile(nram_bytes=4096, wram_bytes=32)
@@ -424,9 +417,6 @@ def test_weights_in_input_slices_come_again_for_every_tile_of_a_channel_slice() 
     assert [w.loads for w in group.op_weights] == [4]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a core's peak counts the rows that come anew, not those that it needs to compute"
-)
 def test_a_core_that_gets_its_input_from_the_sram_holds_all_rows_that_it_computes_with() -> None:
     """TILE-2, TILE-8: 5×5 on rows of 64 bytes: five input rows and one of the result, whatever was made before."""
     model = Model()
@@ -438,7 +428,6 @@ def test_a_core_that_gets_its_input_from_the_sram_holds_all_rows_that_it_compute
     assert group.core_peak_bytes >= (5 + 1) * 64
 
 
-@pytest.mark.xfail(strict=True, reason="extents of the first op's result in the stage, not of the last one's")
 def test_a_breadth_first_core_tile_has_the_axes_of_the_groups_output() -> None:
     """TILE-8: a Reshape to five axes and a Transpose of two of them."""
     model = Model()
@@ -457,9 +446,6 @@ def test_a_breadth_first_core_tile_has_the_axes_of_the_groups_output() -> None:
     assert all(core <= group.tile[a] for a, core in zip(geometry.output.axes, group.core_extents, strict=True))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what does not follow the dealt axis is not counted as passed on in exchange mode"
-)
 def test_attention_that_exchanges_passes_keys_and_values_on_as_well() -> None:
     """TILE-3, TILE-5: as cached, two copies of keys and values, 96 bytes each, go to the other two units."""
     geometry = attention()
