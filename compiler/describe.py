@@ -375,6 +375,14 @@ def _group(
         energy_j=cost.energy_pj * 1e-12,
         bound_by=cost.bound_by,
         stalls=dict(cost.stalls),
+        memory={
+            use.level: doc.LevelUseDoc(
+                capacity_bytes=use.capacity_bytes,
+                peak_bytes=use.peak_bytes,
+                lower_bound_bytes=use.lower_bound_bytes,
+            )
+            for use in tiling.memory
+        },
         rules=tuple(
             doc.RuleVerdict(id=c.rule, holds=bool(c.holds), actual=float(c.actual), limit=float(c.limit))
             for c in group.checks

@@ -155,11 +155,20 @@ class BoundaryDoc(_Part, frozen=True, kw_only=True):
     why: str
 
 
+class LevelUseDoc(_Part, frozen=True, kw_only=True):
+    """What one memory level of a unit or core holds (PROG-2): allocated by lifetimes, and the most that is live."""
+
+    capacity_bytes: int
+    peak_bytes: int
+    lower_bound_bytes: int
+
+
 class PlanGroup(_Part, frozen=True, kw_only=True):
     """A fusion group; `nodes` are ONNX node names.
 
     `halo` is the mode by axis of the output, for every axis with more than one tile or core tile (TILE-3). `stalls` are
-    the cycles beyond computation by their cause. What is printed of a group is enough to pin it (TILE-9).
+    the cycles beyond computation by their cause. `memory` is by level: sram, sram-weights, nram, nram-weights, wram.
+    What is printed of a group is enough to pin it (TILE-9).
     """
 
     id: str
@@ -175,6 +184,7 @@ class PlanGroup(_Part, frozen=True, kw_only=True):
     energy_j: float
     bound_by: Literal["dram", "compute", "on-chip"]
     stalls: dict[str, int]
+    memory: dict[str, LevelUseDoc]
     rules: tuple[RuleVerdict, ...]
     boundary: tuple[BoundaryDoc, ...]
 

@@ -148,6 +148,7 @@ class _GroupIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     energy_j: Any = None
     bound_by: Any = None
     stalls: Any = None
+    memory: Any = None
     rules: Any = None
     boundary: Any = None
 

@@ -26,8 +26,9 @@ class StepTraffic:
 
     stage: ops of equal number pass the cores together. nram_read_cycles, nram_write_cycles, wram_cycles: how long the
     ports of the core's memories are kept. sram: bytes between SRAM and cores; sram_weights the same for weights;
-    halo_sram: halos passed between units, on both sides. broadcast_bytes: the part that the bus hands to all cores of
-    a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times the links crossed.
+    between_units: SRAM bytes of what units pass each other, on both sides. broadcast_bytes: the part that the bus
+    hands to all cores of a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times
+    the links crossed.
     """
 
     op: int
@@ -40,7 +41,7 @@ class StepTraffic:
     wram_cycles: int = 0
     sram: LevelBytes = NO_BYTES
     sram_weights: LevelBytes = NO_BYTES
-    halo_sram: LevelBytes = NO_BYTES
+    between_units: LevelBytes = NO_BYTES
     broadcast_bytes: int = 0
     nram: LevelBytes = NO_BYTES
     wram: LevelBytes = NO_BYTES
@@ -56,9 +57,10 @@ class StepTraffic:
 class Traffic:
     """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
 
-    first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends: SRAM bytes of
-    what comes from and goes to DRAM. passed_on_bytes: input bytes that units hand on to each other. units, cores: in
-    use. exposed_transfers: loads (and as many stores) whose start-up nothing hides.
+    first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends, nram_ends: bytes
+    through these of what comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units
+    hand on to each other. units, cores: in use. exposed_transfers: loads (and as many stores) whose start-up nothing
+    hides.
     """
 
     input_bytes: int
@@ -71,6 +73,7 @@ class Traffic:
     overlapped: bool
     exposed_transfers: int
     sram_ends: LevelBytes
+    nram_ends: LevelBytes
     passed_on_bytes: int
     steps: tuple[StepTraffic, ...]
 
@@ -163,7 +166,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         macs=sum(step.macs for step in traffic.steps),
         vector_ops=sum(step.vector_ops for step in traffic.steps),
         sram=_sram(traffic),
-        nram=_sum(step.nram for step in traffic.steps),
+        nram=_nram(traffic),
         wram=_sum(step.wram for step in traffic.steps),
         exchanged_bytes=traffic.passed_on_bytes + sum(step.exchanged_bytes for step in traffic.steps),
         stalls=tuple(sorted(stalls.items())),
@@ -203,7 +206,7 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
             moved = step.exchanged_bytes / (link.bytes_per_cycle * max(1, traffic.units - 1))
             parts["link"] = ceil(moved + link.hop_cycles)
         return parts
-    data = step.sram + step.halo_sram
+    data = step.sram + step.between_units
     if sram.bytes_per_cycle is not None:
         rate = sram.bytes_per_cycle * traffic.units
         separate_part = sram.weight_bytes is not None
@@ -241,7 +244,7 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
         wram_cycles=sum(step.wram_cycles for step in steps),
         sram=_sum(step.sram for step in steps),
         sram_weights=_sum(step.sram_weights for step in steps),
-        halo_sram=_sum(step.halo_sram for step in steps),
+        between_units=_sum(step.between_units for step in steps),
         broadcast_bytes=sum(step.broadcast_bytes for step in steps),
         exchanged_bytes=sum(step.exchanged_bytes for step in steps),
     )
@@ -264,8 +267,13 @@ def _sum(levels: Iterable[LevelBytes]) -> LevelBytes:
 
 def _sram(traffic: Traffic) -> LevelBytes:
     """All bytes through the SRAM, weights included."""
-    steps = _sum(step.sram + step.sram_weights + step.halo_sram for step in traffic.steps)
+    steps = _sum(step.sram + step.sram_weights + step.between_units for step in traffic.steps)
     return steps + traffic.sram_ends
+
+
+def _nram(traffic: Traffic) -> LevelBytes:
+    """All bytes through the cores' activation memories."""
+    return _sum(step.nram for step in traffic.steps) + traffic.nram_ends
 
 
 def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[tuple[str, float], ...]:
@@ -275,7 +283,7 @@ def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[t
     levels = {
         "dram": reads * profile.dram.read_pj_per_byte + writes * profile.dram.write_pj_per_byte,
         "sram": _level_pj(_sram(traffic), profile.sram),
-        "nram": _level_pj(_sum(step.nram for step in traffic.steps), profile.nram),
+        "nram": _level_pj(_nram(traffic), profile.nram),
         "wram": _level_pj(_sum(step.wram for step in traffic.steps), weights),
         "registers": sum(step.registers_pj for step in traffic.steps),
         "link": _link_pj(traffic, profile),

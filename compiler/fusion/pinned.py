@@ -182,7 +182,7 @@ def _attempted(
 def _chosen(
     geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
-    """The search's answer; where every extent is pinned, the rules judge the tiling itself and not candidates for it."""
+    """The search's answer; where every extent is pinned, rules judge the tiling itself and not candidates for it."""
     axes = zip(geometry.output.axes, geometry.output.shape, strict=True)
     if not all(axis in wishes.sizes for axis, extent in axes if extent > 1 and axis != "C"):
         return choose_tiling(geometry, profile, constraints, wishes)

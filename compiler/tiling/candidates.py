@@ -79,6 +79,7 @@ class ConfiguredWeights:
 
     staged: Ints
     held: Ints
+    sliced: Ints
     passing: Ints
     in_place: bool = False
 
@@ -88,7 +89,7 @@ class ConfiguredWeights:
         if not self.in_place:
             return self
         none = np.zeros_like(self.staged)
-        return ConfiguredWeights(staged=none, held=none, passing=none, in_place=True)
+        return ConfiguredWeights(staged=none, held=none, sliced=none, passing=none, in_place=True)
 
 
 class CandidateTable:
@@ -246,7 +247,8 @@ class CandidateTable:
             found = self._weights[key] = ConfiguredWeights(
                 staged=np.array([w.unit_bytes for w in group.weights], dtype=np.int64),
                 held=np.array([w.core_bytes for w in group.weights], dtype=np.int64),
-                passing=np.array([w.staged_core_bytes for w in group.weights], dtype=np.int64),
+                sliced=np.array([w.staged_core_bytes for w in group.weights], dtype=np.int64),
+                passing=np.array([w.passing_core_bytes for w in group.weights], dtype=np.int64),
                 in_place=group.weights_in_place,
             )
         return found
@@ -274,7 +276,8 @@ class CandidateTable:
         buffered &= ~np.concatenate([part.last for part in parts])
         held = steps([block.weights.room.held for block in self.blocks])
         passing = steps([block.weights.room.passing for block in self.blocks])
-        staged = passing if on_core else steps([block.weights.room.staged for block in self.blocks])
+        sliced = steps([block.weights.room.sliced for block in self.blocks])
+        staged = sliced if on_core else steps([block.weights.room.staged for block in self.blocks])
         in_unit = np.where(in_sram, staged.sum(axis=0), 0)
         step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)
         step_outputs = np.concatenate([part.step_outputs for part in parts], axis=1)
@@ -283,7 +286,10 @@ class CandidateTable:
             in_unit = np.zeros_like(in_unit)
         elif not on_core:
             # slices pass through the SRAM; only what waits there takes room for whole ops
-            staged = np.where(in_sram, staged, np.minimum(staged, passing * profile.cores_per_cluster))
+            staged = np.where(in_sram, staged, np.minimum(staged, sliced * profile.cores_per_cluster))
+            # what does not wait in the cores passes through here op by op
+            waits = in_sram | (held.sum(axis=0) <= profile.weight_memory_bytes)
+            in_unit = np.where(waits, in_unit, staged.max(axis=0, initial=0))
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
             staged = np.where(nested, 0, staged)
@@ -307,7 +313,7 @@ class CandidateTable:
             step_inputs=step_inputs,
             step_outputs=step_outputs,
             step_weights=staged,
-            core_weights=passing,
+            core_weights=sliced,
             weight_memory=memory,
             needed_weights=needed,
             core_tile=peak if on_core else np.zeros(len(inputs)),

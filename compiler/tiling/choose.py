@@ -144,7 +144,7 @@ def _as_cut(entry: _Found) -> _Found:
     plan = entry.plan
     if plan.tiles > 1 or not plan.configuration.halo:
         return entry
-    plain = replace(plan.configuration, halo=(), placement=Placement.BANDS)
+    plain = replace(plan.configuration, halo=())
     return replace(entry, plan=replace(plan, configuration=plain))
 
 
@@ -153,7 +153,10 @@ def _bases(found: list[_Found], profile: Profile, wishes: Wishes) -> tuple[Confi
     if wishes.is_pinned:
         return ()
     best = [entry.plan.configuration for _, entry in _promising(found, profile, wishes.objective)[:_BASES]]
-    return tuple(dict.fromkeys(replace(choice, halo=(), placement=Placement.BANDS) for choice in best))
+    if wishes.placement == "auto":
+        # nothing is exchanged, so one placement is as good as another
+        best = [replace(choice, placement=Placement.BANDS) for choice in best]
+    return tuple(dict.fromkeys(replace(choice, halo=()) for choice in best))
 
 
 def _search(

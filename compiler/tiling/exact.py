@@ -26,7 +26,7 @@ def figures_of(group: TiledGroup) -> Figures:
     waiting = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home is WeightHome.SRAM)
     if profile.sram is not None and profile.sram.weight_bytes is not None:
         waiting = 0
-    peak = group.tile_bytes + waiting
+    peak = group.tile_bytes + waiting + max(group.passing_unit_bytes, default=0)
     return Figures(
         whole_map=group.is_whole_map,
         capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,

@@ -7,7 +7,7 @@ through all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.memory.allocate import Allocation, Buffer, allocate
 from compiler.tiling.figures import Check
@@ -153,7 +153,7 @@ def _staying(group: TiledGroup) -> list[Buffer]:
 
 
 def _core_weights(group: TiledGroup) -> list[Buffer]:
-    """Weights in one core: those that wait there all the time; slices that pass, loaded one step ahead."""
+    """Weights in one core: those that wait there all the time; while an op works, the slices of it that pass."""
     if group.weights_in_place:
         return []
     steps = len(group.geometry.ops)
@@ -162,15 +162,23 @@ def _core_weights(group: TiledGroup) -> list[Buffer]:
         name = f"weights of step {step}"
         if home is WeightHome.CORE and weights.core_bytes:
             buffers.append(Buffer(name=name, size_bytes=weights.core_bytes, begin=0, end=steps))
-        elif weights.staged_core_bytes:
-            buffers.append(Buffer(name=name, size_bytes=weights.staged_core_bytes, begin=step, end=step + 1))
+        elif weights.passing_core_bytes:
+            buffers.append(Buffer(name=name, size_bytes=weights.passing_core_bytes, begin=step, end=step + 1))
     return buffers
 
 
 def _unit_weights(group: TiledGroup) -> list[Buffer]:
-    """Weights that wait in the SRAM."""
+    """Weights that wait in the SRAM, and those on their way through it."""
     steps = 1 if group.is_nested else len(group.geometry.ops)
-    return [
+    passing = [
+        Buffer(name=f"weights of step {step}, passing", size_bytes=size, begin=step, end=step + 1)
+        for step, size in enumerate(group.passing_unit_bytes)
+        if size
+    ]
+    if group.is_nested and passing:
+        # depth-first they all pass while one tile is there, one after another
+        passing = [replace(max(passing, key=lambda buffer: buffer.size_bytes), begin=0, end=1)]
+    return passing + [
         Buffer(name=f"weights of step {step}", size_bytes=weights.unit_bytes, begin=0, end=steps)
         for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True))
         if home is WeightHome.SRAM and weights.unit_bytes

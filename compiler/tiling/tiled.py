@@ -214,7 +214,7 @@ class TiledGroup:
         if self.weights_in_place:
             return 0
         pairs = zip(self.weights, self.homes, strict=True)
-        passing = max((w.staged_core_bytes for w, home in pairs if home is not WeightHome.CORE), default=0)
+        passing = max((w.passing_core_bytes for w, home in pairs if home is not WeightHome.CORE), default=0)
         return self.resident_weight_bytes + passing
 
     @cached_property
@@ -425,6 +425,18 @@ class TiledGroup:
             live = max(inputs, outputs) if self.geometry.is_in_place else inputs + outputs
             return live + self.kept_outside_cores_bytes
         return self.peak(self.frustums) + self.kept_bytes
+
+    @cached_property
+    def passing_unit_bytes(self) -> tuple[int, ...]:
+        """Per step, what lies in the SRAM of weights on their way to the cores: of those that wait nowhere."""
+        sram = self.profile.sram
+        if sram is None or sram.weight_bytes is not None or self.weights_in_place:
+            return (0,) * len(self.weights)
+        cores = self.profile.cores_per_cluster
+        pairs = zip(self.weights, self.homes, strict=True)
+        return tuple(
+            min(w.unit_bytes, w.staged_core_bytes * cores) if home is WeightHome.DRAM else 0 for w, home in pairs
+        )
 
     @property
     def is_buffered(self) -> bool:

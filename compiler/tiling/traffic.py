@@ -54,10 +54,14 @@ def traffic_of(group: TiledGroup) -> Traffic:
     steps = tuple(_step(group, step, moves[step], routes) for step in range(len(geometry.ops)))
     weights = sum(w.size_bytes * w.loads for w in group.op_weights)
     tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
-    ends = LevelBytes()
-    if profile.sram is not None:
-        ends = LevelBytes(read=0 if routes.outputs else outputs, written=0 if routes.inputs else copied)
     inputs = loaded if shared else copied
+    passed_on = copied - loaded if shared else 0
+    sram_ends = nram_ends = LevelBytes()
+    if profile.sram is not None:
+        read = (0 if routes.outputs else outputs) + passed_on
+        sram_ends = LevelBytes(read=read, written=0 if routes.inputs else copied)
+    elif not profile.dram.multicast:
+        nram_ends = LevelBytes(read=passed_on)
     return Traffic(
         input_bytes=inputs,
         weight_bytes=weights,
@@ -68,8 +72,9 @@ def traffic_of(group: TiledGroup) -> Traffic:
         cores=group.walk.units * configuration.cores,
         overlapped=configuration.double_buffered or repeats == 1,
         exposed_transfers=1 if configuration.double_buffered else repeats,
-        sram_ends=ends,
-        passed_on_bytes=copied - loaded if shared else 0,
+        sram_ends=sram_ends,
+        nram_ends=nram_ends,
+        passed_on_bytes=passed_on,
         steps=steps,
     )
 
@@ -285,6 +290,10 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     if configuration.spread is Spread.CHANNELS and _is_gathered(group, op):
         gathered = facts.tensor_bytes(op.output) * (group.walk.units - 1)
     exchanged = halos + passed + gathered + _reduced(group, op)
+    # what units pass on is read at the one and written at the other; written weights are counted where they arrive
+    between = LevelBytes(read=exchanged, written=exchanged - passed)
+    if profile.sram is None:
+        nram, between = nram + between, LevelBytes()
     macs = op.macs.numerator * elements // op.macs.denominator
     return StepTraffic(
         op=op.index,
@@ -297,7 +306,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
         wram_cycles=ceil(use.weight_port_cycles * share),
         sram=LevelBytes(read=0 if routes.inputs else move.filled, written=0 if routes.outputs else move.drained),
         sram_weights=LevelBytes(read=staged, written=in_sram),
-        halo_sram=LevelBytes(read=halos, written=halos) if profile.sram is not None else LevelBytes(),
+        between_units=between,
         broadcast_bytes=move.broadcast + (staged if configuration.core_spread is Spread.BANDS else 0),
         nram=nram,
         wram=wram,
@@ -455,22 +464,20 @@ def _overlap(group: TiledGroup, name: str, axis: str | None) -> AxisOverlap:
     _, shares = frustums.factors(name)
     if axis is None or axis not in shares:
         return _whole_overlap()
+    exchanged = frustums.tiles[axis].mode is HaloMode.EXCHANGE
     entry = next((e for e in frustums.boxes[name] if e[0] == axis), None)
-    if entry is None or frustums.tiles[axis].mode is HaloMode.RECOMPUTE:
-        if entry is None and frustums.tiles[axis].mode is not HaloMode.RECOMPUTE:
-            # the same for all tiles: the first makes it
-            zeros, ones = np.zeros(len(shares[axis].made), dtype=np.int64), shares[axis].needed
-            return AxisOverlap.of(zeros, ones, zeros, shares[axis].made)
-        # every tile makes what it needs along this axis
-        stops = np.cumsum(shares[axis].needed)
-        starts = stops - shares[axis].needed
-        return AxisOverlap.of(starts, stops, starts, stops)
-    first, last, _ = frustums.fresh(entry)
-    if first is entry[1]:
-        # ranges that do not rise are made again by every tile
-        stops = np.cumsum(shares[axis].needed)
-        return AxisOverlap.of(stops - shares[axis].needed, stops, stops - shares[axis].needed, stops)
-    return AxisOverlap.of(entry[1], entry[2], first, last)
+    if exchanged and entry is None:
+        # the same for all tiles: the first makes it
+        zeros = np.zeros(len(shares[axis].made), dtype=np.int64)
+        return AxisOverlap.of(zeros, shares[axis].needed, zeros, shares[axis].made)
+    if exchanged and entry is not None:
+        first, last, _ = frustums.fresh(entry)
+        if first is not entry[1]:
+            return AxisOverlap.of(entry[1], entry[2], first, last)
+    # along other axes, and where ranges do not rise, units make for themselves what they need
+    stops = np.cumsum(shares[axis].needed)
+    starts = stops - shares[axis].needed
+    return AxisOverlap.of(starts, stops, starts, stops)
 
 
 def _whole_overlap() -> AxisOverlap:

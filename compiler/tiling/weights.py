@@ -24,8 +24,13 @@ class StepWeights:
 
     @property
     def staged_core_bytes(self) -> int:
-        """What a core holds of them at once where they pass in slices."""
+        """One slice of them, where they pass in slices."""
         return ceil_div(self.core_bytes, self.slices)
+
+    @property
+    def passing_core_bytes(self) -> int:
+        """What a core holds of them at once while they pass: two slices, one that is used and one that comes."""
+        return self.staged_core_bytes * min(2, self.slices)
 
 
 _NO_WEIGHTS: Final = StepWeights(size_bytes=0, unit_bytes=0, core_bytes=0, slices=1)
@@ -91,7 +96,7 @@ def weight_homes(
         if weights[step].unit_bytes <= left:
             homes[step] = WeightHome.SRAM
             left -= weights[step].unit_bytes
-    left = core_room - max((w.staged_core_bytes for w in weights), default=0)
+    left = core_room - max((w.passing_core_bytes for w in weights), default=0)
     for step in order:
         if homes[step] is WeightHome.DRAM and weights[step].core_bytes <= left:
             homes[step] = WeightHome.CORE

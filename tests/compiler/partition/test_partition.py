@@ -238,7 +238,7 @@ def test_an_op_that_no_smaller_segment_cures_is_refused_at_once() -> None:
     """Streamed weights take no room of other ops, so cutting would not help."""
     graph = convolutions(3, channels=64).graph()
     profile = limited()
-    tiny = msgspec.structs.replace(profile, nram=msgspec.structs.replace(profile.nram, capacity_bytes=1024))
+    tiny = msgspec.structs.replace(profile, nram=msgspec.structs.replace(profile.nram, capacity_bytes=60))
     error = refused(graph, tiny)
     assert (error.code, error.node) == ("does_not_fit", "c0")
 
