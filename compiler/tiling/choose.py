@@ -34,6 +34,7 @@ from compiler.tiling.tile import Configuration, HaloMode, LevelUse, Mode, Order,
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.walk import walked_axes
+from compiler.units import ceil_div
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
 PRICED: Final = 4
@@ -340,10 +341,20 @@ class _Search:
             if row < end:
                 table = self.candidates.table
                 if isinstance(part.stage, Stage):
-                    return stage_sizes(table, part.stage, row - begin)
+                    return self._shared_evenly(block.configuration, stage_sizes(table, part.stage, row - begin))
                 return part.stage.sizes(table, row - begin)
             begin = end
         raise AssertionError(row)
+
+    def _shared_evenly(self, choice: Configuration, tile: dict[str, int]) -> dict[str, int]:
+        """A tile cut so that each unit's share of the map is whole tiles, as many as before, of equal size."""
+        candidates = self.candidates
+        axis = candidates.table.band_axis if choice.spread is Spread.BANDS else "N"
+        if choice.units == 1 or choice.spread not in (Spread.BANDS, Spread.IMAGES) or axis not in tile:
+            return tile
+        share, lane = candidates.caps(choice)[axis], candidates.lanes.get(axis, 1)
+        even = ceil_div(share, ceil_div(share, tile[axis]))
+        return {**tile, axis: min(tile[axis], ceil_div(even, lane) * lane)}
 
 
 def _row_of(block: Block, row: int | None) -> int | None:

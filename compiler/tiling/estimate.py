@@ -110,6 +110,13 @@ class TilePlan:
         once = self.rounds == 1 or (configuration.slices_outer and self._slice_stays(memory))
         return copies if once or self.weights_are_resident(memory) else copies * self.rounds
 
+    @property
+    def exposed_bytes(self) -> float:
+        """Bytes of the first tiles' loads and the last tiles' stores, which nothing hides."""
+        outputs = sum(map(self.geometry.facts.tensor_bytes, self.geometry.outputs))
+        tiles = self.tiles * self.configuration.channel_slices
+        return (self.loaded_bytes() + outputs) * min(self.units, tiles) / tiles
+
     def dram_bytes(self, profile: Profile) -> int:
         """DRAM bytes of the group, as the price counts them."""
         inputs = self.loaded_bytes() if reads_are_shared(profile) else self.delivered_bytes()
@@ -201,7 +208,8 @@ def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
     alone = np.array(
         [not (p.configuration.double_buffered or p.rounds * p.configuration.channel_slices == 1) for p in plans]
     )
-    busy = compute.sum(axis=0) + np.where(alone, moved, 0.0)
+    ends = np.array([plan.exposed_bytes for plan in plans], dtype=np.float64) / rate
+    busy = compute.sum(axis=0) + np.where(alone, moved, ends)
     cycles = np.maximum(np.maximum(moved, busy), np.maximum(onchip, _gather_cycles(plans, profile)))
     energy = dram * profile.dram.read_pj_per_byte + profile.static_w * cycles / profile.clock_hz * 1e12
     if profile.sram is not None and profile.engines.mvdma is not None:
