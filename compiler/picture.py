@@ -315,7 +315,7 @@ def _legend(picture: TilePicture, example: _Example, source: _Frame, shown: tupl
     tiles = "1 tile of" if picture.owner.size == 1 else f"{count[0]} × {count[1]} tiles of at most"
     yield (
         f"{tiles} {sizes[0]} × {sizes[1]} elements; placement {printable(picture.placement, 40)} on"
-        f" {_count(picture.units, printable(picture.unit_word, 20))}; {_count(int(picture.step.max()) + 1, 'step')}"
+        f" {_count(picture.units, printable(picture.unit_word, 60))}; {_count(int(picture.step.max()) + 1, 'step')}"
     )
     modes = tuple(printable(mode, 40) for mode in picture.halo_modes)
     yield f"halo between rows: {modes[0]}; between columns: {modes[1]}"
@@ -330,7 +330,7 @@ def _legend(picture: TilePicture, example: _Example, source: _Frame, shown: tupl
     elif len(example.tiles) == 2:
         yield "tiles 1 and 2 need nothing in common"
     if picture.owner.size <= _TILES_DRAWN:
-        yield f"in each tile that has room: its {printable(picture.unit_word, 20)} and the step at which it is done"
+        yield f"in each tile that has room: its {printable(picture.unit_word, 60)} and the step at which it is done"
     if shown != count:
         yield f"only the first {shown[0]} × {shown[1]} tiles are drawn"
     rows, columns = source.area
@@ -341,7 +341,7 @@ def _legend(picture: TilePicture, example: _Example, source: _Frame, shown: tupl
 
 def _draw_units(svg: ET.Element, picture: TilePicture, top: float) -> float:
     """Colour and name of each unit, four a line; returns where the next line would be."""
-    word = printable(picture.unit_word, 20)
+    word = printable(picture.unit_word, 60)
     listed = min(picture.units, _UNITS_LISTED)
     for unit in range(listed):
         x, y = _MARGIN + unit % 4 * 180, top + unit // 4 * _LINE

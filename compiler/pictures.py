@@ -11,6 +11,7 @@ from compiler.picture import TilePicture, tile_picture
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.tile import Configuration, Spread
 from compiler.tiling.walk import Walk, unit_walk
 
 
@@ -51,11 +52,19 @@ def picture_of(facts: GraphFacts, profile: Profile, name: str, group: Group) -> 
             input_rows=rows[1:],
             input_columns=columns[1:],
             halo_modes=(modes[0], modes[1]),
-            placement=configuration.placement.value if configuration.spread.value == "bands" else "one unit",
+            placement=configuration.placement.value if configuration.spread is Spread.BANDS else "one after another",
             units=walk.assignment.units,
-            unit_word="cluster" if profile.sram is not None else "core",
+            unit_word=_unit_word(profile, configuration),
         )
     )
+
+
+def _unit_word(profile: Profile, configuration: Configuration) -> str:
+    """What a tile's owner is: a unit, or several that share every tile."""
+    unit = "cluster" if profile.sram is not None else "core"
+    if configuration.spread in (Spread.BANDS, Spread.SINGLE):
+        return unit
+    return f"set of {configuration.units} {unit}s that share {configuration.spread.value}"
 
 
 def _extent(extents: dict[str, int], axis: str | None) -> int:

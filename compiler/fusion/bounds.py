@@ -187,7 +187,7 @@ def roofline_cycles(facts: GraphFacts, needed: dict[str, list[Positions]], floor
         if op.matrix is None or array is None or not wanted:
             continue
         elements = prod(map(_count, _either(facts, op.output, wanted)))
-        on_array = op.matrix.in_channels * op.matrix.taps / (array.k * array.c)
+        on_array = op.matrix.in_channels * op.matrix.taps / (array.k * array.c * array.ox * array.oy)
         on_lanes = 2 * float(op.macs) / profile.vector.lanes
         compute += elements * min(on_array, on_lanes)
     return ceil(max(floor_bytes / profile.dram_bytes_per_cycle, compute / profile.cores))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 
 from compiler.ir.box import AxisMap, same
@@ -61,6 +62,12 @@ class GraphFacts:
     graph: Graph
     ops: tuple[OpFacts, ...]
     tensors: Mapping[str, TensorFacts]
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Per op a number that it shares with the ops of equal signature, and with no others."""
+        known: dict[tuple[object, ...], int] = {}
+        return tuple(known.setdefault(op.signature, len(known)) for op in self.ops)
 
     def tensor_bytes(self, name: str) -> int:
         """Bytes of all elements of a tensor."""

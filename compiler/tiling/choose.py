@@ -33,7 +33,7 @@ from compiler.tiling.split import STEPS, Split, split_candidates
 from compiler.tiling.tile import Configuration, HaloMode, LevelUse, Mode, Order, Spread, Tiling
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
-from compiler.tiling.walk import walked_axes
+from compiler.tiling.walk import grid_of, walked_axes
 from compiler.units import ceil_div
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
@@ -41,6 +41,10 @@ PRICED: Final = 4
 PINNED: Final = 64
 _HALVINGS: Final = 12
 _BASES: Final = 3
+# An estimate may lie so far above the price: beyond it a configuration is given up.
+_MARGIN: Final = 1.1
+# The most tiles of a map that are dealt out one by one.
+GRID_MAX: Final = 1 << 20
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -120,7 +124,7 @@ def choose_tiling(
     best: tuple[float, ...] | None = None
     priced = 0
     for estimate, entry in _promising(found, profile, wishes.objective):
-        if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0]):
+        if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0] * _MARGIN):
             break
         outcome = _complete(entry, profile, bound, wishes.core)
         if isinstance(outcome, Check):
@@ -471,6 +475,10 @@ def completed(
     pinned: Mapping[str, int] = NOTHING,
 ) -> TiledGroup | Check:
     """A tiling with its core tile chosen, or as pinned; the check that fails if not even the smallest one fits."""
+    tiles = grid_of(table.geometry, tile)
+    one_by_one = configuration.placement not in (Placement.BANDS, Placement.BAND_COLUMNS)
+    if one_by_one and configuration.spread is Spread.BANDS and tiles > GRID_MAX:
+        return Check(rule="TILE-4:tiles", holds=False, actual=tiles, limit=GRID_MAX)
     group = TiledGroup(table.geometry, profile, configuration, tile)
     if not group.is_nested:
         return group

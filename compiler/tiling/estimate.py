@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.cost.array import array_lanes
 from compiler.cost.objective import Totals
 from compiler.cost.rates import dram_port_bytes_per_cycle, reads_are_shared
 from compiler.ops.facts import OpFacts
@@ -127,7 +128,7 @@ class TilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpArrays:
-    """The ops of a group as columns: what their cycles depend on."""
+    """The ops of a group as columns: what their cycles depend on; `pixels` in array steps of output positions."""
 
     pixels: Floats
     channels: Floats
@@ -163,6 +164,7 @@ def op_arrays(table: SizeTable, profile: Profile) -> OpArrays:
 def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...]:
     tensors = table.geometry.facts.tensors
     output = tensors[op.output]
+    columns, rows = array_lanes(op, profile) if op.dtype in profile.matrix.arrays else (1, 1)
     channels = output.shape[op.channel_axis] if op.channel_axis is not None else 1
     elements = prod(output.shape)
     array = profile.matrix.arrays.get(op.dtype)
@@ -170,7 +172,7 @@ def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...
     depth = -(-shape.in_channels // array.c) * shape.taps if shape is not None and array is not None else 0
     inputs = sum(prod(tensors[o.tensor].shape) * tensors[o.tensor].element_bytes for o in op.operands if not o.constant)
     return (
-        elements / max(1, channels),
+        elements / max(1, channels) / (columns * rows),
         channels,
         shape.out_channels if shape is not None else 1,
         depth,

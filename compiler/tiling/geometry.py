@@ -348,7 +348,7 @@ class GroupGeometry:
         for op in self.ops:
             ids = tuple(number.setdefault(operand.tensor, len(number)) for operand in op.operands)
             number[op.output] = len(number)
-            parts.append((op.signature, ids, number[op.output], op.output in self.outputs))
+            parts.append((self.facts.numbers[op.index], ids, number[op.output], op.output in self.outputs))
         return tuple(parts)
 
 

@@ -6,12 +6,11 @@ through all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.memory.allocate import Allocation, Buffer, allocate
 from compiler.tiling.figures import Check
-from compiler.tiling.frustum import Frustums
 from compiler.tiling.tile import WeightHome
 from compiler.tiling.tiled import TiledGroup
 
@@ -45,7 +44,7 @@ def memory_of(group: TiledGroup) -> tuple[LevelMemory, ...]:
         levels.insert(0, ("sram", profile.sram.capacity_bytes, activations))
         core = _core_activations(group)
     else:
-        core = _tile_buffers(group, group.frustums, group.kept(group.frustums), group.staging_bytes)
+        core = _tile_buffers(group, group.volumes(group.frustums), group.kept(group.frustums), group.staging_bytes)
     if profile.weights_share_activations:
         core += core_weights
     elif profile.wram is not None:
@@ -78,15 +77,15 @@ def allocation_check(levels: Iterable[LevelMemory]) -> Check | None:
     return None
 
 
-def _tile_buffers(group: TiledGroup, frustums: Frustums, kept: dict[str, int], staging: int) -> list[Buffer]:
-    """What a tile makes anew, by lifetime; what waits for later tiles and the next tile's inputs, all the time."""
+def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], staging: int) -> list[Buffer]:
+    """What a tile adds of each tensor, by lifetime; what waits for later tiles and the next inputs, all the time."""
     geometry = group.geometry
     names, first, last = geometry.sliced_lifetimes if group.is_sliced else geometry.lifetimes
     steps = len(group.geometry.ops)
     buffers = [
         Buffer(name=name, size_bytes=size, begin=int(begin), end=min(int(end), steps - 1) + 1)
         for name, begin, end in zip(names, first, last, strict=True)
-        if (size := group.held_bytes(frustums, name)) and begin < steps
+        if (size := sizes[name]) and begin < steps
     ]
     buffers += [
         Buffer(name=f"{name} (kept)", size_bytes=size, begin=0, end=steps) for name, size in kept.items() if size
@@ -100,7 +99,7 @@ def _sram_activations(group: TiledGroup) -> list[Buffer]:
     """The SRAM of a unit: breadth-first all maps of the tile, depth-first only what enters and leaves it."""
     kept = group.kept(group.frustums)
     if not group.is_nested:
-        return _tile_buffers(group, group.frustums, kept, group.staging_bytes)
+        return _tile_buffers(group, group.volumes(group.frustums), kept, group.staging_bytes)
     geometry, frustums = group.geometry, group.frustums
     ends = list(geometry.inputs)
     if not geometry.is_in_place:
@@ -127,7 +126,7 @@ def _core_activations(group: TiledGroup) -> list[Buffer]:
     """The NRAM of a core under a unit with SRAM: depth-first all maps of a core tile, else pieces and what stays."""
     steps = len(group.geometry.ops)
     if group.is_nested:
-        buffers = _tile_buffers(group, group.core_frustums, {}, 0)
+        buffers = _tile_buffers(group, group.core_volumes, {}, 0)
     else:
         buffers = [
             Buffer(name=f"piece {number}", size_bytes=stage.piece_bytes, begin=stage.steps[0], end=stage.steps[-1] + 1)

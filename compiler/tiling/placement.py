@@ -119,6 +119,19 @@ def unit_grid(rows: int, columns: int, units: int) -> tuple[int, int]:
     return min((shape for a in divisors for shape in ((a, units // a), (units // a, a))), key=badness)
 
 
+def parts_of(placement: Placement, rows: int, columns: int, units: int) -> tuple[Ints, Ints, int] | None:
+    """Placements that deal rows and columns apart: the part of each row and column, and the parts of columns.
+
+    The owner of a tile is part of its row × that number + part of its column. None for placements that interleave.
+    """
+    a, b = {Placement.BANDS: (units, 1), Placement.BAND_COLUMNS: (1, units)}.get(placement, (0, 0))
+    if placement is Placement.BLOCKS:
+        a, b = unit_grid(rows, columns, units)
+    if a == 0:
+        return None
+    return _runs(rows, a)[0], _runs(columns, b)[0], b
+
+
 def pairs(assignment: Assignment) -> tuple[int, int]:
     """Number of horizontally and of vertically neighbouring tile pairs with different owners."""
     owner = assignment.owner

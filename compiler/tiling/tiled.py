@@ -289,7 +289,9 @@ class TiledGroup:
 
     def held_bytes(self, frustums: Frustums, name: str) -> int:
         """Bytes of a tensor's box that a tile adds to what waits; of an input that is summed in parts, one part."""
-        size = frustums.largest_made(name)
+        return self._in_parts(name, frustums.largest_made(name))
+
+    def _in_parts(self, name: str, size: int) -> int:
         return size if self.input_parts == 1 else ceil(size * self.split_share(name))
 
     def split_share(self, name: str) -> Fraction:
@@ -366,13 +368,21 @@ class TiledGroup:
         """The most that is live in a core at once if it keeps what is shared along these axes, that apart."""
         if not self.is_nested:
             return self._staying_bytes
+        return self.geometry.peak_of(self._volumes_in_core(kept), sliced=self.is_sliced)
+
+    def _volumes_in_core(self, kept: frozenset[str]) -> dict[str, int]:
+        """Depth-first: bytes of each tensor's box in a core, of results without what is kept there."""
         frustums, inputs = self.core_frustums, set(self.geometry.inputs)
-        sizes = {
+        return {
             # inputs of the group come from the SRAM as whole boxes
-            name: frustums.core_volume(name, () if name in inputs else kept)
+            name: self._in_parts(name, frustums.core_volume(name, () if name in inputs else kept))
             for name in self.geometry.lifetimes[0]
         }
-        return self.geometry.peak_of(sizes, sliced=self.is_sliced)
+
+    @property
+    def core_volumes(self) -> dict[str, int]:
+        """Depth-first: bytes of each tensor's box in a core, what is kept there for later core tiles apart."""
+        return self._volumes_in_core(self.core_kept_axes)
 
     @property
     def _staying_bytes(self) -> int:

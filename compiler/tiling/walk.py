@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
 from compiler.tiling.frustum import AxisTiles
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.placement import Assignment, Placement, assign
+from compiler.tiling.placement import Assignment, Placement, assign, parts_of
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.units import ceil_div
 
 # Placements under which the tiles of a unit lie side by side, so that it has one run along each axis.
-_RUNS: Final = frozenset({Placement.BANDS, Placement.BAND_COLUMNS, Placement.BLOCKS})
+RUNS: Final = frozenset({Placement.BANDS, Placement.BAND_COLUMNS, Placement.BLOCKS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,17 +27,24 @@ class Walk:
 
     `rows` and `columns` are the axes that the placement deals out (None: not cut). `tiles` counts SRAM tiles, channel
     slices apart; `rounds` those of the busiest unit; `units` those that have work; `share` is the part of all output
-    positions that the busiest unit has.
+    positions that the busiest unit has. `grid`: rows and columns of tiles, dealt to `dealt_to` units.
     """
 
     axes: Mapping[str, AxisTiles]
     rows: str | None
     columns: str | None
-    assignment: Assignment
+    placement: Placement
+    grid: tuple[int, int]
+    dealt_to: int
     tiles: int
     rounds: int
     units: int
     share: float
+
+    @property
+    def assignment(self) -> Assignment:
+        """The owner of every tile."""
+        return assign(self.placement, *self.grid, self.dealt_to)
 
 
 def walked_axes(geometry: GroupGeometry, configuration: Configuration) -> tuple[str, ...]:
@@ -53,22 +62,16 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
     columns = spatial[1] if len(spatial) > 1 else None
     counts = {axis: ceil_div(extents[axis], tile[axis]) for axis in extents if axis != "C"}
     by_bands = configuration.spread is Spread.BANDS
-    assignment = assign(
-        configuration.placement,
-        counts[rows] if rows else 1,
-        counts[columns] if columns else 1,
-        configuration.units if by_bands else 1,
-    )
-    images = counts.get("N", 1)
-    others = 1
+    grid = counts[rows] if rows else 1, counts[columns] if columns else 1
+    images, others = counts.get("N", 1), 1
     for axis, count in counts.items():
         if axis not in ("N", rows, columns):
             others *= count
-    tiles = images * others * assignment.rows * assignment.columns
-    busiest = int(assignment.loads.max())
+    tiles = images * others * grid[0] * grid[1]
+    dealt = _dealt(configuration, grid, [_lengths(extents, tile, axis) for axis in (rows, columns)])
     rounds, units = tiles, 1
     if by_bands:
-        rounds, units = images * others * busiest, int(np.count_nonzero(assignment.loads))
+        rounds, units = images * others * dealt.most, dealt.units
     elif configuration.spread is Spread.IMAGES:
         rounds = ceil_div(images, configuration.units) * (tiles // images)
         units = min(configuration.units, images)
@@ -80,27 +83,29 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
     for axis in walked_axes(geometry, configuration):
         runs = None
         if by_bands and axis == rows:
-            runs = _changes(assignment.owner)
+            runs = dealt.row_runs
         elif by_bands and axis == columns:
-            runs = _changes(assignment.owner.T)
+            runs = dealt.column_runs
         elif configuration.spread is Spread.IMAGES and axis == "N":
             runs = np.arange(images) % ceil_div(images, configuration.units) == 0
         mode = configuration.halo_of(axis)
         found = AxisTiles.of_size(extents[axis], min(tile[axis], extents[axis]), mode, runs=runs)
-        mixed = by_bands and configuration.placement not in _RUNS and axis in (rows, columns)
+        mixed = by_bands and configuration.placement not in RUNS and axis in (rows, columns)
         axes[axis] = replace(found, interleaved=True) if mixed else found
     if not configuration.slices_outer:
         axes |= _channels(extents, tile, times=1)
     share = 1.0
     if by_bands:
-        share = _busiest(assignment, axes.get(rows or ""), axes.get(columns or ""))
+        share = dealt.share
     elif configuration.spread is Spread.IMAGES:
         share = min(extents["N"], ceil_div(images, configuration.units) * tile["N"]) / extents["N"]
     return Walk(
         axes=axes,
         rows=rows,
         columns=columns,
-        assignment=assignment,
+        placement=configuration.placement,
+        grid=grid,
+        dealt_to=configuration.units if by_bands else 1,
         tiles=tiles,
         rounds=rounds,
         units=units,
@@ -108,12 +113,57 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
     )
 
 
-def _busiest(assignment: Assignment, rows: AxisTiles | None, columns: AxisTiles | None) -> float:
-    """The part of the positions of a map that the unit with most of them has."""
-    heights = np.ones(1) if rows is None else rows.stops - rows.starts
-    widths = np.ones(1) if columns is None else columns.stops - columns.starts
-    positions = np.outer(heights, widths)
-    return float(np.bincount(assignment.owner.ravel(), weights=positions.ravel()).max() / positions.sum())
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Dealt:
+    """How tiles are dealt: where runs begin along rows and columns, the most tiles and positions of a unit, units."""
+
+    row_runs: NDArray[np.bool_]
+    column_runs: NDArray[np.bool_]
+    most: int
+    units: int
+    share: float
+
+
+def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: list[Ints]) -> _Dealt:
+    """The tiles of a grid, rows and columns of the given lengths, as the placement deals them."""
+    rows, columns = grid
+    units = configuration.units if configuration.spread is Spread.BANDS else 1
+    heights, widths = lengths
+    parts = parts_of(configuration.placement if units > 1 else Placement.BANDS, rows, columns, units)
+    if parts is not None:
+        row, column, _ = parts
+        tall, wide = np.bincount(row), np.bincount(column)
+        positions = np.bincount(row, weights=heights).max() * np.bincount(column, weights=widths).max()
+        return _Dealt(
+            row_runs=_changes(row[:, None]),
+            column_runs=_changes(column[:, None]),
+            most=int(tall.max() * wide.max()),
+            units=len(tall) * len(wide),
+            share=float(positions / (heights.sum() * widths.sum())),
+        )
+    assignment = assign(configuration.placement, rows, columns, units)
+    positions = np.bincount(assignment.owner.ravel(), weights=np.outer(heights, widths).ravel())
+    return _Dealt(
+        row_runs=_changes(assignment.owner),
+        column_runs=_changes(assignment.owner.T),
+        most=int(assignment.loads.max()),
+        units=int(np.count_nonzero(assignment.loads)),
+        share=float(positions.max() / positions.sum()),
+    )
+
+
+def grid_of(geometry: GroupGeometry, tile: Mapping[str, int]) -> int:
+    """Tiles of one image's map: what a placement that interleaves has to look at one by one."""
+    output = geometry.output
+    spatial = [(a, e) for a, e in zip(output.axes, output.shape, strict=True) if a not in ("N", "C") and e > 1]
+    return prod(ceil_div(extent, tile[axis]) for axis, extent in spatial[:2])
+
+
+def _lengths(extents: Mapping[str, int], tile: Mapping[str, int], axis: str | None) -> Ints:
+    if axis is None:
+        return np.ones(1, dtype=np.int64)
+    starts = np.arange(0, extents[axis], min(tile[axis], extents[axis]), dtype=np.int64)
+    return np.diff(np.append(starts, extents[axis]))
 
 
 def _channels(extents: Mapping[str, int], tile: Mapping[str, int], *, times: int) -> dict[str, AxisTiles]:
