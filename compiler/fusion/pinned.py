@@ -296,6 +296,11 @@ def _check(geometry: GroupGeometry, profile: Profile, pin: Pin) -> None:
         if isinstance(given_count, int) and given_count > most:
             raise _impossible(geometry, f"{name} = {given_count}", f"at most {most} on this profile")
     spread, core_spread = fixed.get("spread"), fixed.get("core_spread")
+    if spread is not None and fixed.get("units") is not None and (fixed["units"] == 1) != (spread is Spread.SINGLE):
+        raise _impossible(geometry, f"units = {fixed['units']} with spread {spread}", "single for one unit, else not")
+    sliced = [fixed.get(name, 1) for name in ("channel_slices", "input_slices")]
+    if 1 not in sliced and fixed.get("slices_outer") is False:
+        raise _impossible(geometry, "channel and input slices with outer_loop tiles", "outer_loop slices")
     for name, value, count in (("spread", spread, units), ("core_spread", core_spread, fixed.get("cores"))):
         if value is None:
             continue

@@ -135,14 +135,14 @@ def _depth_first_grid() -> None:
 
 
 def _batched_classifiers() -> None:
-    """N-4: weight traffic with classifiers batched, against every image reading all weights."""
+    """N-4: weight traffic with classifiers read as in the plan of the batch; alone every image reads all weights."""
     print(f"\n### N-4: classifier weights batched, {_IMAGES} images, cluster4x4\n")
     print("| model | classifier share | 15/16 of it | classifiers batched | saving | our plan of the batch | saving |")
     print("|---|" + "---:|" * 6)
     for name in ("bvlc_alexnet", "vgg19"):
         path = light_path(name)
-        one = _weight_reads(compiled(path, "cluster4x4", fusion="none"))
-        many = _weight_reads(compiled(path, "cluster4x4", fusion="none", batch=_IMAGES))
+        plan = compiled(path, "cluster4x4", fusion="none", batch=_IMAGES)
+        one, many = _weights(plan, once=True), _weights(plan, once=False)
         alone = _IMAGES * sum(one.values())
         batched = _IMAGES * one["others"] + many["classifiers"]
         share = one["classifiers"] / sum(one.values())
@@ -153,14 +153,14 @@ def _batched_classifiers() -> None:
         )
 
 
-def _weight_reads(compilation: Compilation) -> dict[str, int]:
-    """Weight bytes read from DRAM by classifiers (products that are no convolutions) and by all others."""
+def _weights(compilation: Compilation, *, once: bool) -> dict[str, int]:
+    """Weight bytes of classifiers (products that are no convolutions) and of all others: once, or as read from DRAM."""
     found = {"classifiers": 0, "others": 0}
     for segment in compilation.plan.segments:
         for group in segment.groups:
             for op in group.ops:
                 kind = "classifiers" if op.kind in ("Gemm", "MatMul") else "others"
-                found[kind] += op.weight_bytes * op.weight_loads
+                found[kind] += op.weight_bytes * (1 if once else op.weight_loads)
     return found
 
 

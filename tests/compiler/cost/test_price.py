@@ -40,6 +40,7 @@ def traffic(**changes: Any) -> Traffic:
         "cores": 16,
         "overlapped": True,
         "sram_ends": LevelBytes(),
+        "nram_ends": LevelBytes(),
         "passed_on_bytes": 0,
     }
     own = {name: value for name, value in changes.items() if name in _STEP}

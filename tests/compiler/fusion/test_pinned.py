@@ -333,3 +333,18 @@ def test_option_placement_deals_out_the_tiles_of_every_band(placement: str) -> N
     plan = plan_of(None, placement=placement, fusion="none")
     found = {group.placement.placement for group in groups_of(plan) if group.placement.spread == "bands"}
     assert found == {placement}
+
+
+@pytest.mark.parametrize(
+    ("pinned", "words"),
+    [
+        ({"placement": {"units": 1, "spread": "bands"}}, "units = 1 with spread bands"),
+        ({"tiling": {"channel_slices": 2, "input_slices": 2, "outer_loop": "tiles"}}, "outer_loop tiles"),
+    ],
+)
+def test_a_schedule_that_contradicts_itself_is_refused_by_name(pinned: dict[str, Any], words: str) -> None:
+    """TILE-9: not found out by a search that has nothing left to search."""
+    schedule = {"groups": [{"nodes": ["stem"], **pinned}]}
+    with pytest.raises(RequestError) as caught:
+        plan_of(schedule)
+    assert words in str(caught.value)
