@@ -10,7 +10,7 @@ derives each formula.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
@@ -190,11 +190,19 @@ def _vector_use(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profi
 
 
 def _on_lanes(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profile) -> CoreUse:
-    """Products on the vector lanes: every product reads its operand, sums stay in the lane."""
+    """Products on the vector lanes: every product reads its operand, sums stay in the lane.
+
+    The lanes work on positions side by side, so that one reading of a weight serves as many of them.
+    """
     elements = work.positions * work.channels
     products = elements * float(op.macs)
     cycles = vector_cycles_of(2 * op.macs + op.vector_ops, work, profile)
-    return _streaming(profile, Dataflow.VECTOR, cycles, ceil(products * sizes.input), elements * sizes.output)
+    use = _streaming(profile, Dataflow.VECTOR, cycles, ceil(products * sizes.input), elements * sizes.output)
+    rounds = max(work.pieces, ceil_div(work.positions, profile.vector.lanes))
+    weights = ceil(work.channels * float(op.macs) * sizes.weight * rounds)
+    return replace(
+        use, weight_bytes=weights, weight_port_cycles=port_cycles(profile.wram or profile.nram, weights, 0)[0]
+    )
 
 
 def _streaming(profile: Profile, dataflow: Dataflow, cycles: int, read: int, written: int) -> CoreUse:

@@ -298,6 +298,11 @@ def _check(geometry: GroupGeometry, profile: Profile, pin: Pin) -> None:
     spread, core_spread = fixed.get("spread"), fixed.get("core_spread")
     if spread is not None and fixed.get("units") is not None and (fixed["units"] == 1) != (spread is Spread.SINGLE):
         raise _impossible(geometry, f"units = {fixed['units']} with spread {spread}", "single for one unit, else not")
+    in_unit = fixed.get("cores") or (profile.cores_per_cluster if has_sram else 1)
+    if core_spread is not None and (in_unit == 1) != (core_spread is Spread.SINGLE):
+        raise _impossible(
+            geometry, f"cores = {in_unit} with core_spread {core_spread}", "single for one core, else not"
+        )
     sliced = [fixed.get(name, 1) for name in ("channel_slices", "input_slices")]
     if 1 not in sliced and fixed.get("slices_outer") is False:
         raise _impossible(geometry, "channel and input slices with outer_loop tiles", "outer_loop slices")

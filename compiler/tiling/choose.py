@@ -214,14 +214,19 @@ def _as_pinned(choices: tuple[Configuration, ...], wishes: Wishes) -> tuple[Conf
         fixed.setdefault("order", Order.BREADTH_FIRST)
     if wishes.modes is not None:
         fixed["halo"] = tuple(sorted((a, m) for a, m in wishes.modes.items() if m is not HaloMode.RECOMPUTE))
-    changed = (replace(choice, **fixed) for choice in choices)
+    changed = [replace(choice, **fixed) for choice in choices]
+    if "core_spread" not in fixed:
+        # one core shares nothing
+        changed = [replace(c, core_spread=Spread.SINGLE) if c.cores == 1 else c for c in changed]
     return tuple(dict.fromkeys(choice for choice in changed if _is_consistent(choice)))
 
 
 def _is_consistent(choice: Configuration) -> bool:
-    """False where pinned fields contradict each other: one unit shares nothing, and sums wait for one slice only."""
+    """False where pinned fields contradict each other: one unit or core shares nothing, sums wait for one slice."""
     inside = choice.channel_slices > 1 and not choice.slices_outer
-    return (choice.units == 1) == (choice.spread is Spread.SINGLE) and not (inside and choice.input_slices > 1)
+    alone = (choice.units == 1) == (choice.spread is Spread.SINGLE)
+    alone &= (choice.cores == 1) == (choice.core_spread is Spread.SINGLE)
+    return alone and not (inside and choice.input_slices > 1)
 
 
 def finished(priced: _Priced, levels: Iterable[LevelMemory]) -> Choice:
