@@ -69,6 +69,23 @@ class GraphFacts:
         known: dict[tuple[object, ...], int] = {}
         return tuple(known.setdefault(op.signature, len(known)) for op in self.ops)
 
+    @cached_property
+    def weight_entries(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Per op its weights: bytes, and the extent along the op's output channels (1: it does not follow them)."""
+        return tuple(
+            tuple(self._weight_entry(op, name) for name in dict.fromkeys(o.tensor for o in op.operands if o.constant))
+            for op in self.ops
+        )
+
+    def _weight_entry(self, op: OpFacts, name: str) -> tuple[int, int]:
+        shape, channels = self.tensors[name].shape, 1
+        for operand in op.operands:
+            if operand.tensor == name:
+                for axis_map, extent in zip(operand.access, shape, strict=True):
+                    if axis_map.axis is not None and axis_map.axis == op.channel_axis:
+                        channels = max(channels, extent)
+        return self.tensor_bytes(name), channels
+
     def tensor_bytes(self, name: str) -> int:
         """Bytes of all elements of a tensor."""
         tensor = self.tensors[name]

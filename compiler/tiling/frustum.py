@@ -67,6 +67,8 @@ class AxisTiles:
         cls, extent: int, size: int, mode: HaloMode, *, runs: NDArray[np.bool_] | None = None, times: int | None = None
     ) -> AxisTiles:
         """The axis cut into ranges of `size`, the last one clipped; `runs` are `begins`, one run if not given."""
+        if size >= extent and runs is None:
+            return cls(starts=_NONE, stops=np.array([extent]), begins=_FIRST, mode=mode, times=times)
         starts = np.arange(0, extent, size, dtype=np.int64)
         begins = np.zeros(len(starts), dtype=np.bool_)
         begins[0] = True

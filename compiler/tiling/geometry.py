@@ -271,19 +271,7 @@ class GroupGeometry:
     @cached_property
     def weight_entries(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Per op its weights: bytes, and the extent along the op's output channels (1: it does not follow them)."""
-        return tuple(
-            tuple(self._weight_entry(op, name) for name in dict.fromkeys(o.tensor for o in op.operands if o.constant))
-            for op in self.ops
-        )
-
-    def _weight_entry(self, op: OpFacts, name: str) -> tuple[int, int]:
-        shape, channels = self.facts.tensors[name].shape, 1
-        for operand in op.operands:
-            if operand.tensor == name:
-                for axis_map, extent in zip(operand.access, shape, strict=True):
-                    if axis_map.axis is not None and axis_map.axis == op.channel_axis:
-                        channels = max(channels, extent)
-        return self.facts.tensor_bytes(name), channels
+        return tuple(self.facts.weight_entries[index] for index in self.indices)
 
     def _whole(self, extent: int) -> AxisRange:
         found = self._wholes.get(extent)

@@ -274,6 +274,11 @@ class TiledGroup:
             )
         return tuple(result)
 
+    @cached_property
+    def weight_reads(self) -> Mapping[int, int]:
+        """Bytes of weights that each op reads from DRAM, by its index."""
+        return {entry.op: entry.size_bytes * entry.loads for entry in self.op_weights}
+
     def _loads(self, home: WeightHome) -> tuple[WeightLoads, int]:
         """How weights of one home are read from DRAM, and how often by each unit."""
         if home is not WeightHome.DRAM and self.slices * self.configuration.input_slices == 1:

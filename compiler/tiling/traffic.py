@@ -228,7 +228,10 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     parts = configuration.cores if by_bands else 1
     slices = group.slices
     element = facts.tensors[op.output].element_bytes
-    positions = frustums.positions(op) * slices
+    counted = frustums.positions(op)
+    positions = counted * slices
+    lanes = {"W": ox, "H": oy}
+    steps = counted if ox * oy * parts == 1 else frustums.steps(op, lanes, divide) * parts
     operands = [o for o in op.operands if not o.constant]
     constants = [o for o in op.operands if o.constant]
     second = constants[0] if constants else operands[-1] if operands else None
@@ -243,7 +246,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     use = core_use(
         op,
         CoreWork(
-            steps=frustums.steps(op, {"W": ox, "H": oy}, divide) * parts * slices,
+            steps=steps * slices,
             positions=positions,
             channels=channels,
             pieces=pieces,
@@ -283,7 +286,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     in_sram = staged
     if profile.sram is not None and home is WeightHome.SRAM:
         in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
-    read_from_dram = sum(w.size_bytes * w.loads for w in group.op_weights if w.op == op.index)
+    read_from_dram = group.weight_reads.get(op.index, 0)
     halos, halo_hops = _halos(group, op)
     passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
     gathered = 0

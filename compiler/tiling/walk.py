@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -68,7 +68,7 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         if axis not in ("N", rows, columns):
             others *= count
     tiles = images * others * grid[0] * grid[1]
-    dealt = _dealt(configuration, grid, [_lengths(extents, tile, axis) for axis in (rows, columns)])
+    dealt = _dealt(configuration, grid, lambda: [_lengths(extents, tile, axis) for axis in (rows, columns)])
     rounds, units = tiles, 1
     if by_bands:
         rounds, units = images * others * dealt.most, dealt.units
@@ -117,19 +117,21 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
 class _Dealt:
     """How tiles are dealt: where runs begin along rows and columns, the most tiles and positions of a unit, units."""
 
-    row_runs: NDArray[np.bool_]
-    column_runs: NDArray[np.bool_]
+    row_runs: NDArray[np.bool_] | None
+    column_runs: NDArray[np.bool_] | None
     most: int
     units: int
     share: float
 
 
-def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: list[Ints]) -> _Dealt:
+def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: Callable[[], list[Ints]]) -> _Dealt:
     """The tiles of a grid, rows and columns of the given lengths, as the placement deals them."""
     rows, columns = grid
     units = configuration.units if configuration.spread is Spread.BANDS else 1
-    heights, widths = lengths
-    parts = parts_of(configuration.placement if units > 1 else Placement.BANDS, rows, columns, units)
+    if units == 1:
+        return _Dealt(row_runs=None, column_runs=None, most=rows * columns, units=1, share=1.0)
+    heights, widths = lengths()
+    parts = parts_of(configuration.placement, rows, columns, units)
     if parts is not None:
         row, column, _ = parts
         tall, wide = np.bincount(row), np.bincount(column)
@@ -214,7 +216,8 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
             continue
         per_tile = ceil_div(int((tiles.stops - tiles.starts).max()), size)
         per_core = ceil_div(per_tile, configuration.cores) if axis == band else per_tile
-        axes[axis] = _nested(tiles, size, per_core if axis == band else None)
+        alone = per_tile == 1 and tiles.count == 1
+        axes[axis] = tiles if alone else _nested(tiles, size, per_core if axis == band else None)
         count, total = count * per_tile, total * axes[axis].count
         rounds *= per_core
         if axis == band:
