@@ -129,7 +129,7 @@ def _schedule_text(value: str) -> str:
             limit=JSON_BYTES_MAX,
         )
     try:
-        return json.dumps(json.loads(path.read_bytes()))
+        return json.dumps(json.loads(path.read_bytes(), object_pairs_hook=_each_once))
     except (ValueError, RecursionError) as error:
         raise RequestError(
             f"the schedule file {printable(value)} is not JSON",
@@ -137,6 +137,16 @@ def _schedule_text(value: str) -> str:
             actual=printable(str(error)),
             hint="Give a plan.json, or an object of groups, fuse and apart",
         ) from None
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object; ValueError if it names a field twice, for then only one of them would count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} stands twice in one object")
+    return found
 
 
 def profile_text(name_or_file: str) -> bytes | None:

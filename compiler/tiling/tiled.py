@@ -219,12 +219,11 @@ class TiledGroup:
 
     @cached_property
     def refills(self) -> int:
-        """How often a unit brings weights that do not wait in its cores, on average over units, times units."""
-        tiles = self.walk.tiles * self.slices
-        if self.is_nested:
-            # every round of core tiles needs all ops' weights in turn
-            tiles = ceil(self.core_walk.total * self.core_walk.rounds / max(1, self.core_walk.count)) * self.slices
-        return tiles
+        """How often units bring one slice of the weights that do not wait in their cores, over all units."""
+        if not self.is_nested:
+            return self.walk.tiles
+        # every round of core tiles needs all ops' weights in turn
+        return ceil(self.core_walk.total * self.core_walk.rounds / self.core_walk.count)
 
     def brought(self, step: int) -> int:
         """How often a step's weights come into the cores of all units together."""
@@ -232,11 +231,7 @@ class TiledGroup:
         stays = self.homes[step] is WeightHome.CORE and self.configuration.input_slices == 1
         if stays or (self.configuration.slices_outer and self._slice_stays):
             return 1 if shared_out else self.walk.units
-        return (
-            self.refills // self.slices
-            if self.slices > 1 and not self.configuration.slices_outer
-            else (ceil_div(self.refills, self.slices))
-        )
+        return self.refills
 
     @property
     def _slice_stays(self) -> bool:

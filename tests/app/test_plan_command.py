@@ -13,6 +13,8 @@ from app.cli.main import cli
 from tests.service.harness import light_model
 
 SHUFFLENET = str(light_model("shufflenet"))
+# A field that is given twice: only one of them would count.
+_TWICE = '{"groups": [], "groups": []}'
 
 
 def tessera(*words: str) -> Result:
@@ -75,7 +77,13 @@ def test_compile_and_explain_take_a_schedule_too_from_a_file_or_in_place(tmp_pat
 
 @pytest.mark.parametrize(
     ("text", "word"),
-    [(None, "there is no schedule file"), ("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("7", "object")],
+    [
+        (None, "there is no schedule file"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("7", "object"),
+        (_TWICE, "stands twice"),
+    ],
 )
 def test_a_missing_or_broken_schedule_file_is_a_usage_error_that_names_it(
     tmp_path: Path, text: str | None, word: str
