@@ -267,8 +267,8 @@ def _sum(levels: Iterable[LevelBytes]) -> LevelBytes:
 
 def _sram(traffic: Traffic) -> LevelBytes:
     """All bytes through the SRAM, weights included."""
-    steps = _sum(step.sram + step.sram_weights + step.between_units for step in traffic.steps)
-    return steps + traffic.sram_ends
+    levels = (level for step in traffic.steps for level in (step.sram, step.sram_weights, step.between_units))
+    return _sum(levels) + traffic.sram_ends
 
 
 def _nram(traffic: Traffic) -> LevelBytes:

@@ -279,6 +279,15 @@ class GroupGeometry:
             found = self._wholes[extent] = (None, np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64))
         return found
 
+    def _reached(self, axis_map: AxisMap, entry: AxisRange, extent: int, known: _Known) -> AxisRange:
+        """The range of an input axis that an op needs for a range of its output's."""
+        if entry[0] is not None or axis_map.is_identity:
+            return _needed(axis_map, entry, extent, known)
+        begin, end = axis_map.project_one(int(entry[1][0]), int(entry[2][0]), extent)
+        if begin == 0 and end == extent:
+            return self._whole(extent)
+        return None, np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
+
     def _same_size(self, a: str, b: str) -> bool:
         left, right = self.facts.tensors[a], self.facts.tensors[b]
         return left.element_bytes == right.element_bytes and prod(left.shape) == prod(right.shape)
@@ -306,7 +315,7 @@ class GroupGeometry:
                 needed = tuple(
                     self._whole(extent)
                     if axis_map.axis is None
-                    else _needed(axis_map, box[axis_map.axis], extent, known_ranges)
+                    else self._reached(axis_map, box[axis_map.axis], extent, known_ranges)
                     for axis_map, extent in zip(operand.access, shape, strict=True)
                 )
                 known = boxes.get(operand.tensor)
@@ -353,9 +362,6 @@ def _needed(axis_map: AxisMap, entry: AxisRange, extent: int, known: _Known) -> 
     grid, starts, stops = entry
     if axis_map.is_identity:
         return entry
-    if grid is None:
-        begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
-        return None, np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
     key = (
         id(starts),
         id(stops),
