@@ -222,11 +222,6 @@ class Frustums:
         constant, shares = self.factors(name)
         return constant * prod(share.made_most for share in shares.values())
 
-    def largest_needed(self, name: str) -> int:
-        """Bytes of the largest box of a tensor."""
-        constant, shares = self.factors(name)
-        return constant * prod(share.needed_most for share in shares.values())
-
     def core_volume(self, name: str, kept: Collection[str]) -> int:
         """Bytes of a tensor's largest box that are not kept: along the axes `kept` only what is made anew."""
         constant, shares = self.factors(name)

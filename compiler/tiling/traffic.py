@@ -232,15 +232,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     positions = counted * slices
     lanes = {"W": ox, "H": oy}
     steps = counted if ox * oy * parts == 1 else frustums.steps(op, lanes, divide) * parts
-    operands = [o for o in op.operands if not o.constant]
-    constants = [o for o in op.operands if o.constant]
-    second = constants[0] if constants else operands[-1] if operands else None
-    sizes = ElementSizes(
-        input=facts.tensors[operands[0].tensor].element_bytes if operands else element,
-        weight=facts.tensors[second.tensor].element_bytes if second is not None else element,
-        output=element,
-        operands=max(1, len(operands)),
-    )
+    sizes = _element_sizes(group, op)
     channels = group.channels_of_core(op)
     pieces = max(1, _pieces(group, step)) * slices
     use = core_use(
@@ -262,7 +254,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     partial = _partial_sums(group, op, positions * channels * copies)
     received, drained = (move.received, move.drained) if profile.sram is not None else _direct(group, op)
     weight_reads = use.weight_bytes * copies
-    has_weights = bool(constants)
+    has_weights = any(operand.constant for operand in op.operands)
     nram = LevelBytes(
         read=(use.input_bytes + use.partial_bytes) * copies
         + drained
@@ -319,6 +311,20 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
         macs=macs,
         mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
         vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
+    )
+
+
+def _element_sizes(group: TiledGroup, op: OpFacts) -> ElementSizes:
+    """Bytes per element of what an op reads and makes; the second factor of a product without weights is computed."""
+    tensors = group.geometry.facts.tensors
+    operands = [o for o in op.operands if not o.constant]
+    factors = [o for o in op.operands if o.constant] or operands[-1:]
+    own = tensors[op.output].element_bytes
+    return ElementSizes(
+        input=tensors[operands[0].tensor].element_bytes if operands else own,
+        weight=tensors[factors[0].tensor].element_bytes if factors else own,
+        output=own,
+        operands=max(1, len(operands)),
     )
 
 
