@@ -177,7 +177,7 @@ def _search(
         return search.found(), search.failing
     simple = _as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
     if not simple:
-        return [], Check(rule="TILE-9:consistent", holds=False, actual=0, limit=1)
+        return [], None
     first = _Search(table, profile, simple, bound, wishes.split)
     here = first.found()
     # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.

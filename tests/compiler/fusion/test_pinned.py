@@ -348,3 +348,12 @@ def test_a_schedule_that_contradicts_itself_is_refused_by_name(pinned: dict[str,
     with pytest.raises(RequestError) as caught:
         plan_of(schedule)
     assert words in str(caught.value)
+
+
+def test_units_that_a_group_has_no_way_to_share_out_are_refused_in_words() -> None:
+    """TILE-9: a single number has nothing that four units could share; no bytes are made up for it."""
+    model = Model()
+    model.output(model.node("Softmax", [model.input([1, 1])], name="alone"))
+    schedule = {"groups": [{"nodes": ["alone"], "placement": {"units": 4}}]}
+    with pytest.raises(LimitError, match="no tiling has all that is pinned"):
+        compile_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": schedule}))
