@@ -17,6 +17,8 @@ from compiler.errors import InternalError, ModelError
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
 from compiler.ir.symbol import Dim
+from compiler.ops.slab import Box, Slab, contains, inside, is_empty, lengths
+from compiler.units import numpy_dtype
 
 Array = NDArray[np.generic]
 # For each input, one map per axis; None for an omitted input.
@@ -244,6 +246,8 @@ class OpKind(ABC):
     op_class: ClassVar[OpClass]
     # True if the output may overwrite an input of the same size that nobody else needs (element-wise ops).
     in_place: ClassVar[bool] = False
+    # True if `compute`, given the boxes that `access` demands for a box, gives that box.
+    is_local: ClassVar[bool] = False
     dtypes: tuple[str, ...] = NATIVE_DTYPES
     input_dtypes: Mapping[int, tuple[str, ...]] = MappingProxyType({})
     constant_inputs: Mapping[int, str] = MappingProxyType({})
@@ -333,6 +337,88 @@ class OpKind(ABC):
     @abstractmethod
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         """What `evaluate` returns; the call has its output, and every input its values."""
+
+    def compute_box(
+        self, call: Call, box: Box, operands: tuple[Slab | None, ...], *, gathered: Slab | None = None
+    ) -> Array:
+        """The box `box` of the output, from the boxes of the operands that `access` demands for it (SIM-1).
+
+        `call` is that of the whole op, operands may be larger than demanded, and are None where omitted or where
+        nothing is demanded. `gathered`, of the output's axes, stands for an input that is read through indices (see
+        `gathered`); its operand is then None. Equal to that box of what `compute` gives (floats up to the order of
+        summation); it may share memory with an operand. Raises InternalError if a demanded element is not given.
+        """
+        if gathered is not None:
+            raise InternalError(f"{self.kind} reads nothing through indices", node=call.node)
+        if is_empty(box):
+            return np.zeros(lengths(box), dtype=numpy_dtype(call.result.dtype))
+        around = self.enclosing(call, box)
+        needed = self.demanded(call, box)
+        for index, (slab, ranges) in enumerate(zip(operands, needed, strict=True)):
+            if slab is None or slab.ranges != ranges:
+                self._check_held(call, index, slab, ranges)
+        wider = needed if around == box else self.demanded(call, around)
+        with np.errstate(all="ignore"):
+            result = self.compute(self.local_call(call, around, wider), _arrays(call, operands, wider))
+        return result if around == box else result[inside(box, around)]
+
+    def demanded(self, call: Call, box: Box) -> tuple[Box | None, ...]:
+        """For each operand the box that a box of the output needs, by `access`; None for an omitted one."""
+        return tuple(
+            None
+            if maps is None or tensor is None
+            else tuple(
+                axis_map.project_one(*((0, 1) if axis_map.axis is None else box[axis_map.axis]), extent)
+                for axis_map, extent in zip(maps, tensor.shape, strict=True)
+            )
+            for tensor, maps in zip(call.inputs, self.access(call), strict=True)
+        )
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        """The box around `box` that is computed, and then cut; what operands do not hold of it counts as 0.
+
+        For a local kind that is `box` itself. For others it is by default the whole output, which is always right.
+        """
+        return box if self.is_local else tuple((0, extent) for extent in call.result.shape)
+
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """The attributes with which `compute`, given the boxes `needed` of the operands, gives the box `box`."""
+        del box, needed
+        return call.attributes
+
+    def local_call(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Call:
+        """The op on boxes of its operands, as if they were whole tensors."""
+        return Call(
+            op_type=call.op_type,
+            node=call.node,
+            attributes=self.local_attributes(call, box, needed),
+            inputs=tuple(
+                None if tensor is None or ranges is None else _resized(tensor, lengths(ranges))
+                for tensor, ranges in zip(call.inputs, needed, strict=False)
+            ),
+            opset=call.opset,
+            output=_resized(call.result, lengths(box)),
+            values=call.values,
+        )
+
+    def _check_held(self, call: Call, index: int, slab: Slab | None, ranges: Box | None) -> None:
+        if ranges is None or is_empty(ranges) or (slab is not None and contains(slab.ranges, ranges)):
+            return
+        actual = "nothing" if slab is None else slab.ranges
+        raise InternalError(f"operand {index} lacks values of its box", node=call.node, actual=actual, limit=ranges)
+
+
+def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return Tensor(name=tensor.name, shape=shape, dtype=tensor.dtype, axes=tensor.axes)
+
+
+def _arrays(call: Call, operands: tuple[Slab | None, ...], needed: tuple[Box | None, ...]) -> tuple[Array, ...]:
+    """The values of the boxes `needed`, in the order of the inputs that are given; 0 where an operand has none."""
+    return tuple(
+        slab.spread(ranges) if slab is not None else np.zeros(lengths(ranges), dtype=numpy_dtype(tensor.dtype))
+        for tensor, slab, ranges in zip(call.inputs, operands, needed, strict=False)
+        if tensor is not None and ranges is not None
+    )
 
 
 def broadcast_access(shape: tuple[int, ...], output: tuple[int, ...]) -> tuple[AxisMap, ...]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
-from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, OpKind, Work, spatial_axes
+from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, Work, spatial_axes
 from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.product import Product
+from compiler.ops.slab import Box, aligned
 from compiler.ops.windows import (
     SPATIAL_AXES,
     dilated,
+    local_pads,
     padding,
     per_axis,
     spatial_rank,
@@ -23,6 +27,7 @@ from compiler.ops.windows import (
     window_access,
     window_extents,
     window_overlap,
+    windows,
 )
 from compiler.units import ceil_div
 
@@ -45,13 +50,14 @@ def _kernel(call: Call, weight: Tensor) -> tuple[int, ...]:
     return kernel
 
 
-class Conv(OpKind):
+class Conv(Product):
     """Convolution, 1-D to 3-D, any group, stride, dilation and padding.
 
     Input [N, C, spatial...], weight [K, C / group, kernel...], bias [K]; output [N, K, spatial...].
     """
 
     op_class = OpClass.MAIN
+    is_local = True
     dtypes = FLOATS
     constraints = (SPATIAL_AXES,)
 
@@ -114,25 +120,74 @@ class Conv(OpKind):
     def overlap(self, call: Call) -> tuple[int, ...]:
         return window_overlap(call)
 
-    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        data, weight = widened(arrays[0]), widened(arrays[1])
-        (batch, filters, *extents), group, kernel = call.result.shape, call.integer("group", 1), weight.shape[2:]
-        result = np.zeros((batch, group, filters // group, prod(extents)), dtype=data.dtype)
-        for tap, met in taps(data, call, kernel, tuple(extents), 0):
+    def summed(self, call: Call) -> tuple[int, int] | None:
+        return (1, 1) if call.integer("group", 1) == 1 else None
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        """Whole groups of channels, where the box has channels of several."""
+        per_group = call.result.shape[1] // call.integer("group", 1)
+        around = aligned(box[1], per_group)
+        return box if around[1] - around[0] == per_group else (box[0], around, *box[2:])
+
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With the padding that the box sees, and as many groups as its input channels are."""
+        return {
+            **call.attributes,
+            "pads": local_pads(call, box, needed[0]),
+            "group": _extent(needed[0], 1) // _extent(needed[1], 1),
+        }
+
+    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+        filters, (_, inner, *kernel), group = call.result.shape[1], weight.shape, call.integer("group", 1)
+        values, factors = widened(data), widened(weight)
+        if inner == 1:
+            return self._by_channel(call, values, factors)
+        met = windows(values, call, tuple(kernel), call.result.shape[2:], 0)
+        factors = factors.reshape(group, filters // group, inner * prod(kernel))
+        result = np.empty(call.result.shape, dtype=values.dtype)
+        # along the first spatial axis in parts, so that the columns of no part are too many to keep near
+        rows, row_elements = call.result.shape[2], met.size // max(1, call.result.shape[2])
+        step = max(1, _LARGEST_COLUMNS // max(1, row_elements))
+        for start in range(0, rows, step):
+            at: tuple[Any, ...] = (..., slice(start, start + step), *(slice(None) for _ in kernel[1:]))
+            columns = met[at].reshape(result.shape[0], group, factors.shape[2], -1)
+            made = np.matmul(factors, columns)
+            result[:, :, start : start + step] = made.reshape(*result.shape[:2], -1, *result.shape[3:])
+        return result
+
+    def _by_channel(self, call: Call, data: Values, weight: Values) -> Values:
+        """Sums of convolutions with one input channel per group: products by element, tap by tap."""
+        (batch, filters, *extents), group = call.result.shape, data.shape[1]
+        factors = weight.reshape(group, filters // group, *weight.shape[2:], *(1 for _ in extents))
+        result = np.zeros((batch, group, filters // group, *extents), dtype=data.dtype)
+        products = np.empty_like(result)
+        for tap, met in taps(data, call, weight.shape[2:], tuple(extents), 0):
             at: tuple[Any, ...] = (slice(None), slice(None), *tap)
-            factors = weight[at].reshape(group, filters // group, -1)
-            result += np.matmul(factors, met.reshape(batch, group, weight.shape[1], -1))
-        return narrowed(_biased(result.reshape(call.result.shape), arrays), call.result.dtype)
+            np.multiply(factors[at], met[:, :, None], out=products)
+            result += products
+        return result.reshape(call.result.shape)
+
+    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
+        return narrowed(_biased(sums, bias), call.result.dtype)
 
 
-def _biased(result: Values, arrays: tuple[Array, ...]) -> Values:
-    return result + widened(arrays[2]).reshape(-1, *(1,) * (result.ndim - 2)) if len(arrays) > 2 else result
+# Elements of the columns that a matrix product of a convolution takes at a time.
+_LARGEST_COLUMNS: Final = 2**20
 
 
-class ConvTranspose(OpKind):
+def _biased(sums: Values, bias: Array | None) -> Values:
+    return sums if bias is None else sums + widened(bias).reshape(-1, *(1,) * (sums.ndim - 2))
+
+
+def _extent(box: Box | None, axis: int) -> int:
+    return 0 if box is None else box[axis][1] - box[axis][0]
+
+
+class ConvTranspose(Product):
     """Transposed convolution. Input [N, C, spatial...], weight [C, K / group, kernel...], bias [K]."""
 
     op_class = OpClass.MAIN
+    is_local = True
     dtypes = FLOATS
     constraints = (SPATIAL_AXES,)
 
@@ -243,23 +298,46 @@ class ConvTranspose(OpKind):
     def overlap(self, call: Call) -> tuple[int, ...]:
         return tuple(0 for _ in call.integers("kernel_shape") or ())
 
-    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        data, weight = widened(arrays[0]), widened(arrays[1])
+    def summed(self, call: Call) -> tuple[int, int] | None:
+        return (1, 0) if call.integer("group", 1) == 1 else None
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        group = call.integer("group", 1)
+        return box if group == 1 else (box[0], aligned(box[1], call.result.shape[1] // group), *box[2:])
+
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With begins counted from the first output that the box of the data reaches, and the groups of the box."""
+        strides, pads = call.integers("strides") or (), call.integers("pads") or ()
+        begins = (
+            found[0] + pads[i] - read[0] * strides[i]
+            for i, (found, read) in enumerate(zip(box[2:], (needed[0] or ())[2:], strict=True))
+        )
+        group = _extent(box, 1) // _extent(needed[1], 1)
+        return {**call.attributes, "pads": (*begins, *pads[len(strides) :]), "group": group}
+
+    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+        """Each input element spread over the outputs that it reaches; begins of a box may be below 0."""
+        values, factors = widened(data), widened(weight)
         strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
         group, pads, rank = call.integer("group", 1), call.integers("pads") or (), data.ndim - 2
         (batch, filters, *extents), inputs, kernel = call.result.shape, data.shape[2:], weight.shape[2:]
-        grouped = data.reshape(batch, group, data.shape[1] // group, prod(inputs))
+        if not all(inputs):
+            return np.zeros(call.result.shape, dtype=values.dtype)
+        grouped = values.reshape(batch, group, data.shape[1] // group, prod(inputs))
+        factors = factors.reshape(group, data.shape[1] // group, -1).transpose(0, 2, 1)
+        spread = np.matmul(factors, grouped).reshape(batch, filters, *kernel, *inputs)
+        lead = [max(0, -pads[i]) for i in range(rank)]
         reach = [strides[i] * (inputs[i] - 1) + dilations[i] * (kernel[i] - 1) + 1 for i in range(rank)]
-        full = [max(reach[i], pads[i] + extents[i]) for i in range(rank)]
-        result = np.zeros((batch, filters, *full), dtype=data.dtype)
+        full = [lead[i] + max(reach[i], pads[i] + extents[i]) for i in range(rank)]
+        result = np.zeros((batch, filters, *full), dtype=values.dtype)
         for tap in product(*map(range, kernel)):
-            at: tuple[Any, ...] = (slice(None), slice(None), *tap)
-            factors = weight[at].reshape(group, -1, filters // group)
-            spread = np.matmul(factors.transpose(0, 2, 1), grouped).reshape(batch, filters, *inputs)
-            begins = [tap[i] * dilations[i] for i in range(rank)]
+            begins = [lead[i] + tap[i] * dilations[i] for i in range(rank)]
             place = tuple(
                 slice(begins[i], begins[i] + strides[i] * (inputs[i] - 1) + 1, strides[i]) for i in range(rank)
             )
-            result[(slice(None), slice(None), *place)] += spread
-        inside = tuple(slice(pads[i], pads[i] + extents[i]) for i in range(rank))
-        return narrowed(_biased(result[(slice(None), slice(None), *inside)], arrays), call.result.dtype)
+            result[(slice(None), slice(None), *place)] += spread[(slice(None), slice(None), *tap)]
+        kept = tuple(slice(lead[i] + pads[i], lead[i] + pads[i] + extents[i]) for i in range(rank))
+        return np.asarray(result[(slice(None), slice(None), *kept)])
+
+    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
+        return narrowed(_biased(sums, bias), call.result.dtype)

@@ -45,6 +45,7 @@ class Elementwise(OpKind):
     """
 
     in_place = True
+    is_local = True
 
     def __init__(
         self,

@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+from typing import Final
 
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
 from compiler.ops.base import MatrixShape, OpClass
 from compiler.units import DTYPE_NAMES, element_bytes
+
+# A product's first two operands are multiplied, a third one is added.
+_FACTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,21 +74,24 @@ class GraphFacts:
         return tuple(known.setdefault(op.signature, len(known)) for op in self.ops)
 
     @cached_property
-    def weight_entries(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Per op its weights: bytes, and the extent along the op's output channels (1: it does not follow them)."""
+    def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
+        """Per op its weights: bytes, extent along the op's output channels (1: it does not follow them), and whether
+        a product sums over one of their axes.
+        """
         return tuple(
             tuple(self._weight_entry(op, name) for name in dict.fromkeys(o.tensor for o in op.operands if o.constant))
             for op in self.ops
         )
 
-    def _weight_entry(self, op: OpFacts, name: str) -> tuple[int, int]:
-        shape, channels = self.tensors[name].shape, 1
-        for operand in op.operands:
+    def _weight_entry(self, op: OpFacts, name: str) -> tuple[int, int, bool]:
+        shape, channels, is_factor = self.tensors[name].shape, 1, False
+        for number, operand in enumerate(op.operands):
             if operand.tensor == name:
+                is_factor |= op.matrix is not None and number < _FACTORS
                 for axis_map, extent in zip(operand.access, shape, strict=True):
-                    if axis_map.axis is not None and axis_map.axis == op.channel_axis:
+                    if axis_map.is_identity and axis_map.axis == op.channel_axis:
                         channels = max(channels, extent)
-        return self.tensor_bytes(name), channels
+        return self.tensor_bytes(name), channels, is_factor
 
     def tensor_bytes(self, name: str) -> int:
         """Bytes of all elements of a tensor."""

@@ -51,10 +51,14 @@ def modulo(a: Values, b: Values, *, fmod: int) -> Values:
 
 def power(a: Values, b: Values) -> Values:
     """a to the power b; the result's type is that of a, whatever the type of b."""
-    if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (not b.size or b.min() >= 0):
-        return np.asarray(np.power(a, b.astype(np.int64)))
     wide = np.float64 if a.dtype.kind in "iu" or np.float64 in (a.dtype, b.dtype) else np.float32
-    return np.asarray(np.power(a.astype(wide), b.astype(wide)))
+    if a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
+        return np.asarray(np.power(a.astype(wide), b.astype(wide)))
+    exact = np.asarray(np.power(a, np.maximum(b, 0).astype(np.int64)))
+    if not b.size or b.min() >= 0:
+        return exact
+    # element by element, so that a result does not depend on its neighbours' exponents
+    return np.where(b >= 0, exact, np.power(a.astype(wide), b.astype(wide)).astype(a.dtype))
 
 
 def relu(x: Values) -> Values:

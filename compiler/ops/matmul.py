@@ -17,13 +17,13 @@ from compiler.ops.base import (
     Inferred,
     MatrixShape,
     OpClass,
-    OpKind,
     Work,
     broadcast_access,
     broadcast_shapes,
     default_axes,
 )
-from compiler.ops.numeric import narrowed, widened
+from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.product import Product
 
 # No array multiplies 32-bit and wider integers: the vector lanes do, a product and a sum per step.
 _WIDE_INTEGERS: Final = ("int32", "int64")
@@ -36,10 +36,11 @@ def _product_work(call: Call, inner: int) -> Work:
     return Work(macs=Fraction(inner))
 
 
-class MatMul(OpKind):
+class MatMul(Product):
     """Matrix product as numpy.matmul: [..., M, K] × [..., K, N] -> [..., M, N]."""
 
     op_class = OpClass.MAIN
+    is_local = True
     dtypes = _DTYPES
 
     def infer(self, call: Call) -> Inferred:
@@ -85,14 +86,23 @@ class MatMul(OpKind):
             groups=1, out_channels=b[-1] if len(b) > 1 else 1, in_channels=call.tensor(0).shape[-1], taps=1
         )
 
-    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        return narrowed(np.matmul(widened(arrays[0]), widened(arrays[1])), call.result.dtype)
+    def summed(self, call: Call) -> tuple[int, int]:
+        return len(call.tensor(0).shape) - 1, max(0, len(call.tensor(1).shape) - 2)
+
+    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+        del call
+        return np.asarray(np.matmul(widened(data), widened(weight)))
+
+    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
+        del bias
+        return narrowed(sums, call.result.dtype)
 
 
-class Gemm(OpKind):
+class Gemm(Product):
     """alpha·A'·B' + beta·C with A' [M, K], B' [K, N]; C broadcasts to [M, N]."""
 
     op_class = OpClass.MAIN
+    is_local = True
     dtypes = _DTYPES
 
     def infer(self, call: Call) -> Inferred:
@@ -143,15 +153,18 @@ class Gemm(OpKind):
         b = call.tensor(1)
         return MatrixShape(groups=1, out_channels=prod(b.shape) // _inner(call), in_channels=_inner(call), taps=1)
 
-    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        a, b = widened(arrays[0]), widened(arrays[1])
-        result = np.matmul(a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b)
+    def summed(self, call: Call) -> tuple[int, int]:
+        return 0 if call.integer("transA", 0) else 1, 1 if call.integer("transB", 0) else 0
+
+    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+        a, b = widened(data), widened(weight)
+        return np.asarray(np.matmul(a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b))
+
+    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
         alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
-        if alpha != 1:
-            result = result * np.float32(alpha)
-        c = arrays[2] if len(arrays) > 2 else None
-        if c is not None:
-            result = result + (widened(c) if beta == 1 else widened(c) * np.float32(beta))
+        result = sums if alpha == 1 else sums * np.float32(alpha)
+        if bias is not None:
+            result = result + (widened(bias) if beta == 1 else widened(bias) * np.float32(beta))
         return narrowed(result, call.result.dtype)
 
 

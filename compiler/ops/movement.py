@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import WHOLE, AxisMap, same, shifted
+from compiler.ir.graph import Attribute
 from compiler.ops.base import (
     Access,
     Array,
@@ -20,12 +22,15 @@ from compiler.ops.base import (
     broadcast_access,
     default_axes,
 )
+from compiler.ops.numeric import taken
+from compiler.ops.slab import Box
 
 
 class Transpose(OpKind):
     """Permutation of axes; attribute `perm`."""
 
     op_class = OpClass.MOVEMENT
+    is_local = True
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
@@ -55,6 +60,7 @@ class Concat(OpKind):
     """Concatenation along `axis`."""
 
     op_class = OpClass.MOVEMENT
+    is_local = True
 
     def infer(self, call: Call) -> Inferred:
         tensors = [call.tensor(index) for index in range(len(call.inputs))]
@@ -103,6 +109,7 @@ class Slice(OpKind):
     """
 
     op_class = OpClass.MOVEMENT
+    is_local = True
     constant_inputs = MappingProxyType({1: "starts", 2: "ends", 3: "axes", 4: "steps"})
 
     def infer(self, call: Call) -> Inferred:
@@ -154,6 +161,12 @@ class Slice(OpKind):
             ),
         )
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With `begin` counted from the box of the data."""
+        begins, steps = call.integers("begin") or (), call.integers("step") or ()
+        local = (b + s * r[0] - n[0] for b, s, r, n in zip(begins, steps, box, needed[0] or (), strict=True))
+        return {**call.attributes, "begin": tuple(local)}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         index = []
         for begin, step, extent in zip(
@@ -174,6 +187,7 @@ class Pad(OpKind):
     """
 
     op_class = OpClass.MOVEMENT
+    is_local = True
     constant_inputs = MappingProxyType({1: "pads", 2: "constant_value", 3: "axes"})
     constraints = (Constraint("mode wrap crops nothing (pads are at least 0)", lambda call: Pad.cropped(call)),)
 
@@ -234,17 +248,29 @@ class Pad(OpKind):
             ),
         )
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With begins counted from the box of the data (ends are seen in the extents)."""
+        pads = call.integers("pads") or ()
+        begins = (pad - r[0] + n[0] for pad, r, n in zip(pads, box, needed[0] or (), strict=False))
+        return {**call.attributes, "pads": (*begins, *pads[len(box) :])}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         data = arrays[0]
         mode, pads = call.text("mode", "constant"), call.integers("pads") or ()
-        positions = [np.arange(extent) - pads[axis] for axis, extent in enumerate(call.result.shape)]
-        taken = data[np.ix_(*(_source(p, extent, mode) for p, extent in zip(positions, data.shape, strict=True)))]
-        if mode != "constant":
-            return taken
-        inside = np.ix_(*((p >= 0) & (p < extent) for p, extent in zip(positions, data.shape, strict=True)))
-        result = np.full(call.result.shape, call.attributes.get("value", 0), dtype=data.dtype)
-        result[inside] = taken[inside]
-        return result
+        if mode == "constant":
+            return _surrounded(data, call.result.shape, pads, call.attributes.get("value", 0))
+        positions = (np.arange(extent) - pads[axis] for axis, extent in enumerate(call.result.shape))
+        return taken(data, [_source(p, extent, mode) for p, extent in zip(positions, data.shape, strict=True)])
+
+
+def _surrounded(data: Array, shape: tuple[int, ...], begins: tuple[int, ...], value: object) -> Array:
+    """The data placed at `begins` (below 0: cropped) in an array of `shape` that is `value` elsewhere."""
+    result = np.full(shape, value, dtype=data.dtype)
+    ends = [begin + extent for begin, extent in zip(begins, data.shape, strict=False)]
+    target = tuple(slice(max(0, b), max(0, b, min(e, n))) for b, e, n in zip(begins, ends, shape, strict=False))
+    source = tuple(slice(t.start - b, t.stop - b) for t, b in zip(target, begins, strict=False))
+    result[target] = data[source]
+    return result
 
 
 def _source(positions: NDArray[np.int64], extent: int, mode: str) -> NDArray[np.int64]:
@@ -262,6 +288,7 @@ class Expand(OpKind):
     """Broadcast to a larger shape."""
 
     op_class = OpClass.MOVEMENT
+    is_local = True
     constant_inputs = MappingProxyType({1: "shape"})
 
     def infer(self, call: Call) -> Inferred:
@@ -293,6 +320,7 @@ class Tile(OpKind):
     """The input repeated along its axes; attribute `repeats`."""
 
     op_class = OpClass.MOVEMENT
+    is_local = True
     constant_inputs = MappingProxyType({1: "repeats", 2: "axis"})
 
     def infer(self, call: Call) -> Inferred:
@@ -316,5 +344,15 @@ class Tile(OpKind):
     def access(self, call: Call) -> Access:
         return (tuple(same(i) if count == 1 else WHOLE for i, count in enumerate(call.integers("repeats") or ())),)
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With `begin`: which position of the data is the box's first, per axis."""
+        return {**call.attributes, "begin": tuple(r[0] - n[0] for r, n in zip(box, needed[0] or (), strict=True))}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        return np.tile(arrays[0], call.integers("repeats") or ())
+        data, shape = arrays[0], call.result.shape
+        begins = call.integers("begin", (0,) * len(shape)) or ()
+        positions = [
+            (begin + np.arange(extent)) % data.shape[i]
+            for i, (begin, extent) in enumerate(zip(begins, shape, strict=True))
+        ]
+        return taken(data, positions)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ir.graph import Attribute
 from compiler.ops.base import (
     FLOATS,
     Access,
@@ -21,6 +23,7 @@ from compiler.ops.base import (
     broadcast_shapes,
 )
 from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.slab import Box, aligned, whole_along
 
 
 def _by_channel(values: Values, rank: int) -> Values:
@@ -59,6 +62,7 @@ class BatchNormalization(OpKind):
 
     op_class = OpClass.VECTOR
     in_place = True
+    is_local = True
     dtypes = FLOATS
     constraints = (
         Constraint("statistics are given, not computed (training_mode is 0, is_test is 1 up to opset 6)", _training),
@@ -99,6 +103,7 @@ class LRN(OpKind):
     """Local response normalisation over `size` channels."""
 
     op_class = OpClass.VECTOR
+    is_local = True
     dtypes = FLOATS
 
     def infer(self, call: Call) -> Inferred:
@@ -129,15 +134,22 @@ class LRN(OpKind):
         del call
         return Work(vector_ops=Fraction(2 + 2 + 8 + 1))
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With `channel`: which channel of the data is the box's first."""
+        del needed
+        return {**call.attributes, "channel": box[1][0]}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         data, size = widened(arrays[0]), call.integer("size", 1)
-        below, above = (size - 1) // 2, size // 2
-        channels = data.shape[1]
-        squares = np.zeros_like(data)
+        below, above, channels = (size - 1) // 2, size // 2, data.shape[1]
+        first = call.integer("channel", 0)
+        last = first + call.result.shape[1]
+        squares = np.zeros(call.result.shape, dtype=data.dtype)
         for offset in range(-below, above + 1):
-            begin, end = max(0, -offset), min(channels, channels - offset)
+            begin, end = max(first, -offset), min(last, channels - offset)
             if begin < end:
-                squares[:, begin:end] += np.square(data[:, begin + offset : end + offset])
+                squares[:, begin - first : end - first] += np.square(data[:, begin + offset : end + offset])
+        data = data[:, first:last]
         alpha, beta, bias = call.number("alpha", 0.0001), call.number("beta", 0.75), call.number("bias", 1.0)
         return narrowed(data / np.power(bias + alpha / size * squares, beta), call.result.dtype)
 
@@ -181,6 +193,9 @@ class LayerNormalization(OpKind):
         result = self._normalised(given[0], axes, call.number("epsilon", 1e-5)) * given[1]
         return narrowed(result + given[2] if len(given) > 2 else result, call.result.dtype)
 
+    def enclosing(self, call: Call, box: Box) -> Box:
+        return whole_along(box, call.result.shape, range(call.integer("axis", 0), len(box)))
+
     def _normalised(self, data: Values, axes: tuple[int, ...], epsilon: float) -> Values:
         return _standardised(data, axes, epsilon)
 
@@ -221,6 +236,9 @@ class InstanceNormalization(OpKind):
         rank = len(call.tensor(0).shape)
         data = (same(0), same(1), *(WHOLE for _ in range(rank - 2)))
         return (data, (same(1),), (same(1),))
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        return whole_along(box, call.result.shape, range(2, len(box)))
 
     def work(self, call: Call) -> Work:
         del call
@@ -272,6 +290,17 @@ class GroupNormalization(OpKind):
         data = (same(0), AxisMap(axis=1, divisor=width, block=width), *(WHOLE for _ in shape[2:]))
         channel = same(1) if call.tensor(1).shape[0] == shape[1] else AxisMap(axis=1, divisor=width)
         return (data, (channel,), (channel,))
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        width = call.result.shape[1] // call.integer("num_groups", 1)
+        groups = (box[0], aligned(box[1], width), *box[2:])
+        return whole_along(groups, call.result.shape, range(2, len(box)))
+
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With as many groups as the box has."""
+        del needed
+        width = call.result.shape[1] // call.integer("num_groups", 1)
+        return {**call.attributes, "num_groups": (box[1][1] - box[1][0]) // width}
 
     def work(self, call: Call) -> Work:
         del call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import reduce
 from math import prod
@@ -9,11 +10,14 @@ from math import prod
 import numpy as np
 
 from compiler.ir.box import WHOLE, same
+from compiler.ir.graph import Attribute
 from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, OpClass, OpKind, Work, spatial_axes
 from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.slab import Box
 from compiler.ops.windows import (
     SPATIAL_AXES,
     dilated,
+    local_pads,
     padding,
     per_axis,
     spatial_rank,
@@ -28,6 +32,7 @@ class Pool(OpKind):
     """MaxPool and AveragePool over a window. Input [N, C, spatial...]."""
 
     op_class = OpClass.MAIN
+    is_local = True
     constraints = (SPATIAL_AXES,)
 
     def __init__(self, kind: str, *, dtypes: tuple[str, ...] = FLOATS) -> None:
@@ -69,6 +74,10 @@ class Pool(OpKind):
     def overlap(self, call: Call) -> tuple[int, ...]:
         return window_overlap(call)
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With the padding that the box sees."""
+        return {**call.attributes, "pads": local_pads(call, box, needed[0])}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         data, kernel = widened(arrays[0]), call.integers("kernel_shape") or ()
         extents = call.result.shape[2:]
@@ -105,6 +114,7 @@ class GlobalPool(OpKind):
     """GlobalAveragePool and GlobalMaxPool: all spatial positions of a channel become one."""
 
     op_class = OpClass.MAIN
+    is_local = True
     dtypes = FLOATS
     constraints = (SPATIAL_AXES,)
 

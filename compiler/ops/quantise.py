@@ -61,6 +61,7 @@ class Quantisation(OpKind):
 
     op_class = OpClass.VECTOR
     in_place = True
+    is_local = True
     operations = 2
 
     def _inferred(self, call: Call, dtype: str) -> Inferred:
@@ -88,8 +89,12 @@ class Quantisation(OpKind):
 
     def access(self, call: Call) -> Access:
         axis = call.attributes.get("axis")
-        scale = (same(axis),) if isinstance(axis, int) else tuple(WHOLE for _ in call.tensor(1).shape)
-        return (tuple(same(i) for i in range(len(call.tensor(0).shape))), *(scale for _ in call.inputs[1:]))
+        scales = (
+            (same(axis),) if isinstance(axis, int) else tuple(WHOLE for _ in tensor.shape)
+            for tensor in call.inputs[1:]
+            if tensor is not None
+        )
+        return (tuple(same(i) for i in range(len(call.tensor(0).shape))), *scales)
 
     def work(self, call: Call) -> Work:
         del call

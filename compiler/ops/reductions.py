@@ -26,6 +26,7 @@ from compiler.ops.base import (
 )
 from compiler.ops.functions import divide
 from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.slab import Box, whole_along
 
 
 class Softmax(OpKind):
@@ -54,6 +55,9 @@ class Softmax(OpKind):
     def access(self, call: Call) -> Access:
         axes = call.integers("axes") or ()
         return (tuple(WHOLE if axis in axes else same(axis) for axis in range(len(call.tensor(0).shape))),)
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        return whole_along(box, call.result.shape, call.integers("axes") or ())
 
     def work(self, call: Call) -> Work:
         # a maximum, a difference, an exponential of four operations, a sum, a quotient
@@ -146,6 +150,7 @@ class Reduce(OpKind):
     """Reductions over `axes`: ReduceMean, ReduceSum, ReduceMax, ReduceL2, ReduceLogSumExp..."""
 
     op_class = OpClass.VECTOR
+    is_local = True
     constant_inputs = MappingProxyType({1: "axes"})
 
     def __init__(self, kind: str) -> None:
@@ -193,6 +198,7 @@ class ArgExtreme(OpKind):
     """ArgMax and ArgMin along `axis`: the first position of the extreme, or the last."""
 
     op_class = OpClass.VECTOR
+    is_local = True
     dtypes = NUMBERS
 
     def infer(self, call: Call) -> Inferred:
@@ -257,6 +263,9 @@ class CumSum(OpKind):
     def access(self, call: Call) -> Access:
         axis = call.integer("axis", 0)
         return (tuple(WHOLE if i == axis else same(i) for i in range(len(call.tensor(0).shape))),)
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        return whole_along(box, call.result.shape, (call.integer("axis", 0),))
 
     def work(self, call: Call) -> Work:
         del call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute
 from compiler.ops.base import Access, Array, Call, Inferred, OpClass, OpKind, default_axes
+from compiler.ops.slab import Box, Slab, aligned
 
 
 def _blocks(call: Call) -> tuple[tuple[int, ...], int, str]:
@@ -44,19 +46,30 @@ class DepthToSpace(OpKind):
         channel = WHOLE if call.text("mode", "DCR") == "DCR" else AxisMap(axis=1, block=block * block)
         return ((same(0), channel, AxisMap(axis=2, divisor=block), AxisMap(axis=3, divisor=block)),)
 
+    def enclosing(self, call: Call, box: Box) -> Box:
+        block = call.integer("blocksize", 1)
+        return (*box[:2], aligned(box[2], block), aligned(box[3], block))
+
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With `channel`: which of the channels that the input's box makes is the box's first."""
+        del needed
+        return {**call.attributes, "channel": box[1][0] if call.text("mode", "DCR") == "DCR" else 0}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         (n, c, h, w), b = arrays[0].shape, call.integer("blocksize", 1)
         if call.text("mode", "DCR") == "DCR":
             split = arrays[0].reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
         else:
             split = arrays[0].reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-        return split.reshape(call.result.shape)
+        first = call.integer("channel", 0)
+        return split[:, first : first + call.result.shape[1]].reshape(call.result.shape)
 
 
 class SpaceToDepth(OpKind):
     """Spatial blocks become channels; `mode` says in which order (DCR or CRD)."""
 
     op_class = OpClass.MOVEMENT
+    is_local = True
 
     def infer(self, call: Call) -> Inferred:
         (n, c, h, w), block, mode = _blocks(call)
@@ -76,11 +89,22 @@ class SpaceToDepth(OpKind):
         channel = WHOLE if call.text("mode", "DCR") == "DCR" else AxisMap(axis=1, divisor=block * block)
         return ((same(0), channel, AxisMap(axis=2, block=block), AxisMap(axis=3, block=block)),)
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With `channel`: which of the channels that the input's box makes is the box's first."""
+        begin = box[1][0]
+        if needed[0] is not None and call.text("mode", "DCR") == "CRD":
+            begin -= needed[0][1][0] * call.integer("blocksize", 1) ** 2
+        return {**call.attributes, "channel": begin}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         (n, c, h, w), b = arrays[0].shape, call.integer("blocksize", 1)
         split = arrays[0].reshape(n, c, h // b, b, w // b, b)
-        order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-        return split.transpose(order).reshape(call.result.shape)
+        channels = call.integer("channel", 0) + np.arange(call.result.shape[1])
+        if call.text("mode", "DCR") == "DCR":
+            rows, columns, depths = np.unravel_index(channels, (b, b, c))
+        else:
+            depths, rows, columns = np.unravel_index(channels, (c, b, b))
+        return split[:, depths, :, rows, :, columns].transpose(1, 0, 2, 3)
 
 
 class Gather(OpKind):
@@ -92,6 +116,7 @@ class Gather(OpKind):
     """
 
     op_class = OpClass.MOVEMENT
+    is_local = True
     input_dtypes = MappingProxyType({1: ("int32", "int64")})
 
     def infer(self, call: Call) -> Inferred:
@@ -134,6 +159,21 @@ class Gather(OpKind):
             # one position, whatever the output's range: it follows an axis that another one follows anyway
             data[axis] = AxisMap(axis=0, scale=0, low=begin, high=begin)
         return (tuple(data), tuple(same(axis + i) for i in range(count)))[: len(call.inputs)]
+
+    def compute_box(
+        self, call: Call, box: Box, operands: tuple[Slab | None, ...], *, gathered: Slab | None = None
+    ) -> Array:
+        if gathered is not None:  # the transfer engine has chosen already
+            return gathered.cut(box)
+        return super().compute_box(call, box, operands)
+
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With `begin` counted from the box of the data."""
+        begin, axis = call.attributes.get("begin"), call.integer("axis", 0)
+        if not isinstance(begin, int) or needed[0] is None:
+            return call.attributes
+        first = call.integer("step", 1) * box[axis][0] if len(box) == len(needed[0]) else 0
+        return {**call.attributes, "begin": begin + first - needed[0][axis][0]}
 
     def gathered(self, call: Call) -> tuple[int, ...]:
         return (0,) if call.tensor(0).constant is not None else ()

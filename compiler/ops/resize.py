@@ -7,6 +7,7 @@ exactly between two choices of nearest, a runtime that computes in float32 may c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, isfinite
@@ -17,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, same
+from compiler.ir.graph import Attribute
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
-from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.numeric import Values, narrowed, taken, widened
+from compiler.ops.slab import Box
 
 _TRANSFORMATIONS: Final = (
     "half_pixel",
@@ -186,6 +189,7 @@ class Resize(OpKind):
     """
 
     op_class = OpClass.MOVEMENT
+    is_local = True
     constant_inputs = MappingProxyType({1: "roi (up to opset 10: scales)", 2: "scales", 3: "sizes"})
     constraints: tuple[Constraint, ...] = (
         Constraint("mode is nearest or linear", lambda c: None if _mode(c) in ("nearest", "linear") else _mode(c)),
@@ -242,13 +246,22 @@ class Resize(OpKind):
         blended = sum(a != b for a, b in zip(call.tensor(0).shape, call.result.shape, strict=True))
         return Work(vector_ops=Fraction(2 * 2**blended))
 
+    def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        """With offsets by which the box's first position samples the box of the data."""
+        scales, offsets, divisors = (call.integers(name) or () for name in ("scale", "offset", "divisor"))
+        local = (
+            offsets[i] + found[0] * scales[i] - read[0] * divisors[i]
+            for i, (found, read) in enumerate(zip(box, needed[0] or (), strict=True))
+        )
+        return {**call.attributes, "offset": tuple(local)}
+
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         if call.text("mode", "nearest") == "nearest":
             positions = [
                 np.clip(_sampling(call, i).first(np.arange(target)), 0, source - 1)
                 for i, (source, target) in enumerate(zip(arrays[0].shape, call.result.shape, strict=True))
             ]
-            return arrays[0][np.ix_(*positions)] if positions else arrays[0]
+            return taken(arrays[0], positions)
         values = widened(arrays[0])
         for i, target in enumerate(call.result.shape):
             values = _blend(values, i, _sampling(call, i), target)

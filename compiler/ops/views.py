@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, default_axes
+from compiler.ops.slab import Box, aligned
 
 
 class Reshape(OpKind):
@@ -54,6 +55,15 @@ class Reshape(OpKind):
 
     def access(self, call: Call) -> Access:
         return (reshape_access(call.tensor(0).shape, call.result.shape),)
+
+    def enclosing(self, call: Call, box: Box) -> Box:
+        """Of each regrouped run all that the input's box holds: blocks of the outermost axis, the inner ones whole."""
+        maps = reshape_access(call.tensor(0).shape, call.result.shape)
+        followed = {axis_map.axis: axis_map for axis_map in maps}
+        return tuple(
+            aligned(found, followed[axis].divisor) if axis in followed else (0, extent)
+            for axis, (found, extent) in enumerate(zip(box, call.result.shape, strict=True))
+        )
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         return arrays[0].reshape(call.result.shape)
@@ -162,6 +172,7 @@ class Identity(OpKind):
     """The input unchanged; no op of the IR remains of it."""
 
     op_class = OpClass.VIEW
+    is_local = True
 
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)

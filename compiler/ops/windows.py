@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, window
 from compiler.ops.base import Call, Constraint
 from compiler.ops.numeric import Values
+from compiler.ops.slab import Box
 from compiler.units import ceil_div
 
 _MAX_SPATIAL: Final = 3
@@ -116,17 +119,55 @@ def dilated(kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, .
     return tuple(dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True))
 
 
-def taps(
-    data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float
-) -> Iterator[tuple[tuple[int, ...], Values]]:
-    """For each tap of the window, the input elements that it meets at every output position; `fill` outside."""
+def local_pads(call: Call, box: Box, needed: Box | None) -> tuple[int, ...]:
+    """The padding that the windows of an output box see around the input box `needed`: begins, then ends."""
+    strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
+    kernel, pads = call.integers("kernel_shape") or (), call.integers("pads") or ()
+    begins, ends = [], []
+    for i, extent in enumerate(call.tensor(0).shape[2:]):
+        first = box[2 + i][0] * strides[i] - pads[i]
+        last = (box[2 + i][1] - 1) * strides[i] - pads[i] + dilations[i] * (kernel[i] - 1) + 1
+        start, stop = (0, 0) if needed is None else needed[2 + i]
+        if stop <= start:  # all windows lie in the padding, before the input or behind it
+            start = stop = min(max(first, 0), extent)
+        begins.append(max(0, start - first))
+        ends.append(max(0, min(last, extent + pads[len(kernel) + i]) - max(stop, first)))
+    return (*begins, *ends)
+
+
+def windows(data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float) -> NDArray[Any]:
+    """What each tap meets at each output position, [N, C, kernel..., extents...]; `fill` outside the input.
+
+    A view, where elements that several windows meet are one in memory: not to be written to.
+    """
     strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
     pads = call.integers("pads") or ()
     rank = len(kernel)
     reach = [(extents[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]
     width = [(pads[i], max(0, reach[i] - data.shape[2 + i] - pads[i])) for i in range(rank)]
-    padded = np.pad(data, [(0, 0), (0, 0), *width], constant_values=fill)
+    padded = data
+    if any(map(any, width)):
+        padded = np.full((*data.shape[:2], *(sum(width[i]) + data.shape[2 + i] for i in range(rank))), fill, data.dtype)
+        middle = tuple(slice(width[i][0], width[i][0] + data.shape[2 + i]) for i in range(rank))
+        padded[(slice(None), slice(None), *middle)] = data
+    steps = padded.strides
+    return as_strided(
+        padded,
+        shape=(*data.shape[:2], *kernel, *extents),
+        strides=(
+            *steps[:2],
+            *(steps[2 + i] * dilations[i] for i in range(rank)),
+            *(steps[2 + i] * strides[i] for i in range(rank)),
+        ),
+        writeable=False,
+    )
+
+
+def taps(
+    data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float
+) -> Iterator[tuple[tuple[int, ...], Values]]:
+    """For each tap of the window, the input elements that it meets at every output position; `fill` outside."""
+    met = windows(data, call, kernel, extents, fill)
     for tap in product(*map(range, kernel)):
-        begins = [tap[i] * dilations[i] for i in range(rank)]
-        index = tuple(slice(begins[i], begins[i] + (extents[i] - 1) * strides[i] + 1, strides[i]) for i in range(rank))
-        yield tap, padded[(slice(None), slice(None), *index)]
+        at: tuple[Any, ...] = (slice(None), slice(None), *tap)
+        yield tap, met[at]

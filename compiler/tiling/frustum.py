@@ -119,11 +119,11 @@ class Share:
         return self._union
 
     @property
-    def made_in_block(self) -> int:
-        """Of core tiles: the most that those of one SRAM tile make together; else of the largest tile."""
+    def needed_in_block(self) -> int:
+        """Of core tiles: the most that those of one SRAM tile need, one after another; else of the largest tile."""
         if self._tiles.blocks is None:
-            return self.made_most
-        return int(np.add.reduceat(self.made, self._tiles.blocks).max())
+            return self.needed_most
+        return int(np.add.reduceat(self.needed, self._tiles.blocks).max())
 
     @property
     def block_count(self) -> int:
@@ -244,8 +244,9 @@ class Frustums:
     def kept_along(self, name: str) -> dict[str, int]:
         """Bytes of a tensor that wait for later tiles of a unit's walk, by the axis along which they are shared.
 
-        Along an outer axis what waits spans the whole walk of the axes inside it; along an inner one only the rows
-        that the current tile makes.
+        Along an outer axis what waits spans the whole walk of the axes inside it; along an inner one the rows that the
+        current tile needs: what waits in both ways has to be kept in the inner one's store, since the outer one's
+        takes up what comes next.
         """
         constant, shares = self.factors(name)
         found = {}
@@ -255,7 +256,7 @@ class Frustums:
             if waiting:
                 # core tiles that lie in several SRAM tiles along this axis wait for all of them across it
                 across = shares[axis].block_count > 1
-                outer = prod(s.made_in_block if across else s.made_most for s in (shares[a] for a in axes[:number]))
+                outer = prod(s.needed_in_block if across else s.needed_most for s in (shares[a] for a in axes[:number]))
                 inner = prod(shares[other].union for other in axes[number + 1 :])
                 found[axis] = constant * outer * waiting * inner
         return found

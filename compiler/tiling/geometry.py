@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from math import prod
 from typing import Final
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, Ints, hull
+from compiler.ops.base import OpClass
 from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
 from compiler.units import ceil_div
 
@@ -130,32 +132,54 @@ class GroupGeometry:
     def lifetimes(self) -> tuple[tuple[str, ...], Ints, Ints]:
         """Activation tensors with the first and the last step at which each is held.
 
-        Inputs are held from the start, results until their last reader has run, outputs until the end. An op that
-        may work in place takes over the space of an input of equal size that dies with it.
+        Inputs are held all the time, since the next tile's come into a buffer of their own beside them; results until
+        their last reader has run, outputs until the end. An op that may work in place takes over the space of an
+        operand that dies with it.
         """
         names = (*self.inputs, *self.made)
-        last = dict.fromkeys(names, -1)
+        last = {name: step for name, step in self._last_readers.items() if name not in self.inputs}
         first = dict.fromkeys(self.inputs, 0)
-        for step, op in enumerate(self.ops):
-            for operand in op.operands:
-                if not operand.constant:
-                    last[operand.tensor] = step
-        for name in self.outputs:
+        for name in (*self.inputs, *self.outputs):
             last[name] = len(self.ops)
         for step, op in enumerate(self.ops):
-            first[op.output] = step + 1 if self._takes_over(op, step, last) else step
-            last[op.output] = max(last[op.output], step)
+            source = self.takes_over.get(op.output)
+            first[op.output] = step if source is None else step + 1
+            if source is not None:
+                last[source] = step
+            last[op.output] = max(last.get(op.output, -1), step)
         return (
             names,
             np.array([first[name] for name in names], dtype=np.int64),
             np.array([last[name] for name in names], dtype=np.int64),
         )
 
-    def _takes_over(self, op: OpFacts, step: int, last: Mapping[str, int]) -> bool:
-        return op.in_place and any(
-            not operand.constant and last[operand.tensor] == step and self._same_size(operand.tensor, op.output)
-            for operand in op.operands
-        )
+    @cached_property
+    def _last_readers(self) -> Mapping[str, int]:
+        """The last step that reads each activation."""
+        return {o.tensor: step for step, op in enumerate(self.ops) for o in op.operands if not o.constant}
+
+    @cached_property
+    def takes_over(self) -> Mapping[str, str]:
+        """Results that are written over an operand, position by position, and that operand.
+
+        The operand is of equal size, and only this op reads it, position by position: then its boxes are the result's.
+        """
+        found: dict[str, str] = {}
+        readers: dict[str, int] = {}
+        for op in self.ops:
+            for name in {o.tensor for o in op.operands}:
+                readers[name] = readers.get(name, 0) + 1
+        for op in self.ops:
+            if not op.in_place or op.op_class is OpClass.VIEW:
+                continue
+            for operand in op.operands:
+                name = operand.tensor
+                alone = not operand.constant and readers[name] == 1 and name not in self.outputs
+                exact = all(axis_map.is_identity for axis_map in operand.access)
+                if alone and exact and self._same_size(name, op.output):
+                    found[op.output] = name
+                    break
+        return found
 
     @cached_property
     def is_in_place(self) -> bool:
@@ -169,7 +193,7 @@ class GroupGeometry:
         )
         return (
             aligned
-            and all(op.in_place for op in self.ops)
+            and all(op.in_place and op.op_class is not OpClass.VIEW for op in self.ops)
             and len(self.outputs) == 1
             and any(self._same_size(name, self.outputs[0]) for name in self.inputs)
         )
@@ -269,8 +293,8 @@ class GroupGeometry:
         return first
 
     @cached_property
-    def weight_entries(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Per op its weights: bytes, and the extent along the op's output channels (1: it does not follow them)."""
+    def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
+        """Per op its weights, as `GraphFacts.weight_entries` has them."""
         return tuple(self.facts.weight_entries[index] for index in self.indices)
 
     def _whole(self, extent: int) -> AxisRange:
@@ -357,6 +381,11 @@ def reads_own_channels(op: OpFacts) -> bool:
     )
 
 
+def largest_part(extent: int, parts: int) -> Fraction:
+    """The largest of `parts` parts of an axis, as a fraction of it."""
+    return Fraction(ceil_div(extent, parts), extent)
+
+
 def _needed(axis_map: AxisMap, entry: AxisRange, extent: int, known: _Known) -> AxisRange:
     """The range of an input axis; equal maps of equal ranges give the same arrays, not equal copies."""
     grid, starts, stops = entry
@@ -397,5 +426,5 @@ def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
 
 
 def share_of_weight(size_bytes: int, channels: int, parts: int) -> int:
-    """Bytes of the largest of `parts` parts of a weight, cut by output channels where it follows them."""
-    return ceil_div(channels, parts) * (size_bytes // channels) if channels > 1 else ceil_div(size_bytes, parts)
+    """Bytes of the largest of `parts` parts of a weight, cut by output channels; whole if it does not follow them."""
+    return ceil_div(channels, parts) * (size_bytes // channels) if channels > 1 else size_bytes

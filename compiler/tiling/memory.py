@@ -8,11 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from compiler.memory.allocate import Allocation, Buffer, allocate
 from compiler.tiling.figures import Check
 from compiler.tiling.tile import WeightHome
 from compiler.tiling.tiled import TiledGroup
+
+# What buffers are called; a tensor's name follows where there is one.
+TILE: Final = "tile "
+KEPT: Final = "kept "
+NEXT: Final = "next inputs"
+PIECE: Final = "piece "
+STAYING: Final = "staying "
+WEIGHTS: Final = "weights "
+PASSING: Final = "passing weights "
+STORES: Final = "kept for later tiles"
+WAITING: Final = "kept for later core tiles"
+
+
+def alignment_bytes(group: TiledGroup) -> int:
+    """What every address of a group is a multiple of: bytes of its largest element, activations and weights."""
+    tensors = group.geometry.facts.tensors
+    names = {o.tensor for op in group.geometry.ops for o in op.operands} | set(group.geometry.made)
+    return max(
+        group.profile.partial_sum_bytes if group.input_parts > 1 else 1, *(tensors[n].element_bytes for n in names)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +103,30 @@ def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, i
     geometry = group.geometry
     names, first, last = geometry.sliced_lifetimes if group.is_sliced else geometry.lifetimes
     steps = len(group.geometry.ops)
-    buffers = [
-        Buffer(name=name, size_bytes=size, begin=int(begin), end=min(int(end), steps - 1) + 1)
-        for name, begin, end in zip(names, first, last, strict=True)
-        if (size := sizes[name]) and begin < steps
-    ]
+    align = alignment_bytes(group)
+    buffers = []
+    for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
+        source = geometry.takes_over.get(name)
+        # what is written over an operand exists from the step that writes it
+        begin = begin - 1 if source is not None else begin
+        if sizes[name]:
+            buffers.append(
+                Buffer(
+                    name=TILE + name,
+                    size_bytes=sizes[name],
+                    begin=begin,
+                    end=min(end, steps - 1) + 1,
+                    alignment_bytes=align,
+                    shares=None if source is None else TILE + source,
+                )
+            )
     buffers += [
-        Buffer(name=f"{name} (kept)", size_bytes=size, begin=0, end=steps) for name, size in kept.items() if size
+        Buffer(name=KEPT + name, size_bytes=size, begin=0, end=steps, alignment_bytes=align)
+        for name, size in kept.items()
+        if size
     ]
     if staging:
-        buffers.append(Buffer(name="next inputs", size_bytes=staging, begin=0, end=steps))
+        buffers.append(Buffer(name=NEXT, size_bytes=staging, begin=0, end=steps, alignment_bytes=align))
     return buffers
 
 
@@ -110,32 +145,38 @@ def _sram_activations(group: TiledGroup) -> list[Buffer]:
         name = geometry.inputs[0]
         largest[name] = max(sum(largest.values()), frustums.largest_made(geometry.outputs[0]))
         largest = {name: largest[name]}
-    buffers = [Buffer(name=name, size_bytes=size, begin=0, end=1) for name, size in largest.items() if size]
-    for name, size in kept.items():
-        if name in geometry.inputs:
-            buffers.append(Buffer(name=f"{name} (kept)", size_bytes=size, begin=0, end=1))
-    waiting = group.kept_outside_cores_bytes
-    if waiting:
-        buffers.append(Buffer(name="kept for later core tiles", size_bytes=waiting, begin=0, end=1))
-    if group.staging_bytes:
-        buffers.append(Buffer(name="next inputs", size_bytes=group.staging_bytes, begin=0, end=1))
-    return buffers
+    sizes = {TILE + name: size for name, size in largest.items()}
+    sizes |= {KEPT + name: size for name, size in kept.items() if name in geometry.inputs}
+    sizes |= {WAITING: group.kept_outside_cores_bytes, NEXT: group.staging_bytes}
+    align = alignment_bytes(group)
+    return [
+        Buffer(name=name, size_bytes=size, begin=0, end=1, alignment_bytes=align)
+        for name, size in sizes.items()
+        if size
+    ]
 
 
 def _core_activations(group: TiledGroup) -> list[Buffer]:
     """The NRAM of a core under a unit with SRAM: depth-first all maps of a core tile, else pieces and what stays."""
-    steps = len(group.geometry.ops)
+    steps, align = len(group.geometry.ops), alignment_bytes(group)
     if group.is_nested:
         buffers = _tile_buffers(group, group.core_volumes, {}, 0)
     else:
         buffers = [
-            Buffer(name=f"piece {number}", size_bytes=stage.piece_bytes, begin=stage.steps[0], end=stage.steps[-1] + 1)
+            Buffer(
+                name=f"{PIECE}{number}",
+                size_bytes=stage.piece_bytes,
+                begin=stage.steps[0],
+                end=stage.steps[-1] + 1,
+                alignment_bytes=align,
+            )
             for number, stage in enumerate(group.stages)
             if stage.piece_bytes
         ]
         buffers += _staying(group)
     if group.core_kept_bytes:
-        buffers.append(Buffer(name="kept for later tiles", size_bytes=group.core_kept_bytes, begin=0, end=steps))
+        size = group.core_kept_bytes
+        buffers.append(Buffer(name=STORES, size_bytes=size, begin=0, end=steps, alignment_bytes=align))
     return buffers
 
 
@@ -144,8 +185,9 @@ def _staying(group: TiledGroup) -> list[Buffer]:
     for stage in group.stages:
         for name in stage.staying:
             lives.setdefault(name, []).extend((stage.steps[0], stage.steps[-1] + 1))
+    align = alignment_bytes(group)
     return [
-        Buffer(name=name, size_bytes=size, begin=min(life), end=max(life))
+        Buffer(name=STAYING + name, size_bytes=size, begin=min(life), end=max(life), alignment_bytes=align)
         for name, life in lives.items()
         if (size := group.frustums.usual_needed(name)[0])
     ]
@@ -155,30 +197,33 @@ def _core_weights(group: TiledGroup) -> list[Buffer]:
     """Weights in one core: those that wait there all the time; while an op works, the slices of it that pass."""
     if group.weights_in_place:
         return []
-    steps = len(group.geometry.ops)
+    steps, align = len(group.geometry.ops), alignment_bytes(group)
     buffers = []
     for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True)):
-        name = f"weights of step {step}"
-        if home is WeightHome.CORE and weights.core_bytes:
-            buffers.append(Buffer(name=name, size_bytes=weights.core_bytes, begin=0, end=steps))
-        elif weights.passing_core_bytes:
-            buffers.append(Buffer(name=name, size_bytes=weights.passing_core_bytes, begin=step, end=step + 1))
+        size, life = weights.passing_core_bytes, (step, step + 1)
+        if home is WeightHome.CORE:
+            size, life = weights.core_bytes, (0, steps)
+        if size:
+            begin, end = life
+            buffers.append(
+                Buffer(name=f"{WEIGHTS}{step}", size_bytes=size, begin=begin, end=end, alignment_bytes=align)
+            )
     return buffers
 
 
 def _unit_weights(group: TiledGroup) -> list[Buffer]:
     """Weights that wait in the SRAM, and those on their way through it."""
-    steps = 1 if group.is_nested else len(group.geometry.ops)
+    steps, align = 1 if group.is_nested else len(group.geometry.ops), alignment_bytes(group)
     passing = [
-        Buffer(name=f"weights of step {step}, passing", size_bytes=size, begin=step, end=step + 1)
+        Buffer(name=f"{PASSING}{step}", size_bytes=size, begin=step, end=step + 1, alignment_bytes=align)
         for step, size in enumerate(group.passing_unit_bytes)
         if size
     ]
     if group.is_nested and passing:
         # depth-first they all pass while one tile is there, one after another
-        passing = [replace(max(passing, key=lambda buffer: buffer.size_bytes), begin=0, end=1)]
+        passing = [replace(max(passing, key=lambda b: b.size_bytes), name=PASSING, begin=0, end=1)]
     return passing + [
-        Buffer(name=f"weights of step {step}", size_bytes=weights.unit_bytes, begin=0, end=steps)
+        Buffer(name=f"{WEIGHTS}{step}", size_bytes=weights.unit_bytes, begin=0, end=steps, alignment_bytes=align)
         for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True))
         if home is WeightHome.SRAM and weights.unit_bytes
     ]

@@ -202,7 +202,7 @@ class SizeTable:
                 continue
             part = self.constant[:, None] * factor(self.kept, walked)
             for outer in self.axes[:number]:
-                part = part * factor(self.largest, outer)
+                part = part * factor(self.needed, outer)
             for inner in self.axes[number + 1 :]:
                 part = part * factor(self.union, inner)
             total = total + part

@@ -211,7 +211,7 @@ class Path:
                 continue
             part = table.constant[:, None] * table.kept[walked][:, self.at[walked]]
             for outer in table.axes[:number]:
-                part = part * table.largest[outer][:, self.at[outer]]
+                part = part * table.needed[outer][:, self.at[outer]]
             for inner in table.axes[number + 1 :]:
                 part = part * table.union[inner][:, self.at[inner]]
             total += part

@@ -16,7 +16,7 @@ class WeightTable:
     """The weights of a graph's ops: bytes, and bytes in the fullest core where they are stationary.
 
     Stationary weights are spread over a chip's cores by output channels, so a core that computes its own channels
-    needs no other weights; what has no channels is spread evenly. A weight that several ops read counts once.
+    needs no other weights; what has no channels lies in every core. A weight that several ops read counts once.
     """
 
     def __init__(self, facts: GraphFacts, profile: Profile) -> None:
@@ -68,10 +68,32 @@ class WeightTable:
         return found
 
 
+def resident_part(
+    facts: GraphFacts, op: OpFacts, operand: Operand, cores: int, core: int
+) -> tuple[tuple[int, int], ...]:
+    """The box of a stationary weight that lies in one core: its output channels; all of what has no channels."""
+    shape = facts.tensors[operand.tensor].shape
+    box = [(0, extent) for extent in shape]
+    axis = _channel_axis(op, operand, shape)
+    if axis is not None:
+        size = ceil_div(shape[axis], cores)
+        start = min(shape[axis], core * size)
+        box[axis] = (start, min(shape[axis], start + size))
+    return tuple(box)
+
+
+def _channel_axis(op: OpFacts, operand: Operand, shape: tuple[int, ...]) -> int | None:
+    for axis, (axis_map, extent) in enumerate(zip(operand.access, shape, strict=True)):
+        if axis_map.axis is not None and axis_map.axis == op.channel_axis and axis_map.is_identity and extent > 1:
+            return axis
+    return None
+
+
 def _share(facts: GraphFacts, op: OpFacts, operand: Operand, cores: int) -> int:
     """Bytes of one weight in the core that holds most of it."""
     tensor = facts.tensors[operand.tensor]
-    for axis_map, extent in zip(operand.access, tensor.shape, strict=True):
-        if axis_map.axis is not None and axis_map.axis == op.channel_axis and axis_map.is_identity and extent > 1:
-            return ceil_div(extent, cores) * (prod(tensor.shape) // extent) * tensor.element_bytes
-    return ceil_div(facts.tensor_bytes(operand.tensor), cores)
+    axis = _channel_axis(op, operand, tensor.shape)
+    if axis is None:
+        return facts.tensor_bytes(operand.tensor)
+    extent = tensor.shape[axis]
+    return ceil_div(extent, cores) * (prod(tensor.shape) // extent) * tensor.element_bytes

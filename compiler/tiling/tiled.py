@@ -13,7 +13,7 @@ from compiler.cost.rates import reads_are_shared
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import AxisTiles, Frustums
-from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.geometry import GroupGeometry, largest_part
 from compiler.tiling.stages import CoreStage, core_stages
 from compiler.tiling.tile import Configuration, HaloMode, OpWeights, Order, Spread, WeightHome, WeightLoads
 from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
@@ -133,6 +133,12 @@ class TiledGroup:
         """Into how many parts the input channels of the group's product are cut, over units and in time."""
         over_units = self.configuration.units if self.configuration.spread is Spread.INPUT_CHANNELS else 1
         return over_units * self.configuration.input_slices
+
+    @property
+    def summed_extent(self) -> int:
+        """Positions of the axis that the group's product sums over, taps apart; 1 if it has none."""
+        product = self.geometry.product
+        return 1 if product is None or product.matrix is None else product.matrix.in_channels
 
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""
@@ -299,7 +305,7 @@ class TiledGroup:
         if self.input_parts == 1:
             return Fraction(1)
         if name in self.reduced:
-            return Fraction(1, self.input_parts)
+            return largest_part(self.summed_extent, self.input_parts)
         product = self.geometry.product
         width = self.geometry.facts.tensors[name].element_bytes
         if product is not None and name == product.output:
@@ -354,14 +360,17 @@ class TiledGroup:
 
     @cached_property
     def core_kept_axes(self) -> frozenset[str]:
-        """Axes of the walk along which the cores themselves keep what later tiles need: innermost first, with room."""
+        """Axes of the walk along which the cores themselves keep what later tiles need: the innermost that have room."""
         room = self.core_room_bytes
         found: frozenset[str] = frozenset()
         for axis in reversed(list(self.core_frustums.tiles)):
             with_axis = found | {axis}
             size = sum(self._core_kept.get(kept, 0) for kept in with_axis)
-            if self._core_kept.get(axis, 0) and self._live_in_core(with_axis) + size <= room:
-                found = with_axis
+            if not self._core_kept.get(axis, 0):
+                continue
+            if self._live_in_core(with_axis) + size > room:
+                break
+            found = with_axis
         return found
 
     def _live_in_core(self, kept: frozenset[str]) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil
 from typing import Final
 
 from compiler.profile.schema import Profile
-from compiler.tiling.geometry import GroupGeometry, share_of_weight
+from compiler.tiling.geometry import GroupGeometry, largest_part, share_of_weight
 from compiler.tiling.tile import Configuration, Order, Spread, WeightHome, WeightLoads
 from compiler.units import ceil_div
 
@@ -52,9 +53,11 @@ def step_weights(
         if not entries:
             result.append(_NO_WEIGHTS)
             continue
-        depth = input_parts if op is geometry.product else 1
-        unit = sum(ceil_div(share_of_weight(*entry, units), depth) for entry in entries)
-        core = sum(ceil_div(share_of_weight(*entry, cores), depth) for entry in entries)
+        depth = Fraction(1)
+        if op is geometry.product and op.matrix is not None:
+            depth = largest_part(op.matrix.in_channels, input_parts)
+        unit = sum(_share(*entry, units, depth) for entry in entries)
+        core = sum(_share(*entry, cores, depth) for entry in entries)
         if factor != 1:
             unit, core = ceil(unit * factor), ceil(core * factor)
         shape = geometry.facts.tensors[op.output].shape
@@ -63,9 +66,15 @@ def step_weights(
         if configuration.order is not Order.DEPTH_FIRST:
             # as few slices as let two of them lie in a core at once
             parts = max(1, min(ceil_div(channels, cores // slices), ceil_div(core, weight_slice_bytes(profile))))
-        total = sum(size for size, _ in entries)
+        total = sum(size for size, _, _ in entries)
         result.append(StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=parts))
     return tuple(result)
+
+
+def _share(size_bytes: int, channels: int, is_factor: bool, parts: int, depth: Fraction) -> int:
+    """The largest part of a weight by output channels, and if it is a product's factor by what is summed over."""
+    share = share_of_weight(size_bytes, channels, parts)
+    return ceil(share * depth) if is_factor else share
 
 
 def weight_slice_bytes(profile: Profile) -> int:

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler.frontend.functions import captured
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
-from compiler.ir.constant import Constant, Opaque
-from compiler.ir.graph import HOST, Graph, HostNode, Op
-from compiler.ops import call_of, definition
+from compiler.ir.graph import Graph
+from compiler.simulator.reference import reference_of_graph
 from tests.models import Model, import_graph, run_reference
 
 
@@ -24,74 +21,11 @@ def by_onnx(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
     return list(ReferenceEvaluator(proto).run(None, dict(feeds)))
 
 
-def values_of_constant(constant: Constant, source: ModelSource) -> Any:
-    """A constant's values, those that only the host understands included."""
-    if isinstance(constant.data, Opaque):
-        return numpy_helper.to_array(onnx.TensorProto.FromString(constant.data.tensor))
-    return materialise(constant, source)
-
-
 def execute(graph: Graph, source: ModelSource, feeds: Mapping[str, Any]) -> list[Any]:
     """The values of the graph's outputs, in the order in which the model names them."""
-    values: dict[str, Any] = dict(feeds)
-    for name, tensor in graph.tensors.items():
-        if tensor.constant is not None:
-            values[name] = values_of_constant(tensor.constant, source)
-    results: dict[str, list[Any]] = {}
-    for op in graph.ops:
-        values[op.output] = _host(graph, op, values, results) if op.kind == HOST else _chip(graph, op, values)
+    given = {name: feeds[name] for name in graph.inputs}
+    values = reference_of_graph(graph, source, given, wanted=set(graph.outputs))
     return [values[name] for name in graph.outputs]
-
-
-def _chip(graph: Graph, op: Op, values: Mapping[str, Any]) -> Any:
-    with np.errstate(all="ignore"):
-        arrays = tuple(values[name] if name else None for name in op.inputs)
-        result = definition(op).evaluate(call_of(graph, op), arrays)
-    assert result is not None, op
-    tensor = graph.tensors[op.output]
-    assert (result.shape, result.dtype.name) == (tensor.shape, tensor.dtype), (op, result.shape, result.dtype)
-    return np.asarray(result)
-
-
-def _host(graph: Graph, op: Op, values: Mapping[str, Any], results: dict[str, list[Any]]) -> Any:
-    attributes = dict(op.attributes)
-    key = str(attributes["node"])
-    if key not in results:
-        results[key] = run_host_node(graph.host[key], values)
-    number = attributes["result"]
-    assert isinstance(number, int)
-    found = results[key][number]
-    tensor = graph.tensors[op.output]
-    if tensor.is_known:
-        assert found.shape == tensor.shape, (op, found.shape)
-    return found
-
-
-def run_host_node(host: HostNode, values: Mapping[str, Any]) -> list[Any]:
-    """The results of a host node from what the graph says that it needs and nothing else."""
-    node = onnx.NodeProto.FromString(host.node)
-    names = [*node.input, *captured(node)]
-    assert len(names) == len(host.inputs)
-    feeds = {name: values[given] for name, given in zip(names, host.inputs, strict=True) if name}
-    graph = helper.make_graph(
-        [node],
-        "host",
-        [_value_info(name, value) for name, value in feeds.items()],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
-    )
-    opsets = [helper.make_opsetid(domain, version) for domain, version in host.opsets]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    model.functions.extend(onnx.FunctionProto.FromString(function) for function in host.functions)
-    found = iter(run_reference(model, feeds, raw=True))
-    return [next(found) if name else None for name in node.output]
-
-
-def _value_info(name: str, value: Any) -> onnx.ValueInfoProto:
-    if isinstance(value, list):
-        code = helper.np_dtype_to_tensor_dtype(value[0].dtype)
-        return helper.make_tensor_sequence_value_info(name, code, None)
-    code = onnx.TensorProto.STRING if value.dtype.kind in "OUS" else helper.np_dtype_to_tensor_dtype(value.dtype)
-    return helper.make_tensor_value_info(name, code, value.shape)
 
 
 def feeds_for(proto: onnx.ModelProto, seed: int = 3) -> dict[str, Any]:

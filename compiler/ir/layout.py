@@ -1,0 +1,42 @@
+"""The order in which a tensor's elements lie in the accelerator's memories (option `layout`: NHWC on chip)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+_SPATIAL: Final = frozenset(("D", "H", "W"))
+
+
+def memory_order(axes: Sequence[str]) -> tuple[int, ...]:
+    """The positions of a tensor's axes from the outermost in memory to the innermost: channels last of feature maps."""
+    if "C" in axes and _SPATIAL.intersection(axes):
+        channel = list(axes).index("C")
+        return (*(index for index in range(len(axes)) if index != channel), channel)
+    return tuple(range(len(axes)))
+
+
+def strides_of(lengths: Sequence[int], order: Sequence[int], element_bytes: int) -> tuple[int, ...]:
+    """Bytes from one position to the next along each axis of a dense box of these lengths, its axes in `order`."""
+    strides = [0] * len(lengths)
+    step = element_bytes
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(1, lengths[axis])
+    return tuple(strides)
+
+
+def is_relabelling(
+    shape: Sequence[int], axes: Sequence[str], other_shape: Sequence[int], other_axes: Sequence[str]
+) -> bool:
+    """True if two tensors of equal elements have them at equal places in memory, so that one is a view of the other."""
+    if prod(shape) != prod(other_shape):
+        return False
+    return _is_row_major(shape, memory_order(axes)) and _is_row_major(other_shape, memory_order(other_axes))
+
+
+def _is_row_major(shape: Sequence[int], order: Sequence[int]) -> bool:
+    """True if the memory order is that of the axes, axes of one position apart."""
+    long = [axis for axis in order if shape[axis] != 1]
+    return long == sorted(long)

@@ -1,0 +1,93 @@
+"""Products: ops that sum over an axis of their first two inputs, in one go or part by part."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.ops.base import Array, Call, OpKind
+from compiler.ops.numeric import Values
+from compiler.ops.slab import Box, Slab, is_empty, lengths
+from compiler.units import numpy_dtype
+
+
+class Product(OpKind):
+    """A sum of products of data (input 0) and weight (input 1), to which a third input may be added.
+
+    Sums are in the accumulator's type: float32 for floats, the inputs' own type for integers.
+    """
+
+    @abstractmethod
+    def summed(self, call: Call) -> tuple[int, int] | None:
+        """The axes of data and weight that are summed over; None where groups of them are summed apart."""
+
+    @abstractmethod
+    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+        """The sums of products, of the output's shape, in the accumulator's type."""
+
+    @abstractmethod
+    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
+        """The output from complete sums: factors and the third input applied, in the output's element type."""
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        return self.finished(call, self.sums(call, arrays[0], arrays[1]), arrays[2] if len(arrays) > 2 else None)
+
+    def compute_box(
+        self,
+        call: Call,
+        box: Box,
+        operands: tuple[Slab | None, ...],
+        *,
+        gathered: Slab | None = None,
+        partial: bool = False,
+    ) -> Array:
+        """As for every kind; with `partial` the sums over what the slabs cover of the summed axis, unfinished.
+
+        Data and weight then cover the same range of that axis (and their boxes of the others); data may be None
+        where windows meet nothing but padding. Partial sums add up, and `finish` makes the box of them.
+        """
+        if not partial:
+            return super().compute_box(call, box, operands, gathered=gathered)
+        if is_empty(box):
+            return np.zeros(lengths(box), dtype=self._accumulator(call))
+        needed = self._part(call, box, operands)
+        data, weight = (
+            np.zeros(lengths(ranges), dtype=numpy_dtype(call.tensor(index).dtype)) if slab is None else slab.cut(ranges)
+            for index, (slab, ranges) in enumerate(zip(operands, needed, strict=False))
+        )
+        with np.errstate(all="ignore"):
+            return self.sums(self.local_call(call, box, needed), data, weight)
+
+    def finish(self, call: Call, box: Box, sums: Array, bias: Slab | None) -> Array:
+        """The box from its complete sums and the third input's box (None if the op has none)."""
+        needed = self.demanded(call, box)
+        ranges = needed[2] if len(needed) > 2 else None
+        if ranges is not None and bias is None:
+            raise InternalError("the third input's values are missing", node=call.node, limit=ranges)
+        given = None if bias is None or ranges is None else bias.cut(ranges)
+        with np.errstate(all="ignore"):
+            return self.finished(call, sums, given)
+
+    def _part(self, call: Call, box: Box, operands: tuple[Slab | None, ...]) -> tuple[Box, Box]:
+        """The boxes of data and weight that go into a partial sum."""
+        axes = self.summed(call)
+        if axes is None:
+            raise InternalError("sums over groups are not made in parts", node=call.node)
+        found = {slab.ranges[axis] for slab, axis in zip(operands, axes, strict=False) if slab is not None}
+        if len(found) != 1:
+            raise InternalError("data and weight cover different parts of a sum", node=call.node, actual=sorted(found))
+        (part,) = found
+        data, weight = (
+            tuple(part if axis == summed else kept for axis, kept in enumerate(ranges or ()))
+            for ranges, summed in zip(self.demanded(call, box), axes, strict=False)
+        )
+        if operands[0] is None and not is_empty(data):
+            raise InternalError("operand 0 lacks values of its box", node=call.node, actual="nothing", limit=data)
+        return data, weight
+
+    @staticmethod
+    def _accumulator(call: Call) -> np.dtype[np.generic]:
+        dtype = call.tensor(0).dtype
+        return numpy_dtype("float32" if dtype in ("float16", "bfloat16") else dtype)

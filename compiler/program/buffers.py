@@ -1,0 +1,156 @@
+"""The buffers of a group in every memory that it uses, as the planner allocated them (PROG-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from compiler.errors import InternalError
+from compiler.ir.layout import memory_order, strides_of
+from compiler.program.emitter import Box, Held, Machine, Slot, connect
+from compiler.program.program import Level
+from compiler.program.tiles import Index, Store, StoreShape, Tiles
+from compiler.tiling.memory import KEPT, NEXT, LevelMemory
+
+Key = tuple[object, ...]
+
+
+class Buffers:
+    """Slots by place and key, and the stores in them; all of one group."""
+
+    def __init__(self, machine: Machine, levels: Iterable[LevelMemory], before: Mapping[int, list[Slot]]) -> None:
+        self.machine = machine
+        self.levels = {level.level: level for level in levels}
+        self.slots: dict[tuple[int, Key], Slot] = {}
+        self._by_place: dict[int, list[Slot]] = {}
+        self._before = before
+        self._stores: dict[tuple[int, str, str], Store] = {}
+
+    def place(self, level: Level, number: int) -> int:
+        """The number of a place."""
+        return self.machine.place_of[level, number]
+
+    def size(self, level: str, name: str) -> int:
+        """Bytes of a buffer of the planner; 0 if there is none of this name."""
+        found = self.levels.get(level)
+        if found is None:
+            return 0
+        return next((buffer.size_bytes for buffer in found.buffers if buffer.name == name), 0)
+
+    def add(self, place: int, key: Key, address: int, size_bytes: int) -> Slot:
+        """A slot of its own for part of a buffer."""
+        slot = self.slots[place, key] = Slot(place, address, size_bytes)
+        self._by_place.setdefault(place, []).append(slot)
+        return slot
+
+    def take(self, place: int, level: str, name: str, key: Key, skip: int = 0, size_bytes: int | None = None) -> Slot:
+        """The slot of a buffer of the planner, or of a part of it."""
+        found = self.levels[level]
+        size = self.size(level, name) if size_bytes is None else size_bytes
+        if skip + size > self.size(level, name):
+            raise InternalError("what lies in a buffer exceeds it", stage="lower", node=name, actual=skip + size)
+        return self.add(place, key, found.allocation.addresses[name] + skip, size)
+
+    def finish(self) -> None:
+        """Find out which slots share bytes, those of the group before included."""
+        for place, slots in self._by_place.items():
+            connect([*slots, *self._before.get(place, [])])
+
+    def insert(self, place: int, address: int, size_bytes: int) -> Slot:
+        """A slot over bytes that others may have too, known to all of them."""
+        slot = Slot(place, address, size_bytes)
+        slots = self._by_place.setdefault(place, [])
+        for other in (*slots, *self._before.get(place, [])):
+            if other.address < address + size_bytes and address < other.address + other.size_bytes:
+                slot.conflicts.append(other)
+                other.conflicts.append(slot)
+        slots.append(slot)
+        return slot
+
+    def left(self) -> dict[int, list[Slot]]:
+        """The slots by place, for the next group."""
+        return self._by_place
+
+    def stores(
+        self, tiles: Tiles, name: str, shapes: Iterable[StoreShape], place: int, level: str, skip: int = 0
+    ) -> int:
+        """Lay a tensor's stores into its buffer of what is kept; the bytes they take."""
+        at = skip
+        for shape in shapes:
+            slot = self.take(place, level, KEPT + name, ("store", name, shape.axis), at, shape.size_bytes)
+            self._stores[place, name, shape.axis] = Store.at(tiles, name, shape, slot)
+            at += shape.size_bytes
+        return at
+
+    def store(self, place: int, name: str, axis: str) -> Store | None:
+        """The store of a tensor for an axis in a place."""
+        return self._stores.get((place, name, axis))
+
+    def set_store(self, place: int, name: str, axis: str, store: Store) -> None:
+        """Enter a store that lies elsewhere than in the tensor's own buffer."""
+        self._stores[place, name, axis] = store
+
+
+def inputs_in(buffers: Buffers, place: int, level: str, sizes: Mapping[str, int], prefix: str) -> None:
+    """Slots of a group's inputs: one each for the tile at work, and one each for the next where they are buffered."""
+    for name, size in sizes.items():
+        if size:
+            buffers.take(place, level, prefix + name, ("tile", name, 0), 0, size)
+    if buffers.size(level, NEXT):
+        at = 0
+        for name, size in sizes.items():
+            if size:
+                buffers.take(place, level, NEXT, ("tile", name, 1), at, size)
+                at += size
+
+
+def dense(slot: Slot, axes: tuple[str, ...], lengths: tuple[int, ...], element: int, box: Box) -> Held:
+    """A box in a slot whose strides are those of the largest box that it has to hold."""
+    strides = strides_of(lengths, memory_order(axes), element)
+    return Held(slot, slot.address, tuple(start for start, _ in box), strides, box)
+
+
+def pieces_of(
+    tiles: Tiles, name: str, index: Index, box: Box, tile: Held | None, stores: Iterable[Store]
+) -> list[Held]:
+    """Where the positions of a box lie: in the tile's own buffer, and in stores those that wait."""
+    found: list[Held] = []
+    if tile is not None:
+        part = _common(box, tile.box)
+        if part is not None:
+            found.append(tile.part(part))
+    for store in stores:
+        cell = waiting_cell(tiles, name, index, store.shape.axis)
+        part = _common(box, cell) if cell is not None else None
+        if part is not None:
+            found.extend(store.pieces(tiles, name, index, part))
+    return found
+
+
+def waiting_cell(tiles: Tiles, name: str, index: Index, axis: str) -> Box | None:
+    """What waits for a tile in the store of an axis: old along it, new along the axes inside; None if nothing does."""
+    old = tiles.old_along(name, axis, index)
+    if old is None:
+        return None
+    rank = tiles.order.index(axis)
+    cell = []
+    for dim in tiles.dims(name):
+        if dim.axis is None:
+            cell.append((dim.starts[0], dim.stops[0]))
+        elif dim.axis == axis:
+            cell.append(old)
+        else:
+            number = index[dim.axis]
+            inside = tiles.order.index(dim.axis) > rank
+            cell.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
+    if any(start >= stop for start, stop in cell):
+        return None
+    for other in tiles.order[rank + 1 :]:
+        # a tensor that does not follow an axis inside, and was made earlier along it, waits there
+        if all(dim.axis != other for dim in tiles.dims(name)) and tiles.waits_whole(other, index):
+            return None
+    return tuple(cell)
+
+
+def _common(a: Box, b: Box) -> Box | None:
+    found = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(a, b, strict=True))
+    return None if any(start >= stop for start, stop in found) else found

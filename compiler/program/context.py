@@ -1,0 +1,217 @@
+"""What the groups of one segment share while they are lowered: regions, tables and units, and the emitter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler.ir.box import AxisMap
+from compiler.ir.graph import Graph
+from compiler.ir.layout import memory_order, strides_of
+from compiler.ops import call_of, definition
+from compiler.ops.base import FLOATS
+from compiler.ops.facts import GraphFacts, gathered_name
+from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
+from compiler.program.program import ENTRY, MAX_AXES, OperandType, ParameterTable, Region, Role, Unit
+from compiler.units import element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One input of an op: its number among the op's inputs, the tensor, its access, and whether it is a weight.
+
+    `gathered`: the tensor of what is read of a table through indices, where the table is not read whole.
+    """
+
+    number: int
+    tensor: str
+    access: tuple[AxisMap, ...]
+    constant: bool
+    gathered: str | None = None
+
+
+@dataclass(slots=True)
+class _Table:
+    op: int
+    rank: int
+    entries: list[tuple[object, ...]] = field(default_factory=list)
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+
+class Context:
+    """Regions of the DRAM, parameter tables and the emitter of one segment."""
+
+    def __init__(self, facts: GraphFacts, machine: Machine, made: frozenset[str], outputs: frozenset[str]) -> None:
+        """`made` are the tensors that the segment's ops make, `outputs` those of them that others read."""
+        self.facts = facts
+        self._made = made
+        self._outputs = outputs
+        self.residents: dict[str, list[tuple[int, Held]]] = {}
+        self.graph: Graph = facts.graph
+        self.machine = machine
+        self.emitter = Emitter(machine)
+        self.regions: dict[str, Held] = {}
+        self.region_list: list[Region] = []
+        self._end = 0
+        self._tables: dict[int, int] = {}
+        self.tables: list[_Table] = []
+        self._operands: dict[int, tuple[Operand, ...]] = {}
+
+    def region(self, name: str) -> Held:
+        """The tensor's region in DRAM, made at first use."""
+        found = self.regions.get(name)
+        if found is not None:
+            return found
+        tensor = self.graph.tensors[name]
+        role = Role.WEIGHT if tensor.constant is not None else Role.INPUT
+        if name in self._made:
+            role = Role.OUTPUT if name in self._outputs else Role.INTERMEDIATE
+        order = self.weight_order(name) if role is Role.WEIGHT else memory_order(tensor.axes)
+        size = element_bytes(tensor.stored_dtype)
+        strides = strides_of(tensor.shape, order, size)
+        total = tensor.elements * size
+        line = self.machine.profile.line_bytes
+        address = -(-self._end // line) * line
+        self._end = address + total
+        self.region_list.append(
+            Region(
+                name=name,
+                role=role,
+                address=address,
+                shape=tensor.shape,
+                dtype=tensor.stored_dtype,
+                order=order,
+                strides=strides,
+                size_bytes=total,
+            )
+        )
+        box = tuple((0, extent) for extent in tensor.shape)
+        slot = Slot(0, address, total)
+        found = self.regions[name] = Held(slot, address, (0,) * len(box), strides, box)
+        return found
+
+    def weight_order(self, name: str) -> tuple[int, ...]:
+        """A weight's axes as they lie in memory: the one that its first reader's output channels follow outermost.
+
+        Then a slice of the output channels is one run. Of a convolution's weight the input channels lie innermost, in
+        the order of the offsets in an address table of channels-last maps (ADDR-1).
+        """
+        rank = len(self.graph.tensors[name].shape)
+        for index in self.graph.consumers.get(name, ()):
+            facts = self.facts.ops[index]
+            for operand in self.operands(index):
+                if operand.tensor == name and facts.channel_axis is not None:
+                    follows = [
+                        i for i, m in enumerate(operand.access) if m.axis == facts.channel_axis and m.is_identity
+                    ]
+                    first = follows[:1]
+                    rest = [i for i in range(rank) if i not in first]
+                    if facts.matrix is not None and rank > 2 and rest and first == [0]:
+                        rest = [*rest[1:], rest[0]]
+                    return (*first, *rest)
+        return tuple(range(rank))
+
+    def operands(self, op: int) -> tuple[Operand, ...]:
+        """The op's inputs that are there, by their numbers."""
+        found = self._operands.get(op)
+        if found is None:
+            node, graph = self.graph.ops[op], self.graph
+            kind, call = definition(node), call_of(graph, node)
+            gathered = kind.gathered(call)
+            output = graph.tensors[node.output]
+            entries = []
+            for number, (name, access) in enumerate(zip(node.inputs, kind.access(call), strict=True)):
+                if not name:
+                    continue
+                table = number in gathered and graph.tensors[name].elements > output.elements
+                if access is not None or table:
+                    entries.append(
+                        Operand(
+                            number,
+                            name,
+                            access or (),
+                            graph.tensors[name].constant is not None,
+                            gathered_name(graph, node.output) if table else None,
+                        )
+                    )
+            found = self._operands[op] = tuple(entries)
+        return found
+
+    def table(self, op: int) -> int:
+        """The number of an op's parameter table."""
+        found = self._tables.get(op)
+        if found is None:
+            found = self._tables[op] = len(self.tables)
+            self.tables.append(_Table(op, len(self.graph.tensors[self.graph.ops[op].output].shape)))
+        return found
+
+    def entry(
+        self, table: int, box: Box, sums: tuple[int, int] = (0, 0), *, begins: bool = True, ends: bool = True
+    ) -> int:
+        """The number of a table's entry for an output box; equal entries are one."""
+        found = self.tables[table]
+        rest = (0,) * (MAX_AXES - len(box))
+        row = (
+            (*(start for start, _ in box), *rest),
+            (*(stop - start for start, stop in box), *rest),
+            *sums,
+            int(begins),
+            int(ends),
+        )
+        number = found.known.get(row)
+        if number is None:
+            number = found.known[row] = len(found.entries)
+            found.entries.append(row)
+        return number
+
+    def finished(self) -> tuple[tuple[ParameterTable, ...], tuple[Unit, ...]]:
+        """All tables, and the units that they call; ops of equal signature share one."""
+        number_of: dict[tuple[object, ...], int] = {}
+        units: list[Unit] = []
+        tables = []
+        for table in self.tables:
+            op = self.graph.ops[table.op]
+            entries = np.array(table.entries, dtype=ENTRY)
+            unit = self._unit(table.op, tuple(int(e) for e in entries["lengths"].max(axis=0)[: table.rank]))
+            key = (unit.kind, unit.attributes, unit.operands, unit.output, unit.gathers, len(unit.extents))
+            number = number_of.setdefault(key, len(units))
+            if number == len(units):
+                units.append(unit)
+            units[number] = replace(units[number], extents=tuple(map(max, units[number].extents, unit.extents)))
+            tables.append(
+                ParameterTable(
+                    unit=number,
+                    operand_shapes=tuple(self.graph.tensors[n].shape if n else () for n in op.inputs),
+                    shape=self.graph.tensors[op.output].shape,
+                    entries=entries,
+                )
+            )
+        return tuple(tables), tuple(units)
+
+    def _unit(self, number: int, extents: tuple[int, ...]) -> Unit:
+        op = self.graph.ops[number]
+        output = operand_type(self.graph, op.output)
+        gathers = next((o.number for o in self.operands(number) if o.gathered is not None), -1)
+        return Unit(
+            identifier="",
+            kind=op.kind,
+            attributes=op.attributes,
+            opset=self.graph.opset,
+            operands=tuple(operand_type(self.graph, name) if name else None for name in op.inputs),
+            output=output,
+            extents=extents,
+            gathers=gathers,
+            accumulator_dtype="float32" if output.dtype in FLOATS else output.dtype,
+        )
+
+
+def operand_type(graph: Graph, name: str) -> OperandType:
+    """A tensor as a unit sees it; how quantised weights are decoded is added where their values are at hand."""
+    tensor = graph.tensors[name]
+    return OperandType(
+        dtype=tensor.dtype,
+        stored_dtype=tensor.stored_dtype,
+        axes=tensor.axes,
+        constant=tensor.constant is not None,
+    )

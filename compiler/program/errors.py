@@ -1,0 +1,37 @@
+"""What is wrong with a program, and at which command (PROG-4)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from compiler.errors import TesseraError
+
+
+class ProgramError(TesseraError):
+    """A program that must not run, or cannot: whoever made the executable has to change it.
+
+    `violation` is a stable word for what is violated; `command` the number of the command at fault, None where the
+    fault lies in no single one.
+    """
+
+    default_code: ClassVar[str] = "invalid_program"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        violation: str,
+        command: int | None = None,
+        actual: object | None = None,
+        limit: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        where = message if command is None else f"command {command}: {message}"
+        super().__init__(where, stage="program", actual=actual, limit=limit, hint=hint)
+        self.violation = violation
+        self.command = command
+
+    def to_dict(self) -> dict[str, object]:
+        """The problem as plain values, with what is violated and where."""
+        where = {} if self.command is None else {"command": self.command}
+        return {**super().to_dict(), "violation": self.violation, **where}

@@ -1,0 +1,145 @@
+"""Groups of a chip without SRAM: each core holds its tiles and works on them op by op."""
+
+from __future__ import annotations
+
+from compiler.ops.facts import OpFacts
+from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.group import FACTORS, GroupLowering, Part, channel_part
+from compiler.program.program import Opcode
+from compiler.program.rounds import Job
+from compiler.program.tiles import Index
+from compiler.program.weights import Bound
+from compiler.tiling.tile import Spread
+
+
+class FlatLowering(GroupLowering):
+    """A unit is a core; tiles lie in NRAM."""
+
+    def lay_out(self, unit: int) -> None:
+        """The slots of one core."""
+        self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
+
+    def work(self, jobs: list[Job], parity: int) -> None:
+        """All ops of the group, one after another, each on all tiles of the round."""
+        for step, op in enumerate(self.geometry.ops):
+            self.emitter.step = self.step_of[op.index]
+            self.gather_rows(op, jobs, parity)
+            self._op(step, op, jobs, parity)
+            for unit, index in jobs:
+                self._share_channels(step, op, unit, index, parity)
+                self.pass_on(op.output, unit, index, parity)
+
+    def _op(self, step: int, op: OpFacts, jobs: list[Job], parity: int) -> None:
+        work: dict[tuple[int, int], list[tuple[int, Index, Held, Box]]] = {}
+        for unit, index in self.workers(op, jobs):
+            held = self.tile(op.output, unit, index, parity)
+            if held is None or not self.first_slice(op.output, index):
+                continue
+            held.slot.begin()
+            box = self.unit_part(op, unit, held.box)
+            if not is_empty(box):
+                channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
+                work.setdefault(channels, []).append((unit, index, held, box))
+        for channels, entries in work.items():
+            slices = self.weights.slices(step, channels)
+            if self.group.input_parts > 1 and op is self.geometry.product:
+                self._sums(step, op, entries, slices, parity)
+                continue
+            for turn, (low, high) in enumerate(slices):
+                bound = self.weights.ensure(step, [(entry[0], 0) for entry in entries], (low, high), turn)
+                for unit, tile, held, box in entries:
+                    part = box
+                    if op.channel_axis is not None and len(slices) > 1:
+                        part = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
+                    self._call(op, unit, tile, part, held, bound[unit, 0], parity)
+
+    def _sums(
+        self,
+        step: int,
+        op: OpFacts,
+        entries: list[tuple[int, Index, Held, Box]],
+        slices: list[tuple[int, int]],
+        parity: int,
+    ) -> None:
+        """A product whose sums are made part by part; with units that share them, one takes up the sums of another."""
+        before: Held | None = None
+        sender = 0
+        for unit, tile, held, box in entries:
+            parts = self.parts(unit)
+            if before is not None and parts:
+                self.pass_sums(before, held, box, unit, self.queue("link", sender), op)
+            for turn, part in enumerate(parts):
+                self.load_part(op, unit, tile, part, turn)
+                for number, (low, high) in enumerate(slices):
+                    bound = self.weights.ensure(step, [(unit, 0)], (low, high), number, None, part.range)
+                    its = box
+                    if op.channel_axis is not None and len(slices) > 1:
+                        its = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
+                    self._call(op, unit, tile, its, held, bound[unit, 0], parity, part)
+            if self.shares_sums and parts:
+                before, sender = held, unit
+
+    def _call(
+        self,
+        op: OpFacts,
+        unit: int,
+        index: Index,
+        box: Box,
+        held: Held,
+        weights: Bound,
+        parity: int,
+        part: Part | None = None,
+    ) -> None:
+        operands: Bound = [entry for entry in weights if part is None or part.ends or entry[0] < FACTORS]
+        for operand in self.context.operands(op.index):
+            if not operand.constant and operand.gathered is None:
+                need = self.need_of_part(op, operand, box, part)
+                operands += [
+                    (operand.number, piece) for piece in self.pieces(operand.tensor, unit, index, need, parity)
+                ]
+            elif operand.gathered is not None:
+                operands += [
+                    (operand.number, piece) for piece in self.pieces(operand.gathered, unit, index, box, parity)
+                ]
+        self.call(op, self.queue("core", unit), box, operands, held, part)
+
+    def _share_channels(self, step: int, op: OpFacts, unit: int, index: Index, parity: int) -> None:
+        """Where units make parts of the channels, each sends its part to those that need it for a later op."""
+        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
+            return
+        held = self.tile(op.output, unit, index, parity)
+        if held is None or op.channel_axis is None:
+            return
+        mine = channel_part(op, held.box, unit, self.units)
+        for other in range(self.units):
+            if other == unit or is_empty(mine):
+                continue
+            target = self.tile(op.output, other, index, parity)
+            wanted = self._wanted(step, op.output, other, index)
+            if target is None:
+                continue
+            for box in wanted:
+                part = overlap(mine, box)
+                if part is not None:
+                    queue = self.queue("link", unit)
+                    self.emitter.copy(Opcode.EXCHANGE, queue, held, target, part, self.element(op.output))
+                    break
+
+    def _wanted(self, step: int, name: str, unit: int, index: Index) -> list[Box]:
+        """What a unit needs of a tensor for its parts of later ops: one box that contains it all, if any."""
+        found: Box | None = None
+        for op in self.geometry.ops[step + 1 :]:
+            for operand in self.context.operands(op.index):
+                if operand.tensor != name:
+                    continue
+                made = self.made(op.output, index)
+                box = self.unit_part(op, unit, made)
+                if is_empty(made) or is_empty(box):
+                    continue
+                need = self.need(op, operand, box)
+                found = (
+                    need
+                    if found is None
+                    else tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(found, need, strict=True))
+                )
+        return [] if found is None else [found]

@@ -1,0 +1,317 @@
+"""The listing of a program: its disassembly as text, for people (PROG-3, UI-1).
+
+One line per thing; every name from a model goes through `printable`. Addresses are in hexadecimal, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from compiler.errors import RequestError, printable
+from compiler.profile.schema import Profile
+from compiler.program.encoding.sizes import program_sizes
+from compiler.program.program import OUTPUT, Level, Opcode, OperandType, Place, Program, Unit
+
+# Longer names are cut.
+_NAME_CHARACTERS: Final = 80
+_IDENTIFIER_CHARACTERS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingOptions:
+    """What is listed: commands of these groups (None: of all), and of those the first and last so many (None: all).
+
+    `summary` lists counts by opcode and bytes by route in place of the commands.
+    """
+
+    groups: tuple[str, ...] | None = None
+    head: int | None = None
+    tail: int | None = None
+    summary: bool = False
+
+
+def listing(
+    program: Program,
+    *,
+    profile: Profile | None = None,
+    peaks: Mapping[int, int] | None = None,
+    options: ListingOptions | None = None,
+) -> Iterator[str]:
+    """The lines of a program's listing, without line ends.
+
+    `peaks` are the bytes in use at most, by place. Raises RequestError for a group that the program does not have.
+    """
+    chosen = options or ListingOptions()
+    rows = _chosen(program, chosen)
+    return _lines(program, profile, peaks or {}, chosen, rows)
+
+
+def _lines(
+    program: Program,
+    profile: Profile | None,
+    peaks: Mapping[int, int],
+    options: ListingOptions,
+    rows: Sequence[int | None],
+) -> Iterator[str]:
+    yield from _header(program, profile)
+    yield from _memories(program, peaks)
+    yield from _regions(program)
+    yield from _units(program)
+    if options.summary:
+        yield from _summary(program)
+        return
+    yield ""
+    yield f"commands: {len(program.commands)}"
+    yield from _commands(program, rows)
+
+
+def _header(program: Program, profile: Profile | None) -> Iterator[str]:
+    sizes = program_sizes(program)
+    name = f" for profile {_name(profile.name)}" if profile is not None else ""
+    yield f"program {_name(program.name)}{name}"
+    yield (
+        f"  program {sizes.program_bytes} B ({len(program.commands)} commands, {len(program.calls)} calls, "
+        f"{len(program.bindings)} bindings, {len(program.waits)} waits), tables {sizes.table_bytes} B, "
+        f"units {sum(sizes.unit_bytes)} B"
+    )
+
+
+def _memories(program: Program, peaks: Mapping[int, int]) -> Iterator[str]:
+    yield ""
+    yield f"places: {len(program.places)}"
+    for number, place in enumerate(program.places):
+        used = f", {peaks[number]} B used at most" if number in peaks else ""
+        yield f"  {_place(place)}: {place.capacity_bytes} B{used}"
+
+
+def _regions(program: Program) -> Iterator[str]:
+    yield ""
+    yield f"regions: {len(program.regions)}"
+    for number, region in enumerate(program.regions):
+        shape = "x".join(map(str, region.shape)) or "scalar"
+        order = ",".join(map(str, region.order))
+        strides = ",".join(map(str, region.strides))
+        yield (
+            f"  r{number} {region.role.value} {_name(region.name)}: {_name(region.dtype)}[{shape}] at "
+            f"{_hex(region.address)}, {region.size_bytes} B, order ({order}), strides ({strides})"
+        )
+    if program.residents:
+        yield ""
+        yield f"residents: {len(program.residents)}"
+    for resident in program.residents:
+        box = _box(resident.starts, resident.lengths)
+        strides = ",".join(map(str, resident.strides))
+        yield (
+            f"  {_place(program.places[resident.place])}+{_hex(resident.address)}: r{resident.region} {box}, "
+            f"strides ({strides})"
+        )
+
+
+def _units(program: Program) -> Iterator[str]:
+    yield ""
+    yield f"units: {len(program.units)}"
+    for number, unit in enumerate(program.units):
+        yield f"  u{number} {_unit(unit)}"
+    yield ""
+    yield f"tables: {len(program.tables)}"
+    for number, table in enumerate(program.tables):
+        operands = " ".join("x".join(map(str, shape)) or "scalar" for shape in table.operand_shapes)
+        shape = "x".join(map(str, table.shape)) or "scalar"
+        yield f"  t{number} u{table.unit}: {operands or 'nothing'} -> {shape}, {len(table.entries)} entries"
+
+
+def _unit(unit: Unit) -> str:
+    identifier = _name(unit.identifier[:_IDENTIFIER_CHARACTERS]) or "unnamed"
+    operands = ", ".join("-" if one is None else _operand(one) for one in unit.operands)
+    attributes = "".join(f" {_name(key)}={printable(str(value), _NAME_CHARACTERS)}" for key, value in unit.attributes)
+    extents = "x".join(map(str, unit.extents)) or "scalar"
+    gathers = f", gathers operand {unit.gathers}" if unit.gathers >= 0 else ""
+    sums = f", sums in {_name(unit.accumulator_dtype)}" if unit.accumulator_dtype else ""
+    return (
+        f"{identifier} {_name(unit.kind)}-{unit.opset}({operands}) -> {_operand(unit.output)} up to {extents}"
+        f"{gathers}{sums}{attributes}"
+    )
+
+
+def _operand(operand: OperandType) -> str:
+    stored = "" if operand.stored_dtype == operand.dtype else f" stored as {_name(operand.stored_dtype)}"
+    weight = "weight " if operand.constant else ""
+    return f"{weight}{_name(operand.dtype)}[{','.join(_name(axis) for axis in operand.axes)}]{stored}"
+
+
+def _summary(program: Program) -> Iterator[str]:
+    """Commands by opcode, and bytes by route from level to level."""
+    commands = program.commands
+    yield ""
+    yield f"commands by opcode: {len(commands)}"
+    for opcode in Opcode:
+        count = int((commands["opcode"] == opcode).sum())
+        if count:
+            yield f"  {opcode.name.lower()}: {count}"
+    yield ""
+    yield "bytes by route"
+    moved = np.flatnonzero((commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0))
+    levels = sorted({place.level for place in program.places})
+    level = np.array([levels.index(place.level) for place in program.places], dtype=np.int64)
+    routes: dict[tuple[int, int], list[int]] = {}
+    for row in moved.tolist():
+        command = commands[row]
+        route = routes.setdefault((int(level[command["source"]]), int(level[command["target"]])), [0, 0, 0])
+        size = _transfer_bytes(command)
+        route[0] += 1
+        route[1] += size
+        route[2] += size * max(1, int(command["targets"]))
+    for (source, target), (count, read_bytes, written_bytes) in sorted(routes.items()):
+        route_name = f"{levels[source].value} -> {levels[target].value}"
+        yield f"  {route_name}: {count} transfers, {read_bytes} B read, {written_bytes} B written"
+
+
+def _chosen(program: Program, options: ListingOptions) -> list[int | None]:
+    """The numbers of the commands to list; None stands for those left out between head and tail."""
+    rows = np.arange(len(program.commands))
+    if options.groups is not None:
+        known = {step.group for step in program.steps}
+        unknown = sorted(set(options.groups) - known)
+        if unknown:
+            raise RequestError(
+                f"the program has no group {_name(unknown[0])}",
+                code="unknown_group",
+                stage="listing",
+                actual=_name(unknown[0]),
+                hint=f"Groups: {', '.join(_name(name) for name in sorted(known)[:20])}",
+            )
+        wanted = _steps_of(program, options.groups)
+        rows = rows[np.isin(program.commands["step"], wanted)]
+    found: list[int | None] = list(rows.tolist())
+    head = max(0, options.head) if options.head is not None else None
+    tail = max(0, options.tail) if options.tail is not None else None
+    if (head is None and tail is None) or (head or 0) + (tail or 0) >= len(found):
+        return found
+    first = found[: head or 0]
+    last = found[len(found) - (tail or 0) :]
+    return [*first, None, *last]
+
+
+def _steps_of(program: Program, groups: Collection[str]) -> list[int]:
+    return [number for number, step in enumerate(program.steps) if step.group in groups]
+
+
+def _commands(program: Program, rows: Sequence[int | None]) -> Iterator[str]:
+    """A headline wherever the step changes, then one line per command and one per binding of a call."""
+    step: int | None = None
+    digits = len(str(max(0, len(program.commands) - 1)))
+    places = [_place(place) for place in program.places]
+    queues = [f"{_name(queue.engine)}{queue.number}" for queue in program.queues]
+    for row in rows:
+        if row is None:
+            yield "  ..."
+            step = None
+            continue
+        command = program.commands[row]
+        if int(command["step"]) != step:
+            step = int(command["step"])
+            yield from ("", _headline(program, step))
+        yield f"  {row:>{digits}} {queues[command['queue']]} {_what(program, command, places)}{_waits(program, row)}"
+        if command["call"] >= 0:
+            yield from _bindings(program, int(command["call"]), places, digits)
+
+
+def _headline(program: Program, number: int) -> str:
+    if not 0 <= number < len(program.steps):
+        return "of no step"
+    step = program.steps[number]
+    nodes = ", ".join(_name(node) for node in step.nodes)
+    return f"group {_name(step.group)}, {_name(step.tensor)} of {nodes or 'no node'}"
+
+
+def _what(program: Program, command: Any, places: Sequence[str]) -> str:
+    name = Opcode(int(command["opcode"])).name.lower()
+    if command["call"] >= 0:
+        return f"{name} {_call(program, int(command['call']))}"
+    if command["source"] < 0 or command["target"] < 0:
+        return name
+    source = f"{places[command['source']]}+{_hex(int(command['source_address']))}"
+    target = f"{places[command['target']]}+{_hex(int(command['target_address']))}"
+    times = "".join(
+        f" x{count} ({source_stride},{target_stride})"
+        for count, source_stride, target_stride in zip(
+            command["counts"].tolist(),
+            command["source_strides"].tolist(),
+            command["target_strides"].tolist(),
+            strict=True,
+        )
+        if count != 1
+    )
+    several = f" and the {command['targets'] - 1} after it" if command["targets"] > 1 else ""
+    size = _transfer_bytes(command)
+    return f"{name} {source} -> {target}{several}, {size} B: {command['run_bytes']}{times}"
+
+
+def _call(program: Program, number: int) -> str:
+    call = program.calls[number]
+    table = program.tables[call["table"]]
+    entry = table.entries[call["entry"]]
+    axes = len(table.shape)
+    box = _box(entry["starts"][:axes].tolist(), entry["lengths"][:axes].tolist())
+    sums = ""
+    if entry["sum_stop"] > entry["sum_start"]:
+        sums = f", sums {entry['sum_start']}:{entry['sum_stop']}"
+    begins = "" if entry["begins"] else ", adds to what is there"
+    ends = "" if entry["ends"] else ", goes on"
+    kind = _name(program.units[table.unit].kind)
+    return f"u{table.unit} {kind} t{call['table']}[{call['entry']}] {box}{sums}{begins}{ends}"
+
+
+def _bindings(program: Program, number: int, places: Sequence[str], digits: int) -> Iterator[str]:
+    call = program.calls[number]
+    table = program.tables[call["table"]]
+    for binding in program.bindings[call["first"] : call["first"] + call["count"]]:
+        operand = int(binding["operand"])
+        axes = _axes(program.units[table.unit], operand, binding)
+        name = "output" if operand == OUTPUT else f"input {operand}"
+        place = places[binding["place"]] if binding["place"] >= 0 else "nowhere"
+        box = _box(binding["starts"][:axes].tolist(), binding["lengths"][:axes].tolist())
+        strides = ",".join(map(str, binding["strides"][:axes].tolist()))
+        yield f"  {'':>{digits}}   {name} at {place}+{_hex(int(binding['address']))} {box} strides ({strides})"
+
+
+def _axes(unit: Unit, operand: int, binding: Any) -> int:
+    """How many axes the bound operand has; where the unit does not say, those that are in use."""
+    kinds: Sequence[OperandType | None] = unit.operands
+    kind = unit.output if operand == OUTPUT else kinds[operand] if 0 <= operand < len(kinds) else None
+    if kind is not None:
+        return len(kind.axes)
+    used = np.flatnonzero(binding["lengths"])
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+def _waits(program: Program, row: int) -> str:
+    waits = program.waits[program.wait_offsets[row] : program.wait_offsets[row + 1]].tolist()
+    return f"; after {', '.join(map(str, waits))}" if waits else ""
+
+
+def _transfer_bytes(command: Any) -> int:
+    return int(command["run_bytes"]) * prod(command["counts"].tolist())
+
+
+def _box(starts: Sequence[int], lengths: Sequence[int]) -> str:
+    ranges = (f"{start}:{start + length}" for start, length in zip(starts, lengths, strict=True))
+    return f"[{', '.join(ranges)}]"
+
+
+def _place(place: Place) -> str:
+    alone = place.level is Level.DRAM and place.number == 0
+    return place.level.value if alone else f"{place.level.value}{place.number}"
+
+
+def _name(text: str) -> str:
+    return printable(text, _NAME_CHARACTERS)
+
+
+def _hex(address: int) -> str:
+    return f"{address:#x}"

@@ -1,0 +1,449 @@
+"""Depth-first groups of a chip with SRAM: core tiles pass all ops of the group inside NRAM (TILE-8)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import product, zip_longest
+
+from compiler.ops.facts import OpFacts
+from compiler.program.buffers import dense, pieces_of, waiting_cell
+from compiler.program.context import Context
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.group import FACTORS, GroupLowering, Part, channel_part, saved_box
+from compiler.program.program import Level, Opcode
+from compiler.program.rounds import Job, in_step, owners
+from compiler.program.tiles import Index, Store, Tiles
+from compiler.program.weights import Bound, Core
+from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
+from compiler.tiling.tile import Spread
+from compiler.tiling.tiled import TiledGroup
+from compiler.units import ceil_div
+
+# A core's work: its unit, the unit's tile, the core, the core tile.
+_Work = tuple[int, Index, int, dict[str, int]]
+
+
+class NestedLowering(GroupLowering):
+    """A unit is a cluster; its SRAM holds what enters and leaves a tile, its cores all that lies between."""
+
+    def __init__(
+        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
+    ) -> None:
+        """As any group's."""
+        self.core_tiles = Tiles(group.core_frustums)
+        self._lengths: dict[str, tuple[int, ...]] = {}
+        self._core_stores: dict[tuple[int, int, str, str], Store] = {}
+        blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
+        self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
+        super().__init__(context, group, steps, before)
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def lay_out(self, unit: int) -> None:
+        """The slots of one cluster and its cores."""
+        outputs = self.geometry.outputs or (self.geometry.primary,)
+        place = self.place(unit)
+        if self.geometry.is_in_place:
+            self._lay_out_in_place(unit)
+        else:
+            self.unit_tensors(unit, (*self.geometry.inputs, *outputs))
+        waiting = 0
+        for core in range(self.configuration.cores):
+            where = self.core_place(unit, core)
+            for name in self.geometry.lifetimes[0]:
+                if self.buffers.size(Level.NRAM.value, TILE + name):
+                    self.buffers.take(where, Level.NRAM.value, TILE + name, ("core tile", name))
+            at = 0
+            for name in self.group.core_resident:
+                for shape in self.core_tiles.stores(name):
+                    if shape.axis in self.group.core_kept_axes:
+                        slot = self.buffers.take(
+                            where, Level.NRAM.value, STORES, ("store", name, shape.axis), at, shape.size_bytes
+                        )
+                        at += shape.size_bytes
+                    else:
+                        key = ("store", core, name, shape.axis)
+                        slot = self.buffers.take(place, self.level.value, WAITING, key, waiting, shape.size_bytes)
+                        waiting += shape.size_bytes
+                    self._core_stores[unit, core, name, shape.axis] = Store.at(self.core_tiles, name, shape, slot)
+
+    def _lay_out_in_place(self, unit: int) -> None:
+        """The group's result lies over the input of its size; other inputs behind it."""
+        place, level, geometry = self.place(unit), self.level.value, self.geometry
+        output = geometry.outputs[0]
+        size = self.group.frustums.largest_made(output)
+        sizes = {name: self.group.held_bytes(self.group.frustums, name) for name in geometry.inputs}
+        source = next(
+            (name for name in geometry.inputs if sizes[name] == size and self.element(name) == self.element(output)),
+            geometry.inputs[0],
+        )
+        for parity, buffer in enumerate((TILE + geometry.inputs[0], NEXT)):
+            at = 0
+            for name in sorted(geometry.inputs, key=lambda n: n != source):
+                if sizes[name] and self.buffers.size(level, buffer):
+                    slot = self.buffers.take(place, level, buffer, ("tile", name, parity), at, sizes[name])
+                    at += sizes[name]
+                    if name == source:
+                        self.buffers.add(place, ("tile", output, parity), slot.address, size)
+        for name in geometry.inputs:
+            if self.buffers.size(level, KEPT + name):
+                self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
+
+    def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
+        if name in self.group.reduced:
+            return super()._in_slot(name, slot, box)
+        return dense(slot, self.tensors[name].axes, self.group.frustums.lengths(name), self.element(name), box)
+
+    def kept_results(self) -> tuple[str, ...]:
+        """None: results stay in the cores."""
+        return ()
+
+    def _core_box(self, name: str, index: Index) -> Box:
+        """What a core's buffer of a tensor holds for a core tile: of inputs all it needs, else what is not in stores."""
+        kept = () if name in self.geometry.inputs else self.group.core_kept_axes
+        if not self.core_tiles.is_made(name, index) and name not in self.geometry.inputs:
+            return tuple((0, 0) for _ in self.core_tiles.dims(name))
+        box = []
+        for dim in self.core_tiles.dims(name):
+            if dim.axis is None:
+                box.append((dim.starts[0], dim.stops[0]))
+            else:
+                number = index[dim.axis]
+                box.append((dim.firsts[number] if dim.axis in kept else dim.starts[number], dim.stops[number]))
+        return tuple(box)
+
+    def _core_part(self, name: str, unit: int, box: Box) -> Box:
+        """Of a box of an input that is summed in parts, the part at hand."""
+        return self._part_box(name, unit, box, 0)[0] if name in self.group.reduced else box
+
+    def _core_lengths(self, name: str) -> tuple[int, ...]:
+        found = self._lengths.get(name)
+        if found is None:
+            kept = () if name in self.geometry.inputs else self.group.core_kept_axes
+            longest = (
+                max(
+                    max(0, stop - (first if dim.axis in kept else start))
+                    for start, stop, first in zip(dim.starts, dim.stops, dim.firsts, strict=True)
+                )
+                for dim in self.core_tiles.dims(name)
+            )
+            found = tuple(longest)
+            if name in self.group.reduced:
+                axis = self._reduced_axis(name)
+                part = ceil_div(self.group.summed_extent, self.group.input_parts)
+                found = (*found[:axis], part, *found[axis + 1 :])
+            self._lengths[name] = found
+        return found
+
+    def _core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
+        """Where a core tile's part of a tensor lies in NRAM."""
+        box = self._core_part(name, unit, self._core_box(name, index))
+        if is_empty(box):
+            return None
+        slot = self.buffers.slots[self.core_place(unit, core), ("core tile", name)]
+        root = self._root(name)
+        origin = self._core_part(root, unit, self._core_box(root, index))
+        return dense(slot, self.tensors[name].axes, self._core_lengths(root), self.element(root), origin).part(box)
+
+    def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
+        """Where a box of a tensor lies in a core."""
+        axes = self.group.core_kept_axes
+        stores = [
+            store
+            for shape in self.core_tiles.stores(name)
+            if shape.axis in axes and (store := self._core_stores.get((unit, core, name, shape.axis))) is not None
+        ]
+        if name in self.geometry.inputs:
+            stores = []
+        return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index), stores)
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def work(self, jobs: list[Job], parity: int) -> None:
+        """Core tiles of all units side by side; unit by unit where halos pass between them."""
+        for op in self.geometry.ops:
+            self.gather_rows(op, jobs, parity)
+        for unit, index in jobs:
+            for name in self.geometry.outputs or (self.geometry.primary,):
+                held = self.tile(name, unit, index, parity)
+                if held is not None:
+                    held.slot.begin()
+        rounds = [self._core_rounds(unit, index) for unit, index in jobs]
+        if self.group.exchanges and not self._parts_are_shared:
+            for found in rounds:
+                for work in found:
+                    self._core_round(work, parity)
+            return
+        for row in zip_longest(*rounds):
+            self._core_round([entry for found in row if found is not None for entry in found], parity)
+
+    @property
+    def _parts_are_shared(self) -> bool:
+        """True if cores or units make parts of the channels of a common core tile."""
+        return self.group.channel_parts > 1 and not self.group.channels_are_free
+
+    def _core_rounds(self, unit: int, index: Index) -> list[list[_Work]]:
+        ranges = []
+        for axis in self.core_tiles.order:
+            blocks, number = self._blocks[axis], index.get(axis, 0)
+            end = blocks[number + 1] if number + 1 < len(blocks) else self.core_tiles.counts[axis]
+            ranges.append(range(blocks[number], end))
+        indices = [dict(zip(self.core_tiles.order, numbers, strict=True)) for numbers in product(*ranges)]
+        if self._parts_are_shared and self.configuration.core_spread is Spread.CHANNELS:
+            return [[(unit, index, core, found) for core in range(self.configuration.cores)] for found in indices]
+        queues: dict[int, list[dict[str, int]]] = {}
+        for found in indices:
+            queues.setdefault(self._core_of(found), []).append(found)
+        rounds = in_step(self.core_tiles, queues, indices)
+        return [[(unit, index, core, found) for core, found in jobs] for jobs in rounds]
+
+    def _core_of(self, index: Index) -> int:
+        """The core that works on a core tile: bands of rows, or parts of the channels."""
+        configuration = self.configuration
+        axis = "C" if configuration.core_spread is Spread.CHANNELS else self.group.walk.rows
+        if configuration.cores == 1 or axis is None or axis not in self.core_tiles.counts:
+            return 0
+        blocks = self._blocks[axis]
+        block = bisect_right(blocks, index[axis]) - 1
+        longest = max(b - a for a, b in zip(blocks, [*blocks[1:], self.core_tiles.counts[axis]], strict=True))
+        return (index[axis] - blocks[block]) // ceil_div(longest, configuration.cores)
+
+    def _workers_of(self, index: Index) -> list[Core]:
+        """The unit and core that work on a core tile."""
+        outer = {}
+        for axis in self.tiles.order:
+            blocks = self._blocks.get(axis, [0])
+            outer[axis] = bisect_right(blocks, index[axis]) - 1 if axis in index else 0
+        core = self._core_of(index)
+        return [(unit, core) for unit in owners(self.group, self.tiles, outer)]
+
+    def _core_round(self, work: list[_Work], parity: int) -> None:
+        """All ops of the group on the core tiles of one round."""
+        for step, op in enumerate(self.geometry.ops):
+            self.emitter.step = self.step_of[op.index]
+            mine = self._working(op, work)
+            for name in self.geometry.first_readers.get(op.index, ()):
+                if name not in self.group.reduced:
+                    self._fill(name, mine, parity)
+            if self.group.input_parts > 1 and op is self.geometry.product:
+                self._sums(step, op, mine, parity)
+            else:
+                self._op(step, op, mine, parity)
+            if self._parts_are_shared:
+                self._share(op, work)
+            for unit, _, core, index in work:
+                self._save_results(op.output, unit, core, index, others=True)
+        for unit, _, core, index in work:
+            for name in self.group.core_resident:
+                self._save_results(name, unit, core, index, others=False)
+
+    def _working(self, op: OpFacts, work: list[_Work]) -> list[_Work]:
+        """The cores that work on an op: where units share out a sum, after it only those of the last one."""
+        if not self.shares_sums or op is self.geometry.product:
+            return work
+        return [entry for entry in work if entry[0] == self.summing_units - 1]
+
+    def _sums(self, step: int, op: OpFacts, work: list[_Work], parity: int) -> None:
+        """A product whose sums are made part by part, each unit's one after another."""
+        sent: dict[int, tuple[Held, int]] = {}
+        for unit in sorted({entry[0] for entry in work}):
+            mine = [entry for entry in work if entry[0] == unit]
+            for turn, part in enumerate(self.parts(unit)):
+                self.load_part(op, unit, mine[0][1], part, turn)
+                for name in self.geometry.first_readers.get(op.index, ()):
+                    if name in self.group.reduced:
+                        self._fill(name, mine, parity)
+                self._op(step, op, mine, parity, part, sent if turn == 0 else None)
+            if self.shares_sums and self.parts(unit):
+                for _, _, core, index in mine:
+                    held = self._core_tile(op.output, unit, core, index)
+                    if held is not None:
+                        sent[core] = (held, unit)
+
+    def _fill(self, name: str, work: list[_Work], parity: int) -> None:
+        """An input of the group from SRAM to the cores: to all that need the same box at once."""
+        element = self.element(name)
+        wanted: dict[tuple[int, Box], list[tuple[int, Held]]] = {}
+        tiles: dict[tuple[int, Box], Index] = {}
+        for unit, tile, core, index in work:
+            held = self._core_tile(name, unit, core, index)
+            if held is None:
+                continue
+            content = (tuple(tile.values()), held.box)
+            if held.slot.content == content:
+                continue
+            held.slot.begin(content)
+            wanted.setdefault((unit, held.box), []).append((core, held))
+            tiles[unit, held.box] = tile
+        for (unit, box), targets in wanted.items():
+            for source in self.pieces(name, unit, tiles[unit, box], box, parity):
+                cores = [core for core, _ in targets]
+                self.weights.to_cores(source, unit, cores, [held for _, held in targets], source.box, element)
+
+    def _op(
+        self,
+        step: int,
+        op: OpFacts,
+        work: list[_Work],
+        parity: int,
+        part: Part | None = None,
+        sent: Mapping[int, tuple[Held, int]] | None = None,
+    ) -> None:
+        entries: dict[tuple[int, int], list[tuple[_Work, Held, Box]]] = {}
+        for job in work:
+            unit, _, core, index = job
+            held = self._core_tile(op.output, unit, core, index)
+            if held is None or not self._is_first(op.output, index):
+                continue
+            if part is None or sent is not None:
+                held.slot.begin()
+                self._pull(op.output, unit, core, index, held)
+            box = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
+            if not is_empty(box):
+                channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
+                entries.setdefault(channels, []).append((job, held, box))
+                if sent and core in sent:
+                    source, sender = sent[core]
+                    self.pass_sums(source, held, box, unit, self.queue("cdma", sender), op)
+        summed = None if part is None else part.range
+        for channels, jobs in entries.items():
+            cores = [(unit, core) for (unit, _, core, _), _, _ in jobs]
+            whole = self._unit_channels(op, jobs[0])
+            bound = self.weights.ensure(step, cores, channels, 0, whole, summed)
+            for (unit, tile, core, index), held, box in jobs:
+                ends = part is None or part.ends
+                operands: Bound = [entry for entry in bound[unit, core] if ends or entry[0] < FACTORS]
+                for operand in self.context.operands(op.index):
+                    name = operand.gathered or operand.tensor
+                    if not operand.constant or operand.gathered is not None:
+                        need = self.need_of_part(op, operand, box, part)
+                        operands += [(operand.number, p) for p in self._core_pieces(name, unit, core, index, need)]
+                self.call(op, self.queue("core", self.core_number(unit, core)), box, operands, held, part)
+                if ends:
+                    self._drain(op, unit, tile, box, held, core, parity)
+
+    def _is_first(self, name: str, index: Index) -> bool:
+        """False for what all slices of the channels share, at slices after the core's first."""
+        follows = any(dim.axis == "C" for dim in self.core_tiles.dims(name))
+        if "C" not in self.core_tiles.counts or self.configuration.slices_outer or follows:
+            return True
+        blocks = self._blocks["C"]
+        number = bisect_right(blocks, index["C"]) - 1
+        return index["C"] == blocks[number] or self.configuration.core_spread is Spread.CHANNELS
+
+    def _unit_channels(self, op: OpFacts, job: tuple[_Work, Held, Box]) -> tuple[int, int]:
+        """The channels of an op that a unit's cores work on together."""
+        (unit, tile, core, index), _, box = job
+        del core, index
+        if op.channel_axis is None:
+            return (0, 1)
+        made = self.tiles.needed(op.output, tile)
+        part = channel_part(op, made, unit, self.units) if self._units_share_parts else made
+        del box
+        return part[op.channel_axis]
+
+    @property
+    def _units_share_parts(self) -> bool:
+        return self.configuration.spread is Spread.CHANNELS and not self.group.channels_are_free
+
+    def _part(self, op: OpFacts, unit: int, core: int, box: Box) -> Box:
+        """The part of a core tile's box that a core makes where cores or units share out its channels."""
+        if not self._parts_are_shared:
+            return box
+        cores = self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1
+        units = self.units if self.configuration.spread is Spread.CHANNELS else 1
+        return channel_part(op, channel_part(op, box, unit, units), core, cores)
+
+    def _share(self, op: OpFacts, work: list[_Work]) -> None:
+        """Parts of the channels to the cores that need all of them for a later op."""
+        if op.output not in self.geometry.gathered or op.channel_axis is None:
+            return
+        element = self.element(op.output)
+        for unit, _, core, index in work:
+            mine = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
+            source = self._core_tile(op.output, unit, core, index)
+            for other, _, peer, same in work:
+                target = self._core_tile(op.output, other, peer, same)
+                alike = same == index and (other, peer) != (unit, core)
+                if alike and source is not None and target is not None and not is_empty(mine):
+                    self._between(source, target, mine, (unit, core), (other, peer), element)
+
+    def _between(self, source: Held, target: Held, box: Box, sender: Core, receiver: Core, element: int) -> None:
+        """From one core to another: in a cluster by the sender's engine, else from cluster to cluster."""
+        if sender[0] != receiver[0]:
+            queue = self.queue("cdma", sender[0])
+        else:
+            queue = self.queue("mvdma", self.core_number(*sender))
+        self.emitter.copy(Opcode.EXCHANGE, queue, source, target, box, element)
+
+    # --- what waits ---------------------------------------------------------------------------------------------------
+
+    def _pull(self, name: str, unit: int, core: int, index: Index, held: Held) -> None:
+        """Bring what waits in the SRAM for lack of room in the core back beside what is made anew."""
+        for shape in self.core_tiles.stores(name):
+            if shape.axis in self.group.core_kept_axes or name not in self.group.core_resident:
+                continue
+            cell = waiting_cell(self.core_tiles, name, index, shape.axis)
+            store = self._core_stores[unit, core, name, shape.axis]
+            for source in store.pieces(self.core_tiles, name, index, cell) if cell is not None else ():
+                part = overlap(source.box, held.box)
+                if part is not None:
+                    queue = self.queue("mvdma", self.core_number(unit, core))
+                    self.emitter.copy(Opcode.MOVE, queue, source, held, part, self.element(name))
+
+    def _save_results(self, name: str, unit: int, core: int, index: Index, *, others: bool) -> None:
+        """Put what later core tiles need into their core's stores: to other cores at once, to the own one at the end."""
+        if name not in self.group.core_resident or not self._is_last(name, index):
+            return
+        for axis in reversed(self.core_tiles.order):
+            later = self.core_tiles.successor(axis, index)
+            if later is None:
+                continue
+            for other, peer in self._workers_of(later):
+                peer_core = core if self._parts_are_shared else peer
+                same = (other, peer_core) == (unit, core)
+                if same != others:
+                    self._save_one(name, (unit, core), (other, peer_core), index, later, axis)
+
+    def _is_last(self, name: str, index: Index) -> bool:
+        follows = any(dim.axis == "C" for dim in self.core_tiles.dims(name))
+        if "C" not in self.core_tiles.counts or self.configuration.slices_outer or follows:
+            return True
+        if self.configuration.core_spread is Spread.CHANNELS:
+            return True
+        blocks = [*self._blocks["C"], self.core_tiles.counts["C"]]
+        return index["C"] + 1 in blocks
+
+    def _save_one(self, name: str, sender: Core, receiver: Core, index: Index, later: Index, axis: str) -> None:
+        store = self._core_stores.get((*receiver, name, axis))
+        box = saved_box(self.core_tiles, name, index, later, axis, whole=sender != receiver)
+        if store is None or box is None:
+            return
+        element = self.element(name)
+        targets = store.pieces(self.core_tiles, name, index, box)
+        in_core = axis in self.group.core_kept_axes
+        for source in self._core_pieces(name, *sender, index, box):
+            for target in targets:
+                part = overlap(source.box, target.box)
+                if part is None:
+                    continue
+                if sender[0] != receiver[0]:
+                    self.emitter.copy(Opcode.EXCHANGE, self.queue("cdma", sender[0]), source, target, part, element)
+                elif sender == receiver and in_core:
+                    queue = self.queue("core", self.core_number(*sender))
+                    self.emitter.copy(Opcode.MOVE, queue, source, target, part, element)
+                else:
+                    opcode = Opcode.MOVE if not in_core else Opcode.EXCHANGE
+                    queue = self.queue("mvdma", self.core_number(*sender))
+                    self.emitter.copy(opcode, queue, source, target, part, element)
+
+    def _drain(self, op: OpFacts, unit: int, tile: Index, box: Box, held: Held, core: int, parity: int) -> None:
+        """An output of the group from a core to the SRAM."""
+        if op.output not in (self.geometry.outputs or (self.geometry.primary,)):
+            return
+        target = self.tile(op.output, unit, tile, parity)
+        part = overlap(box, target.box) if target is not None else None
+        if target is not None and part is not None:
+            queue = self.queue("mvdma", self.core_number(unit, core))
+            self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))

@@ -1,0 +1,243 @@
+"""The program of one segment: places, queues, commands, calls of units, parameter tables (PROG-1, SHAPE-1 to SHAPE-3).
+
+Grammar, on one page:
+
+    program   = places  queues  commands*  units*  tables*  regions*  constants*
+    place     = one memory: the DRAM, a cluster's SRAM, a core's NRAM...; addresses are bytes from its beginning
+    queue     = one engine; its commands run one after another, in the order of the program
+    command   = transfer(source bytes -> target bytes) | call(table entry, bindings) ; waits: commands it runs after
+    call      = table, entry, bindings: which buffers hold the operands' boxes
+    binding   = operand (OUTPUT, or the input's number), place, address, box in the whole tensor, byte strides
+    table     = unit, shapes of the whole tensors (common area), entries: output boxes in call order
+    region    = a tensor in DRAM: input, output, or handed from group to group
+
+A transfer copies `counts` runs of `run_bytes`, at the strides of either side, outermost first; with `targets` > 1 to
+the same address of that many consecutive places. All it reads it reads before it writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.ir.graph import Attribute
+
+# Axes of a tensor that a binding can name, and outer dimensions of one transfer.
+MAX_AXES: Final = 8
+MAX_COUNTS: Final = 4
+# The operand number of a call's result.
+OUTPUT: Final = -1
+
+Rows = NDArray[Any]
+
+
+class Level(StrEnum):
+    """The kinds of memory (PROF-2); weights have places of their own where a level is split."""
+
+    DRAM = "dram"
+    SRAM = "sram"
+    SRAM_WEIGHTS = "sram-weights"
+    NRAM = "nram"
+    NRAM_WEIGHTS = "nram-weights"
+    WRAM = "wram"
+
+
+class Opcode(IntEnum):
+    """What a command does (PROG-1).
+
+    LOAD and STORE: DRAM to and from the chip. MOVE: between the memories of a cluster, or inside one. BROADCAST: one
+    source, several targets. EXCHANGE: core to core, cluster to cluster. COMPUTE: a call on a core. GATHER: a call on a
+    DMA engine that reads the rows of a table that indices name. BARRIER: nothing; what waits for it waits for all it
+    waits for.
+    """
+
+    LOAD = 0
+    STORE = 1
+    MOVE = 2
+    BROADCAST = 3
+    EXCHANGE = 4
+    COMPUTE = 5
+    GATHER = 6
+    BARRIER = 7
+
+
+class Role(StrEnum):
+    """What a region of the DRAM is for."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    INTERMEDIATE = "intermediate"
+    WEIGHT = "weight"
+
+
+COMMAND: Final = np.dtype(
+    [
+        ("opcode", "<i4"),
+        ("queue", "<i4"),
+        ("step", "<i4"),
+        ("source", "<i4"),
+        ("target", "<i4"),
+        ("targets", "<i4"),
+        ("source_address", "<i8"),
+        ("target_address", "<i8"),
+        ("run_bytes", "<i8"),
+        ("counts", "<i8", (MAX_COUNTS,)),
+        ("source_strides", "<i8", (MAX_COUNTS,)),
+        ("target_strides", "<i8", (MAX_COUNTS,)),
+        ("call", "<i4"),
+    ]
+)
+CALL: Final = np.dtype([("table", "<i4"), ("entry", "<i4"), ("first", "<i4"), ("count", "<i4")])
+BINDING: Final = np.dtype(
+    [
+        ("operand", "<i4"),
+        ("place", "<i4"),
+        ("address", "<i8"),
+        ("starts", "<i8", (MAX_AXES,)),
+        ("lengths", "<i8", (MAX_AXES,)),
+        ("strides", "<i8", (MAX_AXES,)),
+    ]
+)
+# An entry: the output box, the range of the summed axis (0, 0: all of it), and whether sums begin and end here.
+ENTRY: Final = np.dtype(
+    [
+        ("starts", "<i8", (MAX_AXES,)),
+        ("lengths", "<i8", (MAX_AXES,)),
+        ("sum_start", "<i8"),
+        ("sum_stop", "<i8"),
+        ("begins", "<i4"),
+        ("ends", "<i4"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One memory: its level, which one of that level on the chip, and its capacity in bytes."""
+
+    level: Level
+    number: int
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """One engine of the chip: its name in the profile (`core` computes), and which one of that name."""
+
+    engine: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode:
+    """How a stored quantised constant becomes numbers: (stored − zero) · scale, both broadcast over the tensor."""
+
+    scale: bytes
+    zero: bytes
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandType:
+    """One operand of a unit: its element type as computed with and as stored, its axes, and whether it is a weight."""
+
+    dtype: str
+    stored_dtype: str
+    axes: tuple[str, ...]
+    constant: bool
+    decode: Decode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A shape unit: a core-local routine for one op signature, for output boxes up to `extents` (SHAPE-1).
+
+    `identifier` is the digest of all the rest; `operands` are None where the op omits an input. `gathers`: the operand
+    that is read through indices, -1 for none. `accumulator_dtype`: of partial sums.
+    """
+
+    identifier: str
+    kind: str
+    attributes: tuple[tuple[str, Attribute], ...]
+    opset: int
+    operands: tuple[OperandType | None, ...]
+    output: OperandType
+    extents: tuple[int, ...]
+    gathers: int = -1
+    accumulator_dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ParameterTable:
+    """The calls that cover one op's data: a common area (unit, shapes of the whole tensors) and entries (SHAPE-2)."""
+
+    unit: int
+    operand_shapes: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...]
+    entries: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A tensor in DRAM: its place in memory, its type and axes, and the byte stride of each axis.
+
+    `order` are its axes from the outermost in memory. Weights hold their stored element type.
+    """
+
+    name: str
+    role: Role
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    order: tuple[int, ...]
+    strides: tuple[int, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """Stationary weights: bytes of a weight region that lie in a place before the program runs."""
+
+    place: int
+    address: int
+    region: int
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What commands work for: a group of the plan, an op's ONNX nodes and the tensor it makes."""
+
+    group: str
+    nodes: tuple[str, ...]
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """The program of one segment.
+
+    `commands` are rows of COMMAND, `calls` of CALL, `bindings` of BINDING. Command i waits for
+    `waits[wait_offsets[i]:wait_offsets[i + 1]]`, all of them before it.
+    """
+
+    name: str
+    places: tuple[Place, ...]
+    queues: tuple[Queue, ...]
+    steps: tuple[Step, ...]
+    commands: Rows
+    wait_offsets: Rows
+    waits: Rows
+    calls: Rows
+    bindings: Rows
+    units: tuple[Unit, ...]
+    tables: tuple[ParameterTable, ...]
+    regions: tuple[Region, ...]
+    residents: tuple[Resident, ...]

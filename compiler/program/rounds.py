@@ -1,0 +1,77 @@
+"""In which order units work on the tiles of a group (TILE-4, TILE-8).
+
+A *round* is what units do at the same time: for each its tile. Where units share out the channels they all work on the
+same tile. Where halos pass between units, a tile comes no earlier than the ones that made what it needs: if the
+placement does not let neighbours advance in step, there is one tile per round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product, zip_longest
+
+from compiler.program.tiles import Tiles
+from compiler.tiling.tile import HaloMode, Spread
+from compiler.tiling.tiled import TiledGroup
+from compiler.units import ceil_div
+
+Job = tuple[int, dict[str, int]]
+
+
+def owners(group: TiledGroup, tiles: Tiles, index: dict[str, int]) -> tuple[int, ...]:
+    """The units that work on a tile: the one that it is dealt to, or all of them."""
+    configuration, walk = group.configuration, group.walk
+    match configuration.spread:
+        case Spread.SINGLE:
+            return (0,)
+        case Spread.IMAGES:
+            images = tiles.counts.get("N", 1)
+            return (index.get("N", 0) // ceil_div(images, configuration.units),)
+        case Spread.BANDS:
+            row = index.get(walk.rows, 0) if walk.rows is not None else 0
+            column = index.get(walk.columns, 0) if walk.columns is not None else 0
+            return (int(walk.assignment.owner[row, column]),)
+        case Spread.CHANNELS if group.channels_are_free and "C" in tiles.counts:
+            return (index["C"] // ceil_div(tiles.counts["C"], configuration.units),)
+        case Spread.CHANNELS if group.channels_are_free:
+            return (0,)
+    return tuple(range(configuration.units))
+
+
+def rounds_of(group: TiledGroup, tiles: Tiles) -> list[list[Job]]:
+    """All rounds: for each unit that works its tile, in the order of the walk."""
+    indices = [
+        dict(zip(tiles.order, numbers, strict=True)) for numbers in product(*(range(n) for n in tiles.counts.values()))
+    ]
+    mine = [owners(group, tiles, index) for index in indices]
+    if any(len(found) > 1 for found in mine):
+        return [[(unit, index) for unit in units] for index, units in zip(indices, mine, strict=True)]
+    queues: dict[int, list[dict[str, int]]] = {}
+    for index, (unit,) in zip(indices, mine, strict=True):
+        queues.setdefault(unit, []).append(index)
+    return in_step(tiles, queues, indices)
+
+
+def in_step(
+    tiles: Tiles, queues: dict[int, list[dict[str, int]]], indices: Sequence[dict[str, int]]
+) -> list[list[Job]]:
+    """Rounds of what each worker has to do in turn; one tile per round where a tile would come before its makers."""
+    if any(t.mode is HaloMode.EXCHANGE for t in tiles.frustums.tiles.values()):
+        number = {_key(index): place for queue in queues.values() for place, index in enumerate(queue)}
+        owner = {_key(index): unit for unit, queue in queues.items() for index in queue}
+        for index in indices:
+            for axis in tiles.order:
+                later = tiles.successor(axis, index)
+                if later is not None and number.get(_key(later), 1 << 60) < number[_key(index)]:
+                    return [[(owner[_key(index)], index)] for index in indices]
+    order = sorted(queues)
+    ranks = {_key(index): rank for rank, index in enumerate(indices)}
+    rounds = []
+    for row in zip_longest(*(queues[unit] for unit in order)):
+        jobs = [(unit, index) for unit, index in zip(order, row, strict=True) if index is not None]
+        rounds.append(sorted(jobs, key=lambda job: ranks[_key(job[1])]))
+    return rounds
+
+
+def _key(index: dict[str, int]) -> tuple[int, ...]:
+    return tuple(index.values())

@@ -1,0 +1,255 @@
+"""Breadth-first groups of a chip with SRAM: tiles lie in SRAM, cores pass over them stage by stage, piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from compiler.ops.facts import OpFacts
+from compiler.program.buffers import dense
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.group import GroupLowering, channel_part
+from compiler.program.program import Level, Opcode
+from compiler.program.rounds import Job
+from compiler.program.tiles import Index
+from compiler.program.weights import Bound
+from compiler.tiling.memory import PIECE
+from compiler.tiling.stages import CoreStage
+from compiler.tiling.tile import Spread
+from compiler.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a stage's box for one core; `channels`: the output channels of its first op."""
+
+    core: int
+    box: Box
+
+
+class StagedLowering(GroupLowering):
+    """A unit is a cluster; a stage's pieces come to NRAM, pass its ops, and go back."""
+
+    def lay_out(self, unit: int) -> None:
+        """The slots of one cluster and its cores."""
+        self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
+        for number, stage in enumerate(self.group.stages):
+            for core in range(self.configuration.cores):
+                if stage.piece_bytes:
+                    self.buffers.take(
+                        self.core_place(unit, core), Level.NRAM.value, f"{PIECE}{number}", ("piece", number)
+                    )
+
+    def work(self, jobs: list[Job], parity: int) -> None:
+        """All stages, one after another, each on all tiles of the round."""
+        for number, stage in enumerate(self.group.stages):
+            steps = [self.geometry.ops[step] for step in stage.steps]
+            for op in steps:
+                self.gather_rows(op, jobs, parity)
+            self.emitter.step = self.step_of[steps[0].index]
+            self._stage(number, stage, steps, jobs, parity)
+            for unit, index in jobs:
+                for op in steps:
+                    if op.output in stage.results or op.output in stage.staying:
+                        self._share_channels(op, unit, index, parity, jobs)
+                        self.pass_on(op.output, unit, index, parity)
+
+    def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:
+        return [op for op in ops if op.output in stage.results or op.output in stage.staying]
+
+    def _stage(self, number: int, stage: CoreStage, ops: list[OpFacts], jobs: list[Job], parity: int) -> None:
+        work: list[tuple[int, Index, list[_Piece], Box]] = []
+        last = ops[-1]
+        for unit, index in jobs:
+            if not self.first_slice(last.output, index):
+                continue
+            for op in self._results(stage, ops):
+                held = self.tile(op.output, unit, index, parity)
+                if held is not None:
+                    held.slot.begin()
+            box = self.unit_part(last, unit, self.made(last.output, index))
+            if not is_empty(box):
+                work.append((unit, index, self._pieces(stage, ops, box), box))
+        ranges: dict[tuple[int, int], list[tuple[int, Index, _Piece, tuple[int, int]]]] = {}
+        for unit, tile, pieces, box in work:
+            whole = self._channels(last, box)
+            for piece in pieces:
+                ranges.setdefault(self._channels(last, piece.box), []).append((unit, tile, piece, whole))
+        for channels, entries in ranges.items():
+            self._slices(number, stage, ops, channels, entries, parity)
+
+    def _channels(self, op: OpFacts, box: Box) -> tuple[int, int]:
+        return (0, 1) if op.channel_axis is None else box[op.channel_axis]
+
+    def _slices(
+        self,
+        number: int,
+        stage: CoreStage,
+        ops: list[OpFacts],
+        channels: tuple[int, int],
+        entries: list[tuple[int, Index, _Piece, tuple[int, int]]],
+        parity: int,
+    ) -> None:
+        """Pieces of one range of channels, slice by slice of the first op's weights."""
+        first, whole = stage.steps[0], entries[0][3]
+        cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
+        slices = self.weights.slices(first, self._op_channels(ops[0], entries[0][2].box, ops[-1]))
+        if len(slices) == 1:
+            bound = [self.weights.ensure(step, cores, channels, 0, whole) for step in stage.steps]
+            for unit, index, piece, _ in entries:
+                self._piece(
+                    number, stage, ops, unit, index, piece, slices, [b[unit, piece.core] for b in bound], parity
+                )
+            return
+        for unit, index, piece, _ in entries:
+            self._piece(number, stage, ops, unit, index, piece, slices, None, parity)
+
+    def _op_channels(self, op: OpFacts, box: Box, last: OpFacts) -> tuple[int, int]:
+        del last
+        return self._channels(op, box)
+
+    def _pieces(self, stage: CoreStage, ops: list[OpFacts], box: Box) -> list[_Piece]:
+        """A stage's box cut into pieces, and their cores: in bands contiguous ones, else by channels."""
+        lengths = [stop - start for start, stop in box]
+        sizes = [min(size, length) for size, length in zip(stage.extents, lengths, strict=True)]
+        channel = ops[-1].channel_axis
+        cores = self.configuration.cores
+        by_channels = self.configuration.core_spread is Spread.CHANNELS and channel is not None
+        if by_channels and channel is not None:
+            sizes[channel] = min(sizes[channel], ceil_div(lengths[channel], cores))
+        cuts = [
+            [(start + i, min(start + i + size, stop)) for i in range(0, length, size)]
+            for (start, stop), length, size in zip(box, lengths, sizes, strict=True)
+        ]
+        found = [tuple(ranges) for ranges in product(*cuts)]
+        if cores == 1:
+            return [_Piece(0, ranges) for ranges in found]
+        if by_channels and channel is not None:
+            per = ceil_div(len(cuts[channel]), cores)
+            number = {ranges: i for i, ranges in enumerate(cuts[channel])}
+            return [_Piece(number[ranges[channel]] // per, ranges) for ranges in found]
+        per = ceil_div(len(found), cores)
+        return [_Piece(i // per, ranges) for i, ranges in enumerate(found)]
+
+    def _piece(
+        self,
+        number: int,
+        stage: CoreStage,
+        ops: list[OpFacts],
+        unit: int,
+        index: Index,
+        piece: _Piece,
+        slices: list[tuple[int, int]],
+        bound: list[Bound] | None,
+        parity: int,
+    ) -> None:
+        """Gather what a piece reads, run the stage's ops on it, put its results back."""
+        slot = self.buffers.slots[self.core_place(unit, piece.core), ("piece", number)]
+        slot.begin()
+        inside: dict[str, Held] = {}
+        at = slot.address
+        core = self.queue("core", self.core_number(unit, piece.core))
+        for place, (step, op) in enumerate(zip(stage.steps, ops, strict=True)):
+            operands: Bound = []
+            for operand in self.context.operands(op.index):
+                name = operand.gathered or operand.tensor
+                if operand.constant and operand.gathered is None:
+                    continue
+                if name not in inside:
+                    need = self.need(op, operand, piece.box)
+                    inside[name], at = self._fetch(name, slot, at, unit, index, need, piece.core, parity)
+                operands.append((operand.number, inside[name].part(self.need(op, operand, piece.box))))
+            held, at = self._result(op, slot, at, piece.box, inside, first=place == 0)
+            inside[op.output] = held
+            if bound is not None:
+                self.call(op, core, piece.box, [*bound[place], *operands], held)
+            else:
+                self._sliced_call(op, step, core, piece, unit, operands, held, slices if place == 0 else None)
+            if op.output in stage.results or op.output in stage.staying:
+                self._put(op, unit, index, piece, held, parity)
+
+    def _sliced_call(
+        self,
+        op: OpFacts,
+        step: int,
+        core: int,
+        piece: _Piece,
+        unit: int,
+        operands: Bound,
+        held: Held,
+        slices: list[tuple[int, int]] | None,
+    ) -> None:
+        """An op whose weights pass in slices: its channels one slice after another."""
+        channels = self._channels(op, piece.box)
+        for turn, (low, high) in enumerate(slices or self.weights.slices(step, channels)):
+            box = piece.box
+            if op.channel_axis is not None:
+                box = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
+            bound = self.weights.ensure(step, [(unit, piece.core)], (low, high), turn, channels)[unit, piece.core]
+            mine: Bound = []
+            for number, operand in operands:
+                source = next(o for o in self.context.operands(op.index) if o.number == number)
+                need = overlap(operand.box, self.need(op, source, box)) if source.gathered is None else operand.box
+                if need is not None:
+                    mine.append((number, operand.part(need)))
+            self.call(op, core, box, [*bound, *mine], held)
+
+    def _fetch(
+        self, name: str, slot: Slot, at: int, unit: int, index: Index, need: Box, core: int, parity: int
+    ) -> tuple[Held, int]:
+        """Bring a box from the unit's memory into a piece's buffer; where it lies, and where what follows begins."""
+        lengths = tuple(stop - start for start, stop in need)
+        element = self.element(name)
+        held = dense(slot, self.tensors[name].axes, lengths, element, need)
+        held = Held(slot, at, held.origin, held.strides, need)
+        queue = self.queue("mvdma", self.core_number(unit, core))
+        size = element
+        for length in lengths:
+            size *= length
+        for source in self.pieces(name, unit, index, need, parity) if size else []:
+            self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, element)
+        return held, at + size
+
+    def _result(
+        self, op: OpFacts, slot: Slot, at: int, box: Box, inside: dict[str, Held], *, first: bool
+    ) -> tuple[Held, int]:
+        """Where a piece's result lies: over an operand if the op may work in place, else behind what is there."""
+        source = next(
+            (
+                o.tensor
+                for o in self.context.operands(op.index)
+                if o.tensor in inside and not o.constant and inside[o.tensor].box == box
+            ),
+            None,
+        )
+        if not first and op.in_place and source is not None and self.element(source) == self.element(op.output):
+            return inside[source], at
+        lengths = tuple(stop - start for start, stop in box)
+        held = dense(slot, self.tensors[op.output].axes, lengths, self.element(op.output), box)
+        size = self.element(op.output)
+        for length in lengths:
+            size *= length
+        return Held(slot, at, held.origin, held.strides, box), at + size
+
+    def _put(self, op: OpFacts, unit: int, index: Index, piece: _Piece, held: Held, parity: int) -> None:
+        """A piece's result back to the unit's memory."""
+        target = self.tile(op.output, unit, index, parity)
+        part = overlap(held.box, target.box) if target is not None else None
+        if target is not None and part is not None:
+            queue = self.queue("mvdma", self.core_number(unit, piece.core))
+            self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
+
+    def _share_channels(self, op: OpFacts, unit: int, index: Index, parity: int, jobs: list[Job]) -> None:
+        """Where units make parts of the channels, each sends its part to the units that need all of them."""
+        del jobs
+        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
+            return
+        held = self.tile(op.output, unit, index, parity)
+        if held is None or op.channel_axis is None or op.output not in self.geometry.gathered:
+            return
+        mine = channel_part(op, held.box, unit, self.units)
+        for other in range(self.units):
+            target = self.tile(op.output, other, index, parity)
+            if other != unit and target is not None and not is_empty(mine):
+                queue = self.queue("cdma", unit)
+                self.emitter.copy(Opcode.EXCHANGE, queue, held, target, mine, self.element(op.output))

@@ -1,0 +1,104 @@
+"""Strided accesses of many commands at once: their bounds without overflow, and one normal form (PROG-4).
+
+An access is bytes at address + Σ index·stride, `counts` positions along each dimension. All arrays have one row per
+access; dimensions are columns, and the last column of the normal form are the bytes of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# No address is that far away; sums of numbers within it stay exact in 64 bits.
+FAR: Final = 1 << 56
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """First byte and one past the last byte of each access; `is_far`: rows whose numbers are beyond reason."""
+
+    low: Ints
+    high: Ints
+    is_far: Flags
+
+
+def spans(addresses: Ints, counts: Ints, strides: Ints, run_bytes: Ints) -> Spans:
+    """The hull of each access; rows that would overflow are marked and count as empty at 0.
+
+    Counts and runs are at least 1. Shapes: (n,), (n, d), (n, d), (n,).
+    """
+    # judged in floats first, which do not wrap around
+    reach = np.abs(addresses.astype(np.float64)) + run_bytes.astype(np.float64)
+    reach += ((counts.astype(np.float64) - 1) * np.abs(strides.astype(np.float64))).sum(axis=1)
+    is_far = ~(reach < FAR)
+    if is_far.any():
+        keep = ~is_far
+        addresses, run_bytes = np.where(keep, addresses, 0), np.where(keep, run_bytes, 0)
+        counts, strides = np.where(keep[:, None], counts, 1), np.where(keep[:, None], strides, 0)
+    steps = np.where(counts > 1, (counts - 1) * strides, 0)
+    low = addresses + np.minimum(steps, 0).sum(axis=1)
+    high = addresses + np.maximum(steps, 0).sum(axis=1) + run_bytes
+    return Spans(low=low, high=high, is_far=is_far)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normal:
+    """Accesses as sets of bytes: dimensions by falling stride, neighbours joined, the run as the last column.
+
+    Strides are positive; dimensions that are not used have count 1 and stride 0. `repeats`: a stride of 0 was left
+    out. `tangles`: strides do not nest, so that a byte may belong to several positions.
+    """
+
+    low: Ints
+    counts: Ints
+    strides: Ints
+    repeats: Flags
+    tangles: Flags
+
+    @property
+    def touched_bytes(self) -> NDArray[np.float64]:
+        """Bytes of each access, repetitions left out."""
+        product: NDArray[np.float64] = np.prod(self.counts.astype(np.float64), axis=1)
+        return product
+
+
+def normalise(low: Ints, counts: Ints, strides: Ints, run_bytes: Ints) -> Normal:
+    """The normal form of accesses with bounds found sane; `low` is the lowest byte of each."""
+    repeated = (counts > 1) & (strides == 0)
+    counts = np.where(strides == 0, 1, counts)
+    strides = np.where(counts > 1, np.abs(strides), 0)
+    order = np.argsort(-strides, axis=1, kind="stable")
+    rows = len(low)
+    counts = np.concatenate([np.take_along_axis(counts, order, 1), run_bytes[:, None]], axis=1)
+    strides = np.concatenate([np.take_along_axis(strides, order, 1), np.ones((rows, 1), dtype=np.int64)], axis=1)
+    # from the innermost dimension outwards: how far the bytes so far reach, and whether the next stride clears them
+    reach = run_bytes.copy()
+    tangles = np.zeros(rows, dtype=np.bool_)
+    for column in range(counts.shape[1] - 2, -1, -1):
+        count, stride = counts[:, column], strides[:, column]
+        inner_count, inner_stride = counts[:, column + 1], strides[:, column + 1]
+        tangles |= (count > 1) & (stride < reach)
+        reach = reach + (count - 1) * stride
+        joins = (count > 1) & (stride == inner_count * inner_stride)
+        moves = joins | (count == 1)
+        strides[:, column] = np.where(moves, inner_stride, stride)
+        counts[:, column] = np.where(joins, count * inner_count, np.where(count == 1, inner_count, count))
+        counts[:, column + 1] = np.where(moves, 1, inner_count)
+        strides[:, column + 1] = np.where(moves, 0, inner_stride)
+    return Normal(low=low, counts=counts, strides=strides, repeats=repeated.any(axis=1), tangles=tangles)
+
+
+def granularity(normal: Normal, select: Any) -> int:
+    """The largest word of which all selected accesses are whole words at multiples of its size; 0 if none is."""
+    if normal.tangles[select].any():
+        return 1
+    low, counts, strides = normal.low[select], normal.counts[select], normal.strides[select]
+    # a dimension of bytes next to each other is so many bytes long; any other one goes by its stride
+    lengths = np.where(strides == 1, counts, strides)
+    return int(np.gcd(np.gcd.reduce(low), np.gcd.reduce(lengths, axis=None))) if len(low) else 0

@@ -1,0 +1,240 @@
+"""Which boxes a tile needs, makes anew and has waiting, and where all that lies in one memory (TILE-1, TILE-3).
+
+A tensor's tile has one buffer for what the tile makes anew, and per axis whose halo is kept a *store* for what earlier
+tiles made. A position that waits is served by the store of the innermost axis along which it is not new:
+
+- along its own axis a store is a ring of as many positions as ever wait;
+- along axes outside, it spans what the tile needs (of all core tiles of an SRAM tile, one after another);
+- along axes inside, what the walk of these axes makes, one tile after another.
+
+So nothing that waits is moved while it waits, and a position that is written takes the place of one that no later
+tile needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from compiler.ir.layout import memory_order, strides_of
+from compiler.program.emitter import Box, Held, Slot
+from compiler.tiling.frustum import Frustums
+from compiler.tiling.tile import HaloMode
+
+Index = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dim:
+    """One axis of a tensor: the walk's axis that it follows, and its ranges and new ranges tile by tile."""
+
+    axis: str | None
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    firsts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShape:
+    """The store of one tensor for one axis of the walk: its extents, and where a tile's ranges lie in it.
+
+    `offsets` by dimension: for dimensions outside and inside of `axis`, where each tile's range begins; None for the
+    ring, and for dimensions that no axis of the walk cuts.
+    """
+
+    axis: str
+    lengths: tuple[int, ...]
+    ring: int | None
+    offsets: tuple[tuple[int, ...] | None, ...]
+    size_bytes: int
+
+
+class Tiles:
+    """The boxes of one walk over tiles, and the stores of every tensor, by name."""
+
+    def __init__(self, frustums: Frustums) -> None:
+        self.frustums = frustums
+        self.order = tuple(frustums.tiles)
+        self.counts = {axis: tiles.count for axis, tiles in frustums.tiles.items()}
+        self._dims: dict[str, tuple[_Dim, ...]] = {}
+        self._unfollowed: dict[str, tuple[str, ...]] = {}
+        self._stores: dict[str, tuple[StoreShape, ...]] = {}
+        self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
+
+    def dims(self, name: str) -> tuple[_Dim, ...]:
+        """A tensor's axes with their ranges."""
+        found = self._dims.get(name)
+        if found is None:
+            entries = []
+            for axis, starts, stops in self.frustums.boxes[name]:
+                first, last, _ = self.frustums.fresh((axis, starts, stops))
+                entries.append(_Dim(axis, _ints(starts), _ints(last), _ints(first)))
+            found = self._dims[name] = tuple(entries)
+            followed = {dim.axis for dim in found}
+            self._unfollowed[name] = tuple(axis for axis in self.order if axis not in followed)
+        return found
+
+    def needed(self, name: str, index: Index) -> Box:
+        """The box of a tensor that a tile needs."""
+        return tuple(
+            (d.starts[0], d.stops[0]) if d.axis is None else (d.starts[index[d.axis]], d.stops[index[d.axis]])
+            for d in self.dims(name)
+        )
+
+    def fresh(self, name: str, index: Index) -> Box:
+        """The box of a tensor that a tile makes anew; empty where it makes none."""
+        if not self.is_made(name, index):
+            return tuple((0, 0) for _ in self.dims(name))
+        return tuple(
+            (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
+            for d in self.dims(name)
+        )
+
+    def is_made(self, name: str, index: Index) -> bool:
+        """False where a tensor is the same for all tiles along an axis, and this is not the first of them."""
+        self.dims(name)
+        return all(not self.waits_whole(axis, index) for axis in self._unfollowed[name])
+
+    def waits_whole(self, axis: str, index: Index) -> bool:
+        """True if a tensor that does not follow an axis was made by an earlier tile along it."""
+        tiles = self.frustums.tiles[axis]
+        if tiles.mode is HaloMode.RECOMPUTE:
+            return False
+        if tiles.mode is HaloMode.CACHED:
+            return not self._begins[axis][index[axis]]
+        return index[axis] > 0
+
+    def successor(self, axis: str, index: Index) -> Index | None:
+        """The next tile along an axis that has something waiting from this one; None if there is none."""
+        tiles, number = self.frustums.tiles[axis], index[axis] + 1
+        if tiles.mode is HaloMode.RECOMPUTE or number >= tiles.count:
+            return None
+        if tiles.mode is HaloMode.CACHED and self._begins[axis][number]:
+            return None
+        return {**index, axis: number}
+
+    def old_along(self, name: str, axis: str, index: Index) -> tuple[int, int] | None:
+        """The positions along an axis that wait for a tile; (0, 0) if all of a tensor that does not follow it does."""
+        for dim in self.dims(name):
+            if dim.axis == axis:
+                start, first = dim.starts[index[axis]], min(dim.firsts[index[axis]], dim.stops[index[axis]])
+                return (start, first) if first > start else None
+        return (0, 0) if self.waits_whole(axis, index) else None
+
+    def stores(self, name: str) -> tuple[StoreShape, ...]:
+        """The stores of a tensor, outermost axis first."""
+        found = self._stores.get(name)
+        if found is None:
+            found = self._stores[name] = tuple(
+                shape for number in range(len(self.order)) if (shape := self._store(name, number)) is not None
+            )
+        return found
+
+    def _store(self, name: str, number: int) -> StoreShape | None:
+        axis = self.order[number]
+        _, shares = self.frustums.factors(name)
+        if not shares[axis].kept:
+            return None
+        outside, inside = set(self.order[:number]), set(self.order[number + 1 :])
+        lengths: list[int] = []
+        offsets: list[tuple[int, ...] | None] = []
+        ring = None
+        for place, dim in enumerate(self.dims(name)):
+            if dim.axis is None:
+                lengths.append(dim.stops[0] - dim.starts[0])
+                offsets.append(None)
+            elif dim.axis == axis:
+                ring = place
+                lengths.append(max((f - s for s, f in zip(dim.starts, dim.firsts, strict=True)), default=0))
+                offsets.append(None)
+            elif dim.axis in outside:
+                across = shares[axis].block_count > 1
+                begins = self.frustums.tiles[dim.axis].blocks if across else None
+                spans = [max(0, stop - start) for start, stop in zip(dim.starts, dim.stops, strict=True)]
+                length, starts = _one_after_another(spans, _marks(len(spans), begins))
+                lengths.append(length)
+                offsets.append(starts)
+            else:
+                spans = [max(0, stop - first) for first, stop in zip(dim.firsts, dim.stops, strict=True)]
+                runs = self.frustums.tiles[dim.axis]
+                begins = np.zeros(1, dtype=np.int64) if runs.interleaved else np.flatnonzero(runs.begins)
+                length, starts = _one_after_another(spans, _marks(len(spans), begins))
+                lengths.append(length)
+                offsets.append(starts)
+        del inside
+        element = self.frustums.geometry.facts.tensors[name].element_bytes
+        return StoreShape(axis, tuple(lengths), ring, tuple(offsets), prod(lengths) * element)
+
+
+def _ints(values: np.ndarray) -> tuple[int, ...]:
+    return tuple(values.tolist())
+
+
+def _marks(count: int, begins: np.ndarray | None) -> list[bool]:
+    """Where a sum begins anew: at `begins`; everywhere if not given."""
+    if begins is None:
+        return [True] * count
+    marks = [False] * count
+    for begin in begins.tolist():
+        marks[begin] = True
+    return marks
+
+
+def _one_after_another(spans: Sequence[int], begins: Sequence[bool]) -> tuple[int, tuple[int, ...]]:
+    """Ranges laid one after another from each beginning on: the longest such row, and where each range begins."""
+    starts, at, longest = [], 0, 0
+    for span, begin in zip(spans, begins, strict=True):
+        if begin:
+            at = 0
+        starts.append(at)
+        at += span
+        longest = max(longest, at)
+    return longest, tuple(starts)
+
+
+@dataclass(slots=True)
+class Store:
+    """A store in one memory."""
+
+    shape: StoreShape
+    slot: Slot
+    address: int
+    strides: tuple[int, ...]
+
+    @classmethod
+    def at(cls, tiles: Tiles, name: str, shape: StoreShape, slot: Slot) -> Store:
+        """The store laid densely into a slot."""
+        tensor = tiles.frustums.geometry.facts.tensors[name]
+        strides = strides_of(shape.lengths, memory_order(tensor.axes), tensor.element_bytes)
+        return cls(shape, slot, slot.address, strides)
+
+    def pieces(self, tiles: Tiles, name: str, index: Index, box: Box) -> list[Held]:
+        """Where a box of the tensor lies that waits, or shall wait, for the tile `index`; a ring may cut it in two."""
+        shape, origin = self.shape, []
+        ring_range = (0, 1)
+        for place, (dim, offsets) in enumerate(zip(tiles.dims(name), shape.offsets, strict=True)):
+            if place == shape.ring:
+                ring_range = box[place]
+                origin.append(0)
+            elif offsets is None or dim.axis is None:
+                origin.append(dim.starts[0])
+            else:
+                number = index[dim.axis]
+                outside = tiles.order.index(dim.axis) < tiles.order.index(shape.axis)
+                basis = dim.starts[number] if outside else dim.firsts[number]
+                origin.append(basis - offsets[number])
+        if shape.ring is None:
+            return [Held(self.slot, self.address, tuple(origin), self.strides, box)]
+        found, length = [], shape.lengths[shape.ring]
+        start, stop = ring_range
+        while start < stop:
+            turn = start // length * length
+            end = min(stop, turn + length)
+            origin[shape.ring] = turn
+            part = (*box[: shape.ring], (start, end), *box[shape.ring + 1 :])
+            found.append(Held(self.slot, self.address, tuple(origin), self.strides, part))
+            start = end
+        return found

@@ -1,0 +1,245 @@
+"""The verifier of programs: nothing leaves its memory, nothing is read before it is there, all is waited for (PROG-4).
+
+Three kinds of proof, each of which relies on the ones before it:
+
+1. Fields name something and are within reason (`fields.py`), calls fit their units and hold what they need
+   (`pieces.py`), every access lies inside its memory and is its engine's to make (`accesses.py`, `engines.py`). These
+   are judged for all commands at once.
+2. What happens before what (`clocks.py`).
+3. Command by command, on a shadow of each memory (`shadow.py`): reads find what was written, reads and writes of
+   the same bytes are ordered, what must stay is not overwritten.
+
+What it does not judge: whether values are right. A table may cover too little of a tensor, or twice the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.program.accesses import Accesses, Areas, Kind, accesses_of, areas_of
+from compiler.program.calls import CallBook
+from compiler.program.clocks import clocks_of
+from compiler.program.engines import Engines
+from compiler.program.errors import ProgramError
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields
+from compiler.program.pieces import Pieces, pieces_of
+from compiler.program.program import Level, Opcode, Program
+from compiler.program.shadow import NOTHING, Judge, Shadow, Window
+from compiler.program.strided import Normal, granularity, normalise, spans
+from compiler.units import element_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedProgram:
+    """What the verifier found of a program that is fit to run.
+
+    `peak_bytes`: per place one past the highest byte touched (of the DRAM: that regions take). `commands`: how many
+    there are of each opcode. `touched_bytes`: what all commands read and write together.
+    """
+
+    program: Program
+    peak_bytes: tuple[int, ...]
+    commands: tuple[tuple[Opcode, int], ...]
+    touched_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CheckedProgram:
+    """A program of which every access is known to lie inside its memory; nothing is known of their order."""
+
+    program: Program
+    book: CallBook
+    pieces: Pieces | None
+    areas: Areas
+    accesses: Accesses
+    residents: tuple[tuple[int, int, int], ...]
+
+
+def check(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> CheckedProgram:
+    """The first kind of proof alone: fields, bounds, alignment, engines, calls. Raises ProgramError."""
+    check_fields(program, limits)
+    areas = areas_of(program)
+    book = CallBook(program)
+    pieces = pieces_of(program, book, limits)
+    accesses = accesses_of(program, pieces, areas, shared, limits)
+    return CheckedProgram(
+        program=program,
+        book=book,
+        pieces=pieces,
+        areas=areas,
+        accesses=accesses,
+        residents=_residents(program),
+    )
+
+
+def verify(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> VerifiedProgram:
+    """What the verifier knows of a program that is fit to run; raises ProgramError for any other.
+
+    `shared` are the profile's engines that are one component. `limits` bound what verifying may cost.
+    """
+    checked = check(program, limits, shared)
+    accesses = checked.accesses
+    shadows = _Shadows(checked, limits)
+    judge = Judge(clocks=clocks_of(program), queues=np.concatenate([[0], program.commands["queue"]]).astype(np.int32))
+    judge.run(accesses, shadows.windows())
+    shadows.check_results()
+    peaks = np.zeros(len(program.places), dtype=np.int64)
+    np.maximum.at(peaks, accesses.places, accesses.highs)
+    for index, _, high in checked.residents:
+        peaks[index] = max(int(peaks[index]), high)
+    for number, place in enumerate(program.places):
+        if place.level == Level.DRAM:
+            peaks[number] = max((region.address + region.size_bytes for region in program.regions), default=0)
+    counts = np.bincount(program.commands["opcode"], minlength=len(Opcode)).tolist()
+    return VerifiedProgram(
+        program=program,
+        peak_bytes=tuple(peaks.tolist()),
+        commands=tuple((opcode, counts[opcode]) for opcode in Opcode if counts[opcode]),
+        touched_bytes=int(accesses.normal.touched_bytes.sum()),
+    )
+
+
+def _residents(program: Program) -> tuple[tuple[int, int, int], ...]:
+    """Place and hull of each resident; raises ProgramError for one that leaves its place."""
+    found = []
+    for number, resident in enumerate(program.residents):
+        size = element_bytes(program.regions[resident.region].dtype)
+        hull = spans(
+            np.array([resident.address]), np.array([resident.lengths]), np.array([resident.strides]), np.array([size])
+        )
+        low, high = int(hull.low[0]), int(hull.high[0])
+        capacity = program.places[resident.place].capacity_bytes
+        if hull.is_far[0] or low < 0 or high > capacity:
+            raise ProgramError(f"resident {number} leaves its memory", violation="address", actual=high, limit=capacity)
+        found.append((resident.place, low, high))
+    return tuple(found)
+
+
+class _Shadows:
+    """The shadows of all memories that a program writes, and the windows of its accesses in them."""
+
+    def __init__(self, checked: CheckedProgram, limits: ProgramLimits) -> None:
+        self._checked = checked
+        self._left_bytes = limits.chip_bytes
+        program, accesses = checked.program, checked.accesses
+        # a shadow per place on the chip, then one per area of the DRAM that is written
+        self._numbers = np.where(accesses.areas >= 0, len(program.places) + accesses.areas, accesses.places)
+        self._residents = self._normal_residents()
+        self._shadows: dict[int, Shadow] = {}
+        is_read = (accesses.kinds == Kind.READ) | (accesses.kinds == Kind.LATE)
+        keys = self._numbers * len(program.queues) + program.commands["queue"][accesses.commands]
+        readers: dict[int, list[int]] = {}
+        for key in np.unique(keys[is_read]).tolist():
+            readers.setdefault(key // len(program.queues), []).append(key % len(program.queues))
+        rows = np.argsort(self._numbers, kind="stable")
+        numbers, firsts = np.unique(self._numbers[rows], return_index=True)
+        for number, of in zip(numbers.tolist(), np.split(rows, firsts[1:]), strict=True):
+            shadow = self._shadow(number, of, readers.get(number, []))
+            if shadow is not None:
+                self._shadows[number] = shadow
+
+    def _normal_residents(self) -> dict[int, list[Normal]]:
+        found: dict[int, list[Normal]] = {}
+        program = self._checked.program
+        for resident, (place, low, _) in zip(program.residents, self._checked.residents, strict=True):
+            size = element_bytes(program.regions[resident.region].dtype)
+            normal = normalise(
+                np.array([low]), np.array([resident.lengths]), np.array([resident.strides]), np.array([size])
+            )
+            if normal.repeats.any() or normal.tangles.any():
+                raise ProgramError("a resident's elements lie on one another", violation="twice")
+            found.setdefault(place, []).append(normal)
+        return found
+
+    def _shadow(self, number: int, rows: Any, readers: list[int]) -> Shadow | None:
+        """The shadow of a place or area; None where nothing is written, so that nothing can go wrong."""
+        checked, program = self._checked, self._checked.program
+        area = number - len(program.places)
+        if area >= 0:
+            if checked.areas.is_given[area]:
+                return None
+            begin, stop = int(checked.areas.starts[area]), int(checked.areas.stops[area])
+            name = next(
+                f"region {region.name!r}"
+                for region, its in zip(program.regions, checked.areas.of_region, strict=True)
+                if its == area
+            )
+        else:
+            place = program.places[number]
+            name = f"{place.level.value} {place.number}"
+            begin = int(checked.accesses.lows[rows].min())
+            stop = int(checked.accesses.highs[rows].max())
+        residents = self._residents.get(number, [])
+        word = granularity(checked.accesses.normal, rows)
+        for normal in residents:
+            word = int(np.gcd(word, granularity(normal, slice(None))))
+            begin = min(begin, int(normal.low[0]))
+            reach = ((normal.counts - 1) * normal.strides).sum() + 1
+            stop = max(stop, int(normal.low[0] + reach))
+        word = int(np.gcd(word, begin)) or 1
+        size = -(-(stop - begin) // word)
+        self._left_bytes -= 4 * size * (1 + len(readers))
+        if self._left_bytes < 0:
+            raise ProgramError("the memories touched are too large to be verified", violation="size", actual=name)
+        shadow = Shadow(
+            name=name,
+            begin=begin,
+            word_bytes=word,
+            writers=np.full(size, NOTHING, dtype=np.int32),
+            readers=None if area >= 0 else {queue: np.zeros(size, dtype=np.int32) for queue in readers},
+            has_residents=bool(residents),
+        )
+        for normal in residents:
+            window = shadow.window(int(normal.low[0]), normal.counts[0].tolist(), normal.strides[0].tolist())
+            if window.writers.max() >= 0:
+                raise ProgramError("residents lie on one another", violation="twice", actual=name)
+            window.writers[...] = 0
+        return shadow
+
+    def windows(self) -> list[Window | None]:
+        """A window per access, one for all that touch the same words."""
+        normal = self._checked.accesses.normal
+        numbers = self._numbers.tolist()
+        used = np.flatnonzero((normal.counts > 1).any(axis=0))
+        lows, counts, strides = normal.low.tolist(), normal.counts[:, used], normal.strides[:, used]
+        key_rows = np.ascontiguousarray(
+            np.concatenate([self._numbers[:, None], normal.low[:, None], counts, strides], axis=1)
+        )
+        keys = key_rows.view(f"V{key_rows.shape[1] * key_rows.itemsize}").reshape(-1).tolist()
+        known: dict[bytes, Window] = {}
+        found: list[Window | None] = []
+        for row, (number, key) in enumerate(zip(numbers, keys, strict=True)):
+            shadow = self._shadows.get(number)
+            if shadow is None:
+                found.append(None)
+                continue
+            window = known.get(key)
+            if window is None:
+                window = known[key] = shadow.window(lows[row], counts[row].tolist(), strides[row].tolist())
+            found.append(window)
+        return found
+
+    def check_results(self) -> None:
+        """Every byte of every output's elements has been written."""
+        program, areas = self._checked.program, self._checked.areas
+        for region, area in zip(program.regions, areas.of_region, strict=True):
+            if not areas.is_result[area] or areas.is_given[area] or 0 in region.shape:
+                continue
+            shadow = self._shadows.get(len(program.places) + area)
+            if shadow is not None:
+                size = np.array([element_bytes(region.dtype)])
+                low = np.array([region.address])
+                normal = normalise(low, np.array([region.shape]), np.array([region.strides]), size)
+                words = shadow.writers
+                if shadow.word_bytes and granularity(normal, slice(None)) % shadow.word_bytes:
+                    # elements that are smaller than words share them: a word is written whole or not at all
+                    is_complete = bool((words != NOTHING).all())
+                else:
+                    window = shadow.window(region.address, normal.counts[0].tolist(), normal.strides[0].tolist())
+                    is_complete = bool((window.writers != NOTHING).all())
+                if is_complete:
+                    continue
+            raise ProgramError(f"region {region.name!r} is not written completely", violation="incomplete")

@@ -1,0 +1,368 @@
+"""How a group's weights come to its cores: once or again and again, all at once or slice by slice (TILE-6, TILE-7).
+
+Whether something has to be loaded is not planned here but seen: a slot says what it holds, and forgets it when a buffer
+that shares its bytes is written. So weights that have room to wait are loaded once, and the others whenever they are
+needed again.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.errors import LimitError
+from compiler.ir.layout import strides_of
+from compiler.ops.facts import OpFacts
+from compiler.program.context import Operand
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.program import Level, Opcode
+from compiler.tiling.memory import PASSING, WEIGHTS
+from compiler.tiling.tile import WeightHome
+from compiler.units import ceil_div
+
+if TYPE_CHECKING:
+    from compiler.program.group import GroupLowering
+
+Bound = list[tuple[int, Held]]
+Core = tuple[int, int]
+
+
+class GroupWeights:
+    """The weights of one group's ops in cores and SRAM."""
+
+    def __init__(self, lowering: GroupLowering) -> None:
+        self.lowering = lowering
+        self.group = lowering.group
+        self.context = lowering.context
+        self.emitter = lowering.emitter
+        self.profile = lowering.profile
+        self._slots: dict[tuple[int, int, int], list[Slot]] = {}
+        self._unit_slots: dict[tuple[int, int], Slot] = {}
+        self._constants = [self._constants_of(op) for op in self.group.geometry.ops]
+        self._boxes: dict[tuple[object, ...], list[tuple[Operand, Box]]] = {}
+        self._whole = (0, 0)
+        self._summed: tuple[int, int] | None = None
+
+    def _constants_of(self, op: OpFacts) -> tuple[Operand, ...]:
+        """An op's weights, the widest elements first, so that each lies where its type may."""
+        found = [o for o in self.context.operands(op.index) if o.constant and o.gathered is None]
+        return tuple(sorted(found, key=lambda o: -self.lowering.tensors[o.tensor].element_bytes))
+
+    @property
+    def core_level(self) -> Level:
+        """The memory of a core that weights lie in."""
+        if self.profile.wram is not None:
+            return Level.WRAM
+        return Level.NRAM if self.profile.weights_share_activations else Level.NRAM_WEIGHTS
+
+    @property
+    def unit_level(self) -> Level | None:
+        """The memory of a unit that weights wait in or pass through."""
+        sram = self.profile.sram
+        if sram is None:
+            return None
+        return Level.SRAM if sram.weight_bytes is None else Level.SRAM_WEIGHTS
+
+    def lay_out(self) -> None:
+        """Make the slots of all units and cores: in a core two halves where slices pass."""
+        lowering, level = self.lowering, self.core_level
+        for step in range(len(self._constants)):
+            name = f"{WEIGHTS}{step}"
+            size = lowering.buffers.size(level.value, name)
+            weights = self.group.weights[step]
+            halves = 2 if self.group.homes[step] is not WeightHome.CORE and weights.slices > 1 else 1
+            for unit in range(lowering.units):
+                for core in range(lowering.configuration.cores):
+                    place = lowering.buffers.place(level, lowering.core_number(unit, core))
+                    self._slots[step, unit, core] = [
+                        lowering.buffers.take(
+                            place,
+                            level.value,
+                            name,
+                            ("weights", step, half),
+                            self._half(size, halves) * half,
+                            self._half(size, halves),
+                        )
+                        for half in range(halves)
+                        if size
+                    ]
+                self._lay_out_unit(step, unit)
+
+    def _half(self, size: int, halves: int) -> int:
+        from compiler.tiling.memory import alignment_bytes
+
+        align = alignment_bytes(self.group)
+        return size if halves == 1 else size // halves // align * align
+
+    def _lay_out_unit(self, step: int, unit: int) -> None:
+        level, buffers = self.unit_level, self.lowering.buffers
+        if level is None:
+            return
+        place = buffers.place(level, unit)
+        for name in (f"{WEIGHTS}{step}", f"{PASSING}{step}", PASSING):
+            if buffers.size(level.value, name):
+                known = buffers.slots.get((place, ("unit weights", name)))
+                self._unit_slots[step, unit] = known or buffers.take(place, level.value, name, ("unit weights", name))
+                return
+
+    # --- slices -------------------------------------------------------------------------------------------------------
+
+    def slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
+        """A range of an op's output channels in slices whose weights fit the core's slot."""
+        slots = self._slots[step, 0, 0]
+        if not slots or not self._constants[step]:
+            return [channels]
+        room, length = slots[0].size_bytes, channels[1] - channels[0]
+        fixed = each = 0
+        for operand in self._constants[step]:
+            size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
+            axis = self._channel_axis(step, operand)
+            if axis is None:
+                fixed += size
+            else:
+                each += size // self._shape(operand)[axis]
+        if fixed + each * length <= room or not each:
+            return [channels]
+        count = (room - fixed) // each
+        if count < 1:
+            raise LimitError(
+                "the weights of one output channel do not fit the buffer that the plan has for them",
+                code="weights_do_not_fit",
+                stage="lower",
+                node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
+                actual=fixed + each,
+                limit=room,
+                hint="Report this plan: what the planner called fitting is not what lowering achieved",
+            )
+        parts = ceil_div(length, count)
+        size = ceil_div(length, parts)
+        return [(low, min(channels[1], low + size)) for low in range(channels[0], channels[1], size)]
+
+    def _shape(self, operand: Operand) -> tuple[int, ...]:
+        return self.context.graph.tensors[operand.tensor].shape
+
+    def _channel_axis(self, step: int, operand: Operand) -> int | None:
+        """The axis of a weight that is the op's output channels."""
+        channel = self.group.geometry.ops[step].channel_axis
+        if channel is None:
+            return None
+        for axis, axis_map in enumerate(operand.access):
+            if axis_map.axis == channel and axis_map.is_identity and self._shape(operand)[axis] > 1:
+                return axis
+        return None
+
+    def boxes(
+        self, step: int, channels: tuple[int, int], summed: tuple[int, int] | None = None
+    ) -> list[tuple[Operand, Box]]:
+        """Of each weight the box that a range of output channels needs, and a range of what is summed over."""
+        key = (step, channels, summed)
+        found = self._boxes.get(key)
+        if found is None:
+            found = []
+            for operand in self._constants[step]:
+                axis = self._channel_axis(step, operand)
+                box = [channels if i == axis else (0, e) for i, e in enumerate(self._shape(operand))]
+                along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
+                if summed is not None and along is not None:
+                    box[along] = summed
+                found.append((operand, tuple(box)))
+            self._boxes[key] = found
+        return found
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    def ensure(
+        self,
+        step: int,
+        cores: list[Core],
+        channels: tuple[int, int],
+        turn: int,
+        whole: tuple[int, int] | None = None,
+        summed: tuple[int, int] | None = None,
+    ) -> dict[Core, Bound]:
+        """Bring what a range of an op's output channels needs to all of these cores; where it lies in each.
+
+        `turn` counts slices: those that pass use two slots in turn. `whole` is the range that the cores' units work on
+        together: what waits in the SRAM is loaded for all of it. `summed`: the part of the summed axis that is worked
+        on.
+        """
+        boxes = self.boxes(step, channels, summed)
+        bound: dict[Core, Bound] = {core: [] for core in cores}
+        if not boxes:
+            return bound
+        self._whole = whole or channels
+        self._summed = summed
+        lacking = []
+        for core in cores:
+            slots = self._slots[step, *core]
+            if not slots:
+                bound[core] = self._in_place(core, boxes)
+                continue
+            slot = slots[turn % len(slots)]
+            at = slot.address
+            for operand, box in boxes:
+                held = self._held(slot, at, operand, box)
+                bound[core].append((operand.number, held))
+                at += prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
+            if at > slot.address + slot.size_bytes:
+                raise LimitError(
+                    "the weights of an op exceed the buffer that the plan has for them",
+                    code="weights_do_not_fit",
+                    stage="lower",
+                    node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
+                    actual=at - slot.address,
+                    limit=slot.size_bytes,
+                )
+            if slot.content != (step, channels, summed):
+                slot.begin((step, channels, summed))
+                lacking.append(core)
+        if lacking:
+            self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
+            for number, (operand, box) in enumerate(boxes):
+                if not is_empty(box):
+                    self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
+        return bound
+
+    def _in_place(self, core: Core, boxes: list[tuple[Operand, Box]]) -> Bound:
+        """Stationary weights that lie where they are used."""
+        number = self.lowering.core_number(*core)
+        found: Bound = []
+        for operand, box in boxes:
+            for owner, held in self.context.residents[operand.tensor]:
+                part = overlap(held.box, box) if owner == number else None
+                if part is not None:
+                    found.append((operand.number, held.part(part)))
+        return found
+
+    def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
+        lengths = tuple(stop - start for start, stop in box)
+        order = self.context.weight_order(operand.tensor)
+        strides = strides_of(lengths, order, self.lowering.element(operand.tensor))
+        return Held(slot, address, tuple(start for start, _ in box), strides, box)
+
+    def _bring(self, step: int, operand: Operand, box: Box, targets: dict[Core, Held]) -> None:
+        element = self.lowering.element(operand.tensor)
+        residents = self.context.residents.get(operand.tensor)
+        if residents is not None:
+            self._from_peers(residents, box, targets, element)
+            return
+        region = self.context.region(operand.tensor)
+        if self.unit_level is None:
+            units = [unit for unit, _ in targets]
+            self.lowering.deliver(region, list(targets.values()), units, box, element)
+            return
+        units = sorted({unit for unit, _ in targets})
+        half = self._halves(operand, box)
+        if half is not None and (step, units[0]) not in self._unit_slots:
+            for part in half:
+                self._bring(step, operand, part, targets)
+            return
+        staged = self._through_sram(step, operand, box, units, region, len(targets))
+        for unit in units:
+            held = [h for (u, _), h in targets.items() if u == unit]
+            cores = [core for (u, core) in targets if u == unit]
+            if staged is None:
+                for core, target in zip(cores, held, strict=True):
+                    queue = self.lowering.queue("iodma", self.lowering.core_number(unit, core))
+                    self.emitter.copy(Opcode.LOAD, queue, region, target, box, element)
+                continue
+            self.to_cores(staged[unit], unit, cores, held, box, element)
+
+    def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
+        """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
+        level = self.unit_level
+        room = 0 if level is None else self.lowering.spare_bytes(level)
+        size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
+        if size <= room:
+            return None
+        axis = next(a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1)
+        start, stop = box[axis]
+        middle = (start + stop) // 2
+        low, high = (*box[:axis], (start, middle)), (*box[:axis], (middle, stop))
+        return (*low, *box[axis + 1 :]), (*high, *box[axis + 1 :])
+
+    def to_cores(self, source: Held, unit: int, cores: list[int], targets: list[Held], box: Box, element: int) -> None:
+        """From a unit's SRAM to its cores: by the bus to several at once, else by each core's own engine."""
+        lowering = self.lowering
+        consecutive = cores == list(range(cores[0], cores[0] + len(cores)))
+        if len(cores) > 1 and lowering.machine.has("bus") and consecutive:
+            also = [held.slot for held in targets[1:]]
+            self.emitter.copy(Opcode.BROADCAST, lowering.queue("bus", unit), source, targets[0], box, element, also)
+            return
+        for core, target in zip(cores, targets, strict=True):
+            queue = lowering.queue("mvdma", lowering.core_number(unit, core))
+            self.emitter.copy(Opcode.MOVE, queue, source, target, box, element)
+
+    def _through_sram(
+        self, step: int, operand: Operand, box: Box, units: list[int], region: Held, several: int
+    ) -> dict[int, Held] | None:
+        """Where a weight's box lies in each unit's SRAM, loaded if it does not yet; None if it goes to cores directly.
+
+        `several`: how many cores need the box. Weights that wait in the SRAM are loaded whole, as far as the unit needs them.
+        """
+        lowering = self.lowering
+        if (step, units[0]) not in self._unit_slots:
+            if several == 1 and lowering.machine.has("iodma"):
+                return None
+            return self._spare(operand, box, units, region)
+        waits = self.group.homes[step] is WeightHome.SRAM
+        found, lacking = {}, []
+        for unit in units:
+            slot = self._unit_slots[step, unit]
+            whole = self._unit_boxes(step) if waits else self._constants_at(step, box, operand)
+            at = slot.address
+            for other, its in whole:
+                if other is operand:
+                    found[unit] = self._held(slot, at, operand, its)
+                at += prod(stop - start for start, stop in its) * lowering.element(other.tensor)
+            content = (step, operand.number, (self._whole, self._summed) if waits else box)
+            known = slot.content if isinstance(slot.content, frozenset) else frozenset()
+            if content not in known:
+                same_step = {
+                    entry for entry in known if waits and entry[0] == step and entry[2] == (self._whole, self._summed)
+                }
+                if not same_step:
+                    slot.begin()
+                slot.content = frozenset({*same_step, content})
+                lacking.append(unit)
+        if lacking:
+            its = found[lacking[0]].box
+            lowering.deliver(region, [found[unit] for unit in lacking], lacking, its, lowering.element(operand.tensor))
+        return found
+
+    def _constants_at(self, step: int, box: Box, operand: Operand) -> list[tuple[Operand, Box]]:
+        del step
+        return [(operand, box)]
+
+    def _unit_boxes(self, step: int) -> list[tuple[Operand, Box]]:
+        """Of each weight what a unit needs: its part of the channels where units share these out."""
+        return self.boxes(step, self._whole, self._summed)
+
+    def _spare(self, operand: Operand, box: Box, units: list[int], region: Held) -> dict[int, Held]:
+        """A place in the SRAM for weights that only pass it on their way to the cores, at a group's begin."""
+        level = self.unit_level
+        if level is None:
+            raise AssertionError
+        lowering, found = self.lowering, {}
+        size = prod(stop - start for start, stop in box) * lowering.element(operand.tensor)
+        for unit in units:
+            slot = lowering.spare(level, unit, size)
+            slot.begin()
+            found[unit] = self._held(slot, slot.address, operand, box)
+        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
+        return found
+
+    def _from_peers(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int) -> None:
+        """Stationary weights: from the cores in which they lie over the links."""
+        lowering = self.lowering
+        for (unit, core), target in targets.items():
+            mine = lowering.core_number(unit, core)
+            own = [entry for entry in residents if entry[0] == mine and overlap(entry[1].box, box) == box]
+            for owner, held in own or residents:
+                part = overlap(held.box, box)
+                if part is None:
+                    continue
+                if owner == mine:
+                    self.emitter.copy(Opcode.MOVE, lowering.queue("core", mine), held, target, part, element)
+                else:
+                    self.emitter.copy(Opcode.EXCHANGE, lowering.queue("link", owner), held, target, part, element)

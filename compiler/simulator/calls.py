@@ -1,0 +1,283 @@
+"""Calls of units on memories: operands' boxes are put together, computed with, the result written (SHAPE-3, SIM-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import TesseraError
+from compiler.ops.base import Call
+from compiler.ops.product import Product
+from compiler.ops.slab import Box, Slab, lengths
+from compiler.program.calls import HOSTILE, TableGeometry, box_of
+from compiler.program.errors import ProgramError
+from compiler.program.program import Decode, OperandType, Program
+from compiler.program.verify import CheckedProgram
+from compiler.units import numpy_dtype
+
+Memory = Callable[[int], NDArray[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of an operand's box in memory: in which operand, in which place, from where, and how it lies there."""
+
+    slot: int
+    place: int
+    base: int
+    address: int
+    strides: tuple[int, ...]
+    box: Box
+    scale: int
+    gathered: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scale:
+    """How stored numbers become values: (stored − zero)·scale, arrays that broadcast to the tensor."""
+
+    scale: NDArray[Any]
+    zero: NDArray[Any]
+    dtype: str
+
+    def __call__(self, stored: NDArray[Any], index: tuple[Any, ...]) -> NDArray[Any]:
+        """The values of a part of the tensor; `index` chooses it along each axis."""
+        along = tuple(
+            slice(None) if extent == 1 else part for part, extent in zip(index, self.scale.shape, strict=True)
+        )
+        moved = stored.astype(np.int32) - self.zero[along].astype(np.int32)
+        return np.asarray((moved.astype(self.scale.dtype) * self.scale[along]).astype(numpy_dtype(self.dtype)))
+
+
+class CallRunner:
+    """Runs single calls of one program; `memory` gives the bytes of a place."""
+
+    def __init__(self, checked: CheckedProgram, memory: Memory) -> None:
+        self._program: Program = checked.program
+        self._book = checked.book
+        self._memory = memory
+        self._scales: dict[tuple[int, int], _Scale | None] = {}
+        self._checked = checked
+        # the rows of pieces of each command: from its number here to the next one
+        self._first: list[int] = []
+        if checked.pieces is not None:
+            numbers = np.arange(len(checked.program.commands) + 1)
+            self._first = np.searchsorted(checked.pieces.commands, numbers).tolist()
+
+    def run(self, command: int) -> None:
+        """Run the call of a command; raises ProgramError naming it."""
+        call = self._program.calls[self._program.commands["call"][command]]
+        geometry = self._book.geometry(int(call["table"]))
+        try:
+            self._run(command, int(call["table"]), int(call["entry"]), geometry)
+        except ProgramError:
+            raise
+        except (TesseraError, *HOSTILE) as error:
+            raise ProgramError(
+                f"{geometry.unit.kind} cannot be computed: {error}"[:300],
+                violation="call",
+                command=command,
+                actual=type(error).__name__,
+            ) from error
+
+    def _run(self, command: int, table: int, entry: int, geometry: TableGeometry) -> None:
+        unit, call = geometry.unit, geometry.call
+        pieces = self._pieces(command, geometry)
+        box = box_of(geometry.starts[0, entry], geometry.stops[0, entry], len(call.result.shape))
+        slabs: list[Slab | None] = []
+        gathered: Slab | None = None
+        for number, operand in enumerate(unit.operands):
+            mine = [piece for piece in pieces if piece.slot == number + 1]
+            if operand is None or not mine or mine[0].gathered:
+                slabs.append(None)
+            else:
+                whole = box_of(geometry.starts[number + 1, entry], geometry.stops[number + 1, entry], len(operand.axes))
+                slabs.append(self._slab(table, number, operand, whole, mine, call))
+        if any(piece.gathered for piece in pieces):
+            gathered = self._gathered(command, table, geometry, box, pieces, slabs)
+        call = _with_values(geometry, slabs)
+        row = self._program.tables[table].entries[entry]
+        results = [piece for piece in pieces if piece.slot == 0]
+        if geometry.partial[entry]:
+            self._sum(geometry, call, box, slabs, results, bool(row["begins"]), bool(row["ends"]))
+            return
+        found = geometry.kind.compute_box(call, box, tuple(slabs), gathered=gathered)
+        self._write(results, box, _checked(found, box, unit.output.dtype), unit.output.stored_dtype, final=True)
+
+    def _sum(
+        self,
+        geometry: TableGeometry,
+        call: Call,
+        box: Box,
+        slabs: list[Slab | None],
+        results: list[_Piece],
+        begins: bool,
+        ends: bool,
+    ) -> None:
+        """One part of a sum: taken up from where the result will be, and left there or finished."""
+        unit, kind = geometry.unit, geometry.kind
+        assert isinstance(kind, Product)
+        accumulator = numpy_dtype(unit.accumulator_dtype or unit.output.dtype)
+        sums = kind.compute_box(call, box, tuple(slabs), partial=True)
+        sums = _checked(sums.astype(accumulator, copy=False), box, accumulator.name)
+        if not begins:
+            before = np.zeros(lengths(box), dtype=accumulator)
+            for piece in results:
+                before[_inside(piece.box, box)] = self._view(piece, accumulator)
+            sums = before + sums
+        if not ends:
+            self._write(results, box, sums, accumulator.name, final=False)
+            return
+        bias = slabs[2] if len(slabs) > 2 else None
+        found = kind.finish(call, box, sums, bias)
+        self._write(results, box, _checked(found, box, unit.output.dtype), unit.output.dtype, final=True)
+
+    def _pieces(self, command: int, geometry: TableGeometry) -> list[_Piece]:
+        """What a command touches, as `pieces_of` found it."""
+        pieces = self._checked.pieces
+        assert pieces is not None
+        low, high = self._first[command], self._first[command + 1]
+        ranks = geometry.rank_list
+        found = []
+        for slot, place, base, address, strides, starts, stops, scale, gathered in zip(
+            pieces.slots[low:high].tolist(),
+            pieces.places[low:high].tolist(),
+            pieces.bases[low:high].tolist(),
+            pieces.addresses[low:high].tolist(),
+            pieces.strides[low:high].tolist(),
+            pieces.starts[low:high].tolist(),
+            pieces.stops[low:high].tolist(),
+            pieces.scales[low:high].tolist(),
+            pieces.gathered[low:high].tolist(),
+            strict=True,
+        ):
+            rank = ranks[slot]
+            box = tuple(zip(starts[:rank], stops[:rank], strict=True))
+            found.append(_Piece(slot, place, base, address, tuple(strides[:rank]), box, scale, gathered))
+        return found
+
+    def _view(self, piece: _Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return np.ndarray(lengths(piece.box), dtype, self._memory(piece.place), piece.address, piece.strides)
+
+    def _final(self, piece: _Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Where a finished result lies: as its sums, all distances shorter by the ratio of their sizes."""
+        address = piece.base + (piece.address - piece.base) // piece.scale
+        strides = tuple(stride // piece.scale for stride in piece.strides)
+        return np.ndarray(lengths(piece.box), dtype, self._memory(piece.place), address, strides)
+
+    def _write(self, results: list[_Piece], box: Box, values: NDArray[Any], dtype: str, *, final: bool) -> None:
+        element = numpy_dtype(dtype)
+        for piece in results:
+            view = self._final(piece, element) if final else self._view(piece, element)
+            view[...] = values[_inside(piece.box, box)]
+
+    def _slab(self, table: int, number: int, operand: OperandType, box: Box, pieces: list[_Piece], call: Call) -> Slab:
+        """An operand's box from its pieces, decoded; one piece is not copied."""
+        stored = numpy_dtype(operand.stored_dtype)
+        if len(pieces) == 1:
+            values = self._view(pieces[0], stored)
+        else:
+            values = np.empty(lengths(box), dtype=stored)
+            for piece in pieces:
+                values[_inside(piece.box, box)] = self._view(piece, stored)
+        decode = self._scale(table, number, operand, call)
+        if decode is not None:
+            values = decode(values, tuple(slice(start, stop) for start, stop in box))
+        return Slab(box, values)
+
+    def _scale(self, table: int, number: int, operand: OperandType, call: Call) -> _Scale | None:
+        key = (table, number)
+        if key not in self._scales:
+            if operand.decode is None and operand.dtype != operand.stored_dtype:
+                raise ProgramError(
+                    f"table {table} does not say how operand {number} is decoded",
+                    violation="decode",
+                    actual=operand.stored_dtype,
+                    limit=operand.dtype,
+                    hint="A program of a planning what-if has no values",
+                )
+            self._scales[key] = (
+                None if operand.decode is None else _scale_of(operand.decode, operand, len(call.tensor(number).shape))
+            )
+        return self._scales[key]
+
+    def _gathered(
+        self,
+        command: int,
+        table: int,
+        geometry: TableGeometry,
+        box: Box,
+        pieces: list[_Piece],
+        slabs: list[Slab | None],
+    ) -> Slab:
+        """The rows of a table that the indices of a box name, and nothing else of it."""
+        number = geometry.unit.gathers
+        operand, call = geometry.unit.operands[number], geometry.call
+        piece = next((found for found in pieces if found.gathered), None)
+        indices = slabs[1] if len(slabs) > 1 else None
+        if operand is None or piece is None or indices is None or number != 0:
+            raise ProgramError("a table is gathered without indices", violation="call", command=command)
+        view = self._view(piece, numpy_dtype(operand.stored_dtype))
+        axis, extent = call.axis("axis", 0, view.ndim), call.tensor(0).shape
+        count = len(call.tensor(1).shape)
+        if piece.box != tuple((0, length) for length in extent) or len(box) != view.ndim - 1 + count:
+            raise ProgramError("a table that is gathered from is bound in part", violation="call", command=command)
+        around = box[axis : axis + count]
+        chosen = indices.cut(around).astype(np.int64)
+        bad = (chosen < -extent[axis]) | (chosen >= extent[axis])
+        if bad.any():
+            raise ProgramError(
+                "an index names no row of the table",
+                violation="index",
+                command=command,
+                actual=int(chosen[bad][0]),
+                limit=f"-{extent[axis]} to {extent[axis] - 1}",
+                hint="Indices are part of the model's inputs",
+            )
+        rows = np.where(chosen < 0, chosen + extent[axis], chosen).reshape(-1)
+        outside = (*box[:axis], *box[axis + count :])
+        index: list[Any] = [slice(start, stop) for start, stop in outside]
+        index.insert(axis, rows)
+        values = view[tuple(index)]
+        decode = self._scale(table, number, operand, call)
+        if decode is not None:
+            values = decode(values, tuple(index))
+        return Slab(box, values.reshape(lengths(box)))
+
+
+def _inside(box: Box, around: Box) -> tuple[slice, ...]:
+    return tuple(slice(a[0] - b[0], a[1] - b[0]) for a, b in zip(box, around, strict=True))
+
+
+def _checked(values: NDArray[Any], box: Box, dtype: str) -> NDArray[Any]:
+    """What a definition computed, if it is the box it was asked for."""
+    if values.shape != lengths(box) or values.dtype != numpy_dtype(dtype):
+        raise ValueError(f"the result is {values.dtype}{list(values.shape)}, not {dtype}{list(lengths(box))}")
+    return values
+
+
+def _with_values(geometry: TableGeometry, slabs: list[Slab | None]) -> Call:
+    """The call with the values of those operands that its definition wants to know whole."""
+    call = geometry.call
+    known = {
+        number: slab.values
+        for number, slab in enumerate(slabs)
+        if slab is not None and number in geometry.kind.constant_inputs
+    }
+    return replace(call, values=known) if known else call
+
+
+def _scale_of(decode: Decode, operand: OperandType, rank: int) -> _Scale:
+    """Scale and zero point as arrays of the operand's rank; the zero point is of the stored element type."""
+    scale = np.frombuffer(decode.scale, dtype=numpy_dtype(decode.dtype)).astype(np.float32)
+    zero = np.frombuffer(decode.zero, dtype=numpy_dtype(operand.stored_dtype)).astype(np.int32)
+    shape = (1,) * (rank - len(decode.shape)) + tuple(decode.shape)
+    return _Scale(
+        np.broadcast_to(scale.reshape(shape if scale.size > 1 else (1,) * rank), shape),
+        np.broadcast_to(zero.reshape(shape if zero.size > 1 else (1,) * rank), shape),
+        operand.dtype,
+    )

@@ -1,0 +1,237 @@
+"""The measure of values: how far a tensor is from its reference, and how far rounding may carry it (SIM-1).
+
+The measure is max |a − b| over the tensor relative to the root mean square of the reference b; integers, booleans and
+text agree exactly; infinities and NaN stand in the same places.
+
+The limit follows from roundings, each by at most the unit roundoff u of the type rounded to (2^-24 in float32, 2^-11 in
+float16, 2^-8 in bfloat16) relative to the value. Roundings of different operations are independent, so their squares
+add up, over one sum as over a chain of ops:
+
+    limit = max(floor, √(Σ (3 u)² · operations + Σ (8 u')²)),   floor = 1e-4, and 1e-10 where all is float64
+
+along the longest chain of ops behind a tensor. `operations` are those of one element, u that of the type they are done
+in (16-bit floats are computed in float32): the partial sums of a random sum have half of its variance, a rounding that
+of a uniform error (u²/3), there are two implementations, and the largest of many elements lies five deviations out:
+5 · √(2/6) u < 3 u. u' is that of the type in which an op's result is stored: two implementations that agree but for
+float32 rounding may store neighbouring numbers, 2 u' apart, and the largest element is about four times the root mean
+square.
+
+In float32 the floor rules up to 300,000 operations, which is all of the exported and light models; these were measured
+to agree within 5e-6 and 5e-5. What amplifies errors (cancellation, division by small values) earns no more room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, sqrt
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.ir.graph import HOST, Graph, Op
+from compiler.ops import call_of, definition
+from compiler.ops.base import OpClass
+
+# The limit in float32 whatever the depth, and where every step is float64.
+FLOOR: Final = 1e-4
+_DOUBLE_FLOOR: Final = 1e-10
+# How far the worst element is off, in unit roundoffs: after one operation of many, and after being stored.
+_PER_OPERATION: Final = 3.0
+_PER_RESULT: Final = 8.0
+_UNIT: Final[Mapping[str, float]] = MappingProxyType(
+    {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+)
+# Kinds whose results are among their inputs, up to the sign: nothing is rounded.
+_SELECTING: Final = frozenset(
+    {"Relu", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Max", "Min", "Clip", "Where", "Neg", "Abs"}
+)
+Value = float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """How a tensor compares with its reference: the largest error, where it stands, and whether it is within the limit.
+
+    `max_error` and `limit` are relative to the reference's root mean square; for integers, booleans and text they are
+    1 and 0 where anything differs. `where` is the index of the largest error, with the element got and the one that was
+    expected; it is empty for a scalar and where types or shapes differ, which `got` and `expected` then name.
+    """
+
+    tensor: str
+    max_error: float
+    limit: float
+    where: tuple[int, ...]
+    got: Value
+    expected: Value
+    holds: bool
+
+
+def compare(tensor: str, got: Any, expected: Any, *, limit: float | None = None) -> Comparison:
+    """Compare a value with its reference; `limit` is that of `limits_of`, by default the element type's own.
+
+    Sequences are compared element by element and the worst is told, the position in the sequence first in `where`.
+    """
+    if isinstance(expected, list | tuple):
+        return _sequences(tensor, got, expected, limit)
+    if expected is None or got is None or isinstance(got, list | tuple):
+        return _exactly(tensor, _kind(got), _kind(expected), holds=got is None and expected is None)
+    a, b = np.asarray(got), np.asarray(expected)
+    if a.shape != b.shape or _type_name(a) != _type_name(b):
+        return _exactly(tensor, _kind(a), _kind(b), holds=False)
+    if b.size == 0:
+        return _exactly(tensor, _kind(a), _kind(b), holds=True)
+    is_float = b.dtype.kind in "fc" or b.dtype.name in _UNIT
+    if not is_float:
+        errors: NDArray[np.float64] = np.where(a != b, 1.0, 0.0)
+        allowed = 0.0
+    else:
+        allowed = limit_of_type(_type_name(b)) if limit is None else limit
+        errors = _relative_errors(a, b)
+    worst = int(np.argmax(errors))
+    where = tuple(int(index) for index in np.unravel_index(worst, b.shape))
+    error = float(errors.reshape(-1)[worst])
+    return Comparison(
+        tensor=tensor,
+        max_error=error,
+        limit=allowed,
+        where=where,
+        got=_element(a[where]),
+        expected=_element(b[where]),
+        holds=error <= allowed,
+    )
+
+
+def relative_error(got: Any, expected: Any) -> float:
+    """max |a − b| relative to the root mean square of b; infinite where shapes, infinities or NaN differ."""
+    a, b = np.asarray(got), np.asarray(expected)
+    if a.shape != b.shape:
+        return inf
+    return float(_relative_errors(a, b).max()) if b.size else 0.0
+
+
+def _relative_errors(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Per element |a − b| / rms(b); infinite where only one of them is finite, or both differ without being finite.
+
+    The root mean square is that of the reference's finite elements. If it is 0 there is nothing to be relative to:
+    then only equality holds.
+    """
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(y)
+    with np.errstate(all="ignore"):
+        largest = float(np.max(np.abs(y), where=finite, initial=0.0))
+        # squares of the values themselves could leave the range of float64
+        rms = largest * sqrt(float(np.mean(np.square(y[finite] / largest)))) if largest > 0.0 else 0.0
+        errors = np.abs(x - y)
+        errors = errors / rms if rms > 0.0 else np.where(errors == 0.0, 0.0, inf)
+        same = np.where(finite, False, (x == y) | (np.isnan(x) & np.isnan(y)))
+    return np.where(same, 0.0, np.where(finite & np.isfinite(x), errors, inf))
+
+
+def limit_of_type(dtype: str) -> float:
+    """The limit for a value that was rounded once, into `dtype`; 0 for what is no float."""
+    unit = _UNIT.get(dtype)
+    return 0.0 if unit is None else _limit(_Roundings(squares=(_PER_RESULT * unit) ** 2, unit=unit))
+
+
+def limits_of(graph: Graph) -> Mapping[str, float]:
+    """The limit of every tensor that an op makes or that is a graph input, by the roundings behind it.
+
+    An integer computed from floats has limit 0 and passes on what lies behind it. What the host makes counts as one
+    rounding, or as its multiply-accumulates where they are known.
+    """
+    behind: dict[str, _Roundings] = {}
+    for op in graph.ops:
+        given = [behind[name] for name in op.inputs if name in behind]
+        squares = max((roundings.squares for roundings in given), default=0.0)
+        unit = max((roundings.unit for roundings in given), default=0.0)
+        dtype = graph.tensors[op.output].dtype
+        own = _UNIT.get(dtype, 0.0)
+        operations, stored = _operations(graph, op)
+        computed = min(own, _UNIT["float32"])
+        squares += operations * (_PER_OPERATION * computed) ** 2 + stored * (_PER_RESULT * own) ** 2
+        behind[op.output] = _Roundings(squares=squares, unit=max(unit, own))
+    limits = {name: limit_of_type(graph.tensors[name].dtype) for name in graph.inputs}
+    for op in graph.ops:
+        limits[op.output] = _limit(behind[op.output]) if graph.tensors[op.output].dtype in _UNIT else 0.0
+    return MappingProxyType(limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Roundings:
+    """What lies behind a value: squares of errors along the longest chain, and the coarsest unit roundoff of them."""
+
+    squares: float
+    unit: float
+
+
+def _limit(roundings: _Roundings) -> float:
+    floor = FLOOR if roundings.unit >= _UNIT["float32"] else _DOUBLE_FLOOR
+    return max(floor, sqrt(roundings.squares))
+
+
+def _operations(graph: Graph, op: Op) -> tuple[float, int]:
+    """Operations that go into one element of an op's result, and whether (0 or 1) the result is rounded once more."""
+    output = graph.tensors[op.output]
+    if op.kind == HOST:
+        macs = graph.host[str(dict(op.attributes)["node"])].macs or 0
+        return macs / max(1, output.elements), 1
+    kind = definition(op)
+    if op.kind in _SELECTING:
+        return 0.0, 0
+    if kind.op_class in (OpClass.MOVEMENT, OpClass.VIEW):
+        # a conversion rounds; what merely moves elements does not
+        return 0.0, int(any(tensor.dtype != output.dtype for tensor in graph.activations(op)))
+    work = kind.work(call_of(graph, op))
+    return float(work.macs + work.vector_ops), 1
+
+
+def _sequences(tensor: str, got: Any, expected: list[Any] | tuple[Any, ...], limit: float | None) -> Comparison:
+    if not isinstance(got, list | tuple) or len(got) != len(expected):
+        return _exactly(tensor, _kind(got), _kind(expected), holds=False)
+    worst = _exactly(tensor, _kind(got), _kind(expected), holds=True)
+    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+        found = compare(tensor, a, b, limit=limit)
+        if (not found.holds, found.max_error) > (not worst.holds, worst.max_error):
+            worst = Comparison(
+                tensor=tensor,
+                max_error=found.max_error,
+                limit=found.limit,
+                where=(position, *found.where),
+                got=found.got,
+                expected=found.expected,
+                holds=found.holds,
+            )
+    return worst
+
+
+def _exactly(tensor: str, got: Value, expected: Value, *, holds: bool) -> Comparison:
+    """A comparison of what is no array, or of types and shapes."""
+    error = 0.0 if holds else inf
+    return Comparison(tensor=tensor, max_error=error, limit=0.0, where=(), got=got, expected=expected, holds=holds)
+
+
+def _kind(value: Any) -> str:
+    """A value's type and shape in words."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, list | tuple):
+        return f"sequence of {len(value)}"
+    array = np.asarray(value)
+    return f"{_type_name(array)}{list(array.shape)}"
+
+
+def _type_name(array: NDArray[Any]) -> str:
+    return "string" if array.dtype.kind in "OSU" else array.dtype.name
+
+
+def _element(value: Any) -> Value:
+    """An element as a plain Python value."""
+    plain = value.item() if hasattr(value, "item") else value
+    return plain if isinstance(plain, bool | int | float | str) else float(plain) if _is_number(plain) else str(plain)
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__")

@@ -1,0 +1,202 @@
+"""Host segments: the ONNX nodes that the accelerator does not run, on ONNX Runtime (IMPORT-6, SIM-1).
+
+The nodes of a segment become one small model, so sequences and optionals between them stay inside the runtime; across
+segments they travel as lists and None, text as arrays of objects. Where the model does not run as a whole, the nodes
+run one by one, each on onnx.reference if ONNX Runtime lacks it, and an error names the node.
+
+Random nodes draw what a seed says that follows from their result's name, so a run repeats itself to the byte. No
+reference need draw the same: `random_tensors` are what such nodes make and whatever is computed from it, of which only
+types and shapes can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from compiler.errors import InternalError, ModelError
+from compiler.frontend.functions import captured, rename
+from compiler.frontend.source import ModelSource
+from compiler.frontend.values import ONNX_CODES, materialise, type_of_text
+from compiler.ir.constant import Constant, Opaque
+from compiler.ir.graph import HOST, Graph, HostNode, Op
+from compiler.simulator.runtimes import Value, is_random, run_model, seed_random_nodes
+
+_IR_VERSION: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCall:
+    """A host node, and the tensors of the graph that its outputs are; "" for an output that nobody reads."""
+
+    key: str
+    node: HostNode
+    results: tuple[str, ...]
+
+
+def value_of_constant(constant: Constant, source: ModelSource) -> Value:
+    """A constant's values, those that only the host understands included; views where they lie in the file."""
+    if isinstance(constant.data, Opaque):
+        return numpy_helper.to_array(onnx.TensorProto.FromString(constant.data.tensor))
+    return materialise(constant, source)
+
+
+def host_reads(graph: Graph, ops: Iterable[int]) -> tuple[str, ...]:
+    """The tensors, constants included, that the given host ops need from outside, each once, in order."""
+    indices = sorted(ops)
+    made = {graph.ops[index].output for index in indices}
+    reads = (name for index in indices for name in graph.ops[index].inputs if name and name not in made)
+    return tuple(dict.fromkeys(reads))
+
+
+def run_host(graph: Graph, values: Mapping[str, Value], ops: Iterable[int], *, threads: int = 1) -> dict[str, Value]:
+    """What host ops make, by tensor name; `ops` are indices of Host ops with nothing of the chip between them.
+
+    `values` holds all of `host_reads`. Raises ModelError naming the node that nothing could run.
+    """
+    known: dict[str, Value] = {name: _given(graph, values, name, ops) for name in host_reads(graph, ops)}
+    result: dict[str, Value] = {}
+    calls = _calls(graph, ops)
+    # one model has one set of operator versions; a node from a function may have been written for others
+    for _, run in groupby(calls, key=lambda call: call.node.opsets):
+        made = _run_together(graph, list(run), known, threads)
+        known |= made
+        result |= made
+    return result
+
+
+def random_tensors(graph: Graph) -> frozenset[str]:
+    """The tensors that random nodes make, and whatever is computed from them."""
+    keys = {key for key, host in graph.host.items() if is_random(onnx.NodeProto.FromString(host.node))}
+    found: set[str] = set()
+    for op in graph.ops:
+        if (op.kind == HOST and _key(op) in keys) or any(name in found for name in op.inputs):
+            found.add(op.output)
+    return frozenset(found)
+
+
+def host_runs(graph: Graph, ops: Sequence[int]) -> Iterator[tuple[bool, tuple[int, ...]]]:
+    """The given ops as stretches of the host's (True) and of the chip's (False), in order."""
+    for on_host, stretch in groupby(ops, key=lambda index: graph.ops[index].kind == HOST):
+        yield on_host, tuple(stretch)
+
+
+def _given(graph: Graph, values: Mapping[str, Value], name: str, ops: Iterable[int]) -> Value:
+    if name not in values:
+        reader = next(graph.ops[index] for index in sorted(ops) if name in graph.ops[index].inputs)
+        raise InternalError(
+            f"tensor {name!r} is not there when the host wants it", stage="simulate", node=reader.node, actual=name
+        )
+    return values[name]
+
+
+def _calls(graph: Graph, ops: Iterable[int]) -> list[HostCall]:
+    """The nodes that the ops stand for, in order, each once."""
+    results: dict[str, dict[int, str]] = {}
+    for index in sorted(ops):
+        op = graph.ops[index]
+        if op.kind != HOST:
+            raise InternalError(f"op {op.output!r} is not the host's", stage="simulate", node=op.node, actual=op.kind)
+        position = dict(op.attributes)["result"]
+        assert isinstance(position, int)
+        results.setdefault(_key(op), {})[position] = op.output
+    return [
+        HostCall(
+            key=key,
+            node=graph.host[key],
+            results=tuple(made.get(position, "") for position in range(len(graph.host[key].outputs))),
+        )
+        for key, made in results.items()
+    ]
+
+
+def _key(op: Op) -> str:
+    return str(dict(op.attributes)["node"])
+
+
+def _run_together(graph: Graph, calls: list[HostCall], known: Mapping[str, Value], threads: int) -> dict[str, Value]:
+    """What the calls make: as one model, or one by one where that does not run."""
+    model, feeds, names = _model(graph, calls, known)
+    run = run_model(model, feeds, threads=threads)
+    if run.values is not None:
+        return dict(zip(names, run.values, strict=True))
+    if len(calls) == 1:
+        host = calls[0].node
+        raise ModelError(
+            "the host could not run the node on these inputs",
+            code="host_node_failed",
+            stage="simulate",
+            node=host.name,
+            op_type=host.op_type,
+            actual=run.reason,
+            hint="Check the inputs, and whether the operator's domain is known to ONNX Runtime",
+        )
+    made: dict[str, Value] = {}
+    for call in calls:
+        made |= _run_together(graph, [call], {**known, **made}, threads)
+    return made
+
+
+def _model(
+    graph: Graph, calls: Sequence[HostCall], known: Mapping[str, Value]
+) -> tuple[onnx.ModelProto, dict[str, Value], tuple[str, ...]]:
+    """A model of the calls, what it has to be fed, and its outputs' names; values go by their names in the graph."""
+    nodes = [_node(call) for call in calls]
+    made = {name for node in nodes for name in node.output}
+    feeds = {
+        name: known[name]
+        for name in dict.fromkeys(name for call in calls for name in call.node.inputs)
+        if name and name not in made
+    }
+    names = tuple(name for call in calls for name in call.results if name)
+    functions = dict.fromkeys(function for call in calls for function in call.node.functions)
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "host",
+            [onnx.ValueInfoProto(name=name, type=_type(graph, name, value)) for name, value in feeds.items()],
+            [onnx.ValueInfoProto(name=name) for name in names],
+        ),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in calls[0].node.opsets],
+        ir_version=_IR_VERSION,
+        functions=[onnx.FunctionProto.FromString(function) for function in functions],
+    )
+    return model, feeds, names
+
+
+def _node(call: HostCall) -> onnx.NodeProto:
+    """The node, reading and making values by their names in the graph, with a seed if it is random."""
+    node: onnx.NodeProto = onnx.NodeProto.FromString(call.node.node)
+    seed_random_nodes([node])
+    names = {
+        local: name
+        for local, name in zip([*node.input, *captured(node)], call.node.inputs, strict=True)
+        if local and local != name
+    }
+    names |= {local: name for local, name in zip(node.output, call.results, strict=True) if local and name}
+    if names:
+        rename(node, names)
+    return node
+
+
+def _type(graph: Graph, name: str, value: Any) -> onnx.TypeProto:
+    """The type of a value that the model is fed: a tensor's from the value, any other as the graph has it."""
+    if isinstance(value, np.ndarray):
+        dtype = "string" if value.dtype.kind in "OSU" else value.dtype.name
+        if dtype not in ONNX_CODES:
+            dtype = graph.tensors[name].dtype
+        return helper.make_tensor_type_proto(ONNX_CODES[dtype], value.shape)
+    found = type_of_text(graph.tensors[name].dtype)
+    if found is None and isinstance(value, list) and value:
+        return helper.make_sequence_type_proto(_type(graph, name, value[0]))
+    if found is None:
+        raise InternalError(
+            f"value {name!r} has no type that can be named", stage="simulate", actual=graph.tensors[name].dtype
+        )
+    return found

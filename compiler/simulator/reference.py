@@ -1,0 +1,270 @@
+"""Two judges of values: the original ONNX model on ONNX Runtime, and our own graph op by op (SIM-1).
+
+The first says what the model means, by its ONNX names. The second gives every tensor between the ops, also those that
+import made, from the definitions that the compiler itself uses; it is judged by the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from compiler.errors import InternalError, RequestError, printable
+from compiler.frontend.functions import all_nodes
+from compiler.frontend.read import OnnxModel, ReadModel
+from compiler.frontend.source import ModelSource
+from compiler.frontend.values import constant_of, materialise
+from compiler.ir.graph import Graph, Op
+from compiler.ops import call_of, definition
+from compiler.simulator.host import host_runs, run_host, value_of_constant
+from compiler.simulator.runtimes import Array, Value, run_model, seed_random_nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The values of a model's outputs, and of what else was asked for, by ONNX name; empty if nothing could run it.
+
+    `judge` is the runtime that ran it. `reason` says why that is not ONNX Runtime, or why there is none.
+    """
+
+    values: Mapping[str, Value]
+    judge: str
+    reason: str
+
+    @property
+    def has_run(self) -> bool:
+        """True if there are values."""
+        return bool(self.judge)
+
+
+def run_reference(
+    source: ModelSource,
+    inputs: Mapping[str, Value],
+    *,
+    wanted: Sequence[str] = (),
+    threads: int = 1,
+    zeros_for_missing: bool = False,
+) -> Reference:
+    """The original model's outputs, and of its other values those `wanted`, for given inputs.
+
+    The source is a model file or an archive with external data. With `zeros_for_missing` inputs of fixed shape that are
+    not given are zeros: the graph leaves out inputs whose values reach no output. Raises RequestError for inputs
+    that are not the model's or of another type or shape, and for wanted values that it does not have.
+    """
+    model = ReadModel().run(source)
+    proto, weights = _loaded(model)
+    feeds = _fed(proto, inputs, zeros_for_missing)
+    names = [value.name for value in proto.graph.output]
+    extra = [name for name in dict.fromkeys(wanted) if name not in names]
+    _check_wanted(proto, extra)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+    seed_random_nodes(proto.graph.node)
+    for function in proto.functions:
+        seed_random_nodes(function.node)
+    run = run_model(proto, feeds, weights=weights, threads=threads)
+    found = dict(zip([*names, *extra], run.values, strict=True)) if run.values is not None else {}
+    return Reference(values=MappingProxyType(found), judge=run.judge, reason=run.reason)
+
+
+def reference_of_graph(
+    graph: Graph,
+    source: ModelSource,
+    inputs: Mapping[str, Value],
+    *,
+    wanted: Collection[str] | None = None,
+    threads: int = 1,
+) -> dict[str, Value]:
+    """The values of the tensors `wanted` (by default of all that ops make) by the ops' own definitions."""
+    found = {name: value for name, value in inputs.items() if wanted is not None and name in wanted}
+    for name in wanted or ():
+        constant = graph.tensors[name].constant
+        if constant is not None:
+            found[name] = value_of_constant(constant, source)
+    made = evaluated(graph, source, inputs, threads=threads)
+    return found | {name: value for name, value in made if wanted is None or name in wanted}
+
+
+def evaluated(
+    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], *, threads: int = 1
+) -> Iterator[tuple[str, Value]]:
+    """Every tensor that an op makes, in the ops' order, with its values; none is kept longer than ops need it.
+
+    Raises RequestError for a missing input, InternalError where a definition gives another type than it said.
+    """
+    for name in graph.inputs:
+        if name not in inputs:
+            raise _missing(name)
+    last = {name: index for index, op in enumerate(graph.ops) for name in op.inputs if name}
+    values: dict[str, Value] = {name: inputs[name] for name in graph.inputs}
+    for on_host, stretch in host_runs(graph, range(len(graph.ops))):
+        for name in dict.fromkeys(name for index in stretch for name in graph.ops[index].inputs if name):
+            constant = graph.tensors[name].constant
+            if constant is not None and on_host:
+                values[name] = value_of_constant(constant, source)
+        if on_host:
+            made = run_host(graph, values, stretch, threads=threads)
+            values |= made
+            yield from made.items()
+        for index in stretch:
+            op = graph.ops[index]
+            if not on_host:
+                values[op.output] = _evaluate(graph, op, source, values)
+                yield op.output, values[op.output]
+            for name in (*op.inputs, op.output):
+                if last.get(name, -1) <= index:
+                    values.pop(name, None)
+
+
+def _evaluate(graph: Graph, op: Op, source: ModelSource, values: Mapping[str, Value]) -> Array:
+    arrays: list[Any] = []
+    for name in op.inputs:
+        constant = graph.tensors[name].constant if name else None
+        arrays.append(values[name] if name and constant is None else constant and materialise(constant, source))
+    with np.errstate(all="ignore"):
+        result = definition(op).evaluate(call_of(graph, op), tuple(arrays))
+    tensor = graph.tensors[op.output]
+    if result is None or (result.shape, result.dtype.name) != (tensor.shape, tensor.dtype):
+        raise InternalError(
+            f"the definition of {op.kind} gives another type than it said",
+            stage="simulate",
+            node=op.node,
+            op_type=op.kind,
+            actual="nothing" if result is None else f"{result.dtype.name}{list(result.shape)}",
+            limit=f"{tensor.dtype}{list(tensor.shape)}",
+        )
+    return np.asarray(result)
+
+
+def _loaded(model: OnnxModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model's structure, and the weights that lie elsewhere: in the file, or in the files beside it."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    weights: dict[str, Array] = {}
+    for position, tensor in enumerate(proto.graph.initializer):
+        span = model.weights.get(position)
+        if span is not None or _is_external(tensor):
+            constant = constant_of(
+                tensor,
+                span=span,
+                node=None,
+                what=f"initializer {printable(tensor.name, 120)!r}",
+                files=model.source.files,
+            )
+            weights[tensor.name] = materialise(constant, model.source)
+            _detach(tensor)
+    for tensor in _inner_tensors(proto):
+        if _is_external(tensor):
+            constant = constant_of(tensor, span=None, node=None, what="a constant", files=model.source.files)
+            _detach(tensor)
+            tensor.raw_data = materialise(constant, model.source).tobytes()
+    return proto, weights
+
+
+def _is_external(tensor: TensorProto) -> bool:
+    return tensor.data_location == TensorProto.EXTERNAL or bool(tensor.external_data)
+
+
+def _detach(tensor: TensorProto) -> None:
+    """No file is ever opened for a tensor's data."""
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def _inner_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+    """The tensors in attributes and in subgraphs, those of functions included."""
+    for node in all_nodes([*proto.graph.node, *(node for function in proto.functions for node in function.node)]):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            yield from attribute.tensors
+            for graph in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):
+                yield from graph.initializer
+
+
+def _fed(proto: onnx.ModelProto, inputs: Mapping[str, Value], zeros_for_missing: bool) -> dict[str, Value]:
+    """The inputs, checked against the model's own."""
+    defaults = {tensor.name for tensor in proto.graph.initializer}
+    declared = {value.name: value for value in proto.graph.input}
+    for name in inputs:
+        if name not in declared:
+            raise RequestError(
+                f"the model has no input {printable(name, 120)!r}",
+                code="unknown_input",
+                stage="simulate",
+                actual=printable(name, 120),
+                limit=", ".join(printable(known, 60) for known in declared if known not in defaults) or "no inputs",
+            )
+    feeds: dict[str, Value] = {}
+    for name, value in declared.items():
+        if name in inputs:
+            _check_type(value, inputs[name])
+            feeds[name] = inputs[name]
+        elif name not in defaults:
+            zeros = _zeros(value) if zeros_for_missing else None
+            if zeros is None:
+                raise _missing(name)
+            feeds[name] = zeros
+    return feeds
+
+
+def _missing(name: str) -> RequestError:
+    return RequestError(
+        f"input {printable(name, 120)!r} is missing",
+        code="input_missing",
+        stage="simulate",
+        actual="no values",
+        limit="values for every input",
+    )
+
+
+def _check_type(declared: onnx.ValueInfoProto, value: Value) -> None:
+    kind = declared.type.tensor_type
+    if not declared.type.HasField("tensor_type") or not isinstance(value, np.ndarray):
+        return
+    extents = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+    fits = len(extents) == value.ndim and all(
+        extent is None or extent == given for extent, given in zip(extents, value.shape, strict=True)
+    )
+    wanted = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    same_type = wanted == value.dtype or (kind.elem_type == TensorProto.STRING and value.dtype.kind in "OSU")
+    if (kind.HasField("shape") and not fits) or not same_type:
+        shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in kind.shape.dim]
+        raise RequestError(
+            f"input {printable(declared.name, 120)!r} has another type or shape than the model says",
+            code="input_type",
+            stage="simulate",
+            actual=f"{value.dtype.name}{list(value.shape)}",
+            limit=f"{wanted.name}{shape}",
+        )
+
+
+def _zeros(declared: onnx.ValueInfoProto) -> Array | None:
+    """Zeros of an input's type; None if it is no tensor of fixed shape."""
+    kind = declared.type.tensor_type
+    if not kind.HasField("shape") or not all(dim.HasField("dim_value") for dim in kind.shape.dim):
+        return None
+    shape = tuple(dim.dim_value for dim in kind.shape.dim)
+    if kind.elem_type == TensorProto.STRING:
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type)) if prod(shape) < 2**31 else None
+
+
+def _check_wanted(proto: onnx.ModelProto, wanted: Sequence[str]) -> None:
+    known = {name for node in proto.graph.node for name in node.output}
+    known.update(value.name for value in (*proto.graph.input, *proto.graph.initializer))
+    for name in wanted:
+        if name not in known:
+            raise RequestError(
+                f"the model has no value {printable(name, 120)!r}",
+                code="unknown_value",
+                stage="simulate",
+                actual=printable(name, 120),
+                limit="the output of a node of the main graph",
+            )

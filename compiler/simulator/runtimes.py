@@ -1,0 +1,210 @@
+"""Running an ONNX model: on ONNX Runtime, or where that cannot on onnx.reference, and which of them it was.
+
+Both are imported when they are needed: processes that fork afterwards must not have started ONNX Runtime's threads.
+Nothing is written to disk and nothing read from it: weights reach ONNX Runtime as the buffers in which they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from compiler.errors import printable
+from compiler.frontend.functions import all_nodes, subgraphs
+from compiler.frontend.read import plain_domain
+
+Array = NDArray[Any]
+# A tensor, a sequence (list) of them, or an optional one (None if it is empty).
+Value = Any
+NO_WEIGHTS: Final[Mapping[str, Array]] = MappingProxyType({})
+# What the pinned ONNX Runtime reads.
+_NEWEST_IR: Final = 13
+_NEWEST_OPSET: Final = 26
+# Operators whose results are random; what numbers they draw is fixed by a seed (see `seed_random_nodes`).
+_RANDOM: Final = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+# Element types that ONNX Runtime takes from numpy.
+_FROM_NUMPY: Final = frozenset(
+    {"float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"}
+)
+_LOCATION: Final = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A model's outputs in order, or None if nothing could run it; who did, and why not the first choice.
+
+    `judge` names the runtime and its version; `reason` is empty if that is ONNX Runtime.
+    """
+
+    values: tuple[Value, ...] | None
+    judge: str
+    reason: str
+
+
+def run_model(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, Value],
+    *,
+    weights: Mapping[str, Array] = NO_WEIGHTS,
+    threads: int = 1,
+) -> Run:
+    """The values of a model's outputs; `weights` are those of its initializers whose data the model does not hold."""
+    first = _on_onnxruntime(model, feeds, weights, threads)
+    if first.values is not None:
+        return first
+    second = _on_onnx_reference(model, feeds, weights)
+    if second.values is not None:
+        return Run(values=second.values, judge=second.judge, reason=first.reason)
+    return Run(values=None, judge="", reason=f"{first.reason}; {second.reason}")
+
+
+def _on_onnxruntime(
+    model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array], threads: int
+) -> Run:
+    """ONNX Runtime on the CPU, without its graph optimisations: each operator computes what its definition says."""
+    import onnxruntime
+
+    judge = f"ONNX Runtime {onnxruntime.__version__}"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.use_deterministic_compute = True
+    # fused kernels of quantised operators round elsewhere than the operators do
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    light, shared = _with_references(_restamped(model), weights)
+    buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in shared.items()}
+    if buffers:
+        options.add_external_initializers(list(buffers), list(buffers.values()))
+    failures = _failures(onnxruntime.capi.onnxruntime_pybind11_state)
+    try:
+        data = light.SerializeToString()
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        del data, light
+        found = session.run(None, dict(feeds))
+    except failures as error:
+        return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
+    return Run(values=tuple(found), judge=judge, reason="")
+
+
+def _failures(state: Any) -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises: its own errors, which have no base of their own, and Python's where it takes inputs."""
+    own = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    return (*own, RuntimeError, ValueError, TypeError)
+
+
+def _on_onnx_reference(model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array]) -> Run:
+    """ONNX's own reference evaluation: all operators, in numpy."""
+    from onnx.reference import ReferenceEvaluator
+
+    judge = f"onnx.reference {onnx.__version__}"
+    try:
+        with np.errstate(all="ignore"):
+            evaluator = ReferenceEvaluator(_with_data(model, weights))
+            found = evaluator.run(None, dict(feeds))
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
+    return Run(values=tuple(_plain(value) for value in found), judge=judge, reason="")
+
+
+def _plain(value: Value) -> Value:
+    """Numpy's scalars as arrays; sequences and empty optionals as they are."""
+    if value is None or isinstance(value, np.ndarray):
+        return value
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else np.asarray(value)
+
+
+def _one_line(error: BaseException) -> str:
+    text = printable(" ".join(str(error).split()), 300)
+    return f"{type(error).__name__}: {text}"
+
+
+def _with_references(
+    model: onnx.ModelProto, weights: Mapping[str, Array]
+) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
+    """The model with references to the weights that ONNX Runtime takes as they are, and the others' bytes."""
+    shared = {name: array for name, array in weights.items() if array.dtype.name in _FROM_NUMPY and array.size}
+    return _rewritten(model, weights, shared), shared
+
+
+def _with_data(model: onnx.ModelProto, weights: Mapping[str, Array]) -> onnx.ModelProto:
+    """The model with all its weights in it."""
+    return _rewritten(model, weights, NO_WEIGHTS)
+
+
+def _rewritten(model: onnx.ModelProto, weights: Mapping[str, Array], shared: Mapping[str, Array]) -> onnx.ModelProto:
+    if not weights:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.name in shared:
+            tensor.data_location = TensorProto.EXTERNAL
+            del tensor.external_data[:]
+            tensor.external_data.add(key="location", value=_LOCATION)
+        elif tensor.name in weights:
+            tensor.raw_data = weights[tensor.name].tobytes()
+    return copy
+
+
+def _restamped(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model under versions that ONNX Runtime reads, where they define all its operators in the same way.
+
+    An operator set contains, of each operator, the newest definition up to its version: if none of those that are used
+    came later, the older set means the same.
+    """
+    opsets = {plain_domain(entry.domain): entry.version for entry in model.opset_import}
+    newest = opsets.get("", 1)
+    if model.ir_version <= _NEWEST_IR and newest <= _NEWEST_OPSET:
+        return model
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    types = {node.op_type for node in all_nodes(nodes) if plain_domain(node.domain) == ""}
+    try:
+        same = all(onnx.defs.get_schema(kind, newest, "").since_version <= _NEWEST_OPSET for kind in types)
+    except onnx.defs.SchemaError:
+        return model
+    if not same:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.ir_version = min(model.ir_version, _NEWEST_IR)
+    for entry in (*copy.opset_import, *(e for function in copy.functions for e in function.opset_import)):
+        if plain_domain(entry.domain) == "":
+            entry.version = min(entry.version, _NEWEST_OPSET)
+    return copy
+
+
+def is_random(node: onnx.NodeProto) -> bool:
+    """True if the node, or one in its subgraphs, draws random numbers (a Dropout does in training)."""
+    return any(_draws(inner) for inner in all_nodes([node]))
+
+
+def _draws(node: onnx.NodeProto) -> bool:
+    if plain_domain(node.domain) != "":
+        return False
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))
+
+
+def seed_random_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give random nodes without a seed one that follows from their result's name, in place.
+
+    What they draw is then the same in every run of the file, and in a host segment what it is in the whole model, as
+    long as one runtime runs both. ONNX does not say which numbers a seed stands for.
+    """
+    for node in nodes:
+        if _draws(node) and not any(attribute.name == "seed" for attribute in node.attribute):
+            seed = crc32(next((name for name in node.output if name), "").encode()) % 2**20
+            value = seed if node.op_type == "Dropout" else float(seed)
+            node.attribute.append(onnx.helper.make_attribute("seed", value))
+        for graph in subgraphs(node):
+            seed_random_nodes(graph.node)

@@ -1,0 +1,222 @@
+"""Runs a program on flat byte memories, command by command, address for address (SIM-1).
+
+A `Chip` is given inputs and weights by the names of its regions, runs, and is read by name. Nothing of the program is
+believed: every access has been found inside its memory before the first command runs (`compiler.program.verify.check`),
+and rows that indices name are looked up as they are read. Whether commands wait for what they need is the verifier's
+to say: here they run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import RequestError
+from compiler.program.engines import Engines
+from compiler.program.errors import ProgramError
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_transfer
+from compiler.program.program import Level, Opcode, Program, Region, Step
+from compiler.program.verify import check
+from compiler.simulator.calls import CallRunner
+from compiler.units import numpy_dtype
+
+Bytes = NDArray[np.uint8]
+# Told after the last command of a step: the step's number, the step, and the chip as it then is.
+Observer = Callable[[int, Step, "Chip"], None]
+
+# What memories on the chip hold before anybody writes: not a number, where it is taken for a float.
+_POISON: Final = 0xFF
+_WORDS: Final = (np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint16), np.dtype(np.uint8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Transfer:
+    """One transfer's views: what is read, what is written, and whether the two may meet."""
+
+    source: Any
+    targets: tuple[Any, ...]
+    meets: bool
+
+
+class Chip:
+    """The memories of one chip and a program to run on them.
+
+    Raises ProgramError where the program would leave its memories, MemoryError is never raised for what the limits
+    refuse.
+    """
+
+    def __init__(self, program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> None:
+        self.program = program
+        self._checked = check(program, limits, shared)
+        self._regions = {region.name: region for region in program.regions}
+        self._memories: list[Bytes | None] = [None] * len(program.places)
+        self._sizes = self._memory_sizes(limits)
+        self._calls = CallRunner(self._checked, self.memory)
+        self._last_of_step = self._ends()
+
+    def write(self, name: str, array: Any) -> None:
+        """Put values into an input or weight region, in the order of the tensor's axes.
+
+        Raises RequestError for a region that the program does not have, another shape or another element type.
+        """
+        region = self._region(name)
+        values = np.asarray(array)
+        if values.shape != tuple(region.shape) or values.dtype != numpy_dtype(region.dtype):
+            raise RequestError(
+                f"{name!r} is of another shape or element type",
+                code="wrong_tensor",
+                actual=f"{values.dtype}{list(values.shape)}",
+                limit=f"{region.dtype}{list(region.shape)}",
+            )
+        self._view(region)[...] = values
+
+    def load_weights(self, name: str, data: Any) -> None:
+        """Put a weight into its region: an array as for `write`, or the region's bytes as they lie in memory."""
+        if isinstance(data, np.ndarray):
+            self.write(name, data)
+            return
+        region = self._region(name)
+        raw = np.frombuffer(data, dtype=np.uint8)
+        if len(raw) != region.size_bytes:
+            raise RequestError(
+                f"{name!r} takes another number of bytes", code="wrong_tensor", actual=len(raw), limit=region.size_bytes
+            )
+        self.memory(self._dram)[region.address : region.address + region.size_bytes] = raw
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A copy of a region's values, in the order of the tensor's axes."""
+        return np.array(self._view(self._region(name)), order="C")
+
+    def run(self, observer: Observer | None = None, order: Iterable[int] | None = None) -> None:
+        """Run all commands, in the order of the program or in `order`; raises ProgramError naming the command.
+
+        `order` is for tests: what waits and queues leave open may run in any order, with equal results.
+        """
+        self._load_residents()
+        commands = self.program.commands
+        moves, calls = is_transfer(commands["opcode"]).tolist(), (commands["opcode"] != Opcode.BARRIER).tolist()
+        known: dict[bytes, _Transfer] = {}
+        keys = commands[_FIELDS].copy()
+        rows = [bytes(row) for row in np.ascontiguousarray(keys).view(f"V{keys.dtype.itemsize}").tolist()]
+        with np.errstate(all="ignore"):
+            for number in range(len(commands)) if order is None else order:
+                if moves[number]:
+                    transfer = known.get(rows[number])
+                    if transfer is None:
+                        transfer = known[rows[number]] = self._transfer(commands[number])
+                    values = transfer.source.copy() if transfer.meets else transfer.source
+                    for target in transfer.targets:
+                        target[...] = values
+                elif calls[number]:
+                    self._calls.run(number)
+                if observer is not None and number in self._last_of_step:
+                    step = self._last_of_step[number]
+                    observer(step, self.program.steps[step], self)
+
+    def memory(self, place: int) -> Bytes:
+        """The bytes of a place, from its beginning."""
+        found = self._memories[place]
+        if found is None:
+            size = self._sizes[place]
+            try:
+                # what regions take of the DRAM is large and mostly written: pages come as they are touched
+                found = np.zeros(size, np.uint8) if place == self._dram else np.full(size, _POISON, np.uint8)
+            except MemoryError:
+                raise ProgramError(
+                    f"place {place} does not fit this machine's memory", violation="size", actual=size
+                ) from None
+            self._memories[place] = found
+        return found
+
+    def _memory_sizes(self, limits: ProgramLimits) -> list[int]:
+        """Bytes per place: of the DRAM what regions take, on the chip what is touched."""
+        places = self.program.places
+        sizes = [0] * len(places)
+        accesses = self._checked.accesses
+        highs = np.zeros(len(places), dtype=np.int64)
+        np.maximum.at(highs, accesses.places, accesses.highs)
+        for place, _, high in self._checked.residents:
+            highs[place] = max(int(highs[place]), high)
+        self._dram = next(index for index, place in enumerate(places) if place.level == Level.DRAM)
+        for index in range(len(places)):
+            sizes[index] = int(highs[index])
+        sizes[self._dram] = max((region.address + region.size_bytes for region in self.program.regions), default=0)
+        on_chip = sum(sizes) - sizes[self._dram]
+        if on_chip > limits.chip_bytes:
+            raise ProgramError(
+                "the memories touched are too large", violation="size", actual=on_chip, limit=limits.chip_bytes
+            )
+        return sizes
+
+    def _ends(self) -> dict[int, int]:
+        """The last command of each step -> the step."""
+        steps = self.program.commands["step"].tolist()
+        last = {step: number for number, step in enumerate(steps) if step >= 0}
+        return {number: step for step, number in last.items()}
+
+    def _region(self, name: str) -> Region:
+        region = self._regions.get(name)
+        if region is None:
+            raise RequestError(
+                f"the program has no tensor {name!r}", code="unknown_tensor", limit=", ".join(sorted(self._regions))
+            )
+        return region
+
+    def _view(self, region: Region) -> NDArray[Any]:
+        """A region's elements in the order of the tensor's axes."""
+        memory = self.memory(self._dram)
+        if 0 in region.shape:
+            return np.zeros(region.shape, dtype=numpy_dtype(region.dtype))
+        return np.ndarray(region.shape, numpy_dtype(region.dtype), memory, region.address, region.strides)
+
+    def _load_residents(self) -> None:
+        """Put weights that stay on the chip where they stay."""
+        for resident in self.program.residents:
+            region = self.program.regions[resident.region]
+            box = tuple(
+                slice(start, start + length) for start, length in zip(resident.starts, resident.lengths, strict=True)
+            )
+            target = np.ndarray(
+                resident.lengths,
+                numpy_dtype(region.dtype),
+                self.memory(resident.place),
+                resident.address,
+                resident.strides,
+            )
+            target[...] = self._view(region)[box]
+
+    def _transfer(self, row: Any) -> _Transfer:
+        """The views of a transfer, in words as wide as its numbers allow."""
+        run, counts = int(row["run_bytes"]), row["counts"].tolist()
+        source_strides, target_strides = row["source_strides"].tolist(), row["target_strides"].tolist()
+        from_address, to_address = int(row["source_address"]), int(row["target_address"])
+        used = [index for index, count in enumerate(counts) if count > 1]
+        marks = run | from_address | to_address
+        for index in used:
+            marks |= source_strides[index] | target_strides[index]
+        dtype = next(word for word in _WORDS if marks % word.itemsize == 0)
+        shape = (*(counts[index] for index in used), run // dtype.itemsize)
+        source, first = int(row["source"]), int(row["target"])
+        places = range(first, first + int(row["targets"]))
+        steps = (*(source_strides[index] for index in used), dtype.itemsize)
+        read = np.ndarray(shape, dtype, self.memory(source), from_address, steps)
+        steps = (*(target_strides[index] for index in used), dtype.itemsize)
+        written = tuple(np.ndarray(shape, dtype, self.memory(place), to_address, steps) for place in places)
+        return _Transfer(source=read, targets=written, meets=source in places)
+
+
+_FIELDS: Final = [
+    "source",
+    "target",
+    "targets",
+    "source_address",
+    "target_address",
+    "run_bytes",
+    "counts",
+    "source_strides",
+    "target_strides",
+]
