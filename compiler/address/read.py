@@ -70,7 +70,7 @@ class AxisRead:
         return AxisRead(
             begin=0,
             end=self.positions,
-            stride=self.stride,
+            stride=self.stride if self.positions > 1 else 1,
             taps=self.taps,
             dilation=self.dilation if self.taps > 1 else 1,
             low=0,

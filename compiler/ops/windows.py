@@ -120,19 +120,17 @@ def dilated(kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, .
 
 
 def local_pads(call: Call, box: Box, needed: Box | None) -> tuple[int, ...]:
-    """The padding that the windows of an output box see around the input box `needed`: begins, then ends."""
-    strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
-    kernel, pads = call.integers("kernel_shape") or (), call.integers("pads") or ()
-    begins, ends = [], []
-    for i, extent in enumerate(call.tensor(0).shape[2:]):
-        first = box[2 + i][0] * strides[i] - pads[i]
-        last = (box[2 + i][1] - 1) * strides[i] - pads[i] + dilations[i] * (kernel[i] - 1) + 1
-        start, stop = (0, 0) if needed is None else needed[2 + i]
-        if stop <= start:  # all windows lie in the padding, before the input or behind it
-            start = stop = min(max(first, 0), extent)
-        begins.append(max(0, start - first))
-        ends.append(max(0, min(last, extent + pads[len(kernel) + i]) - max(stop, first)))
-    return (*begins, *ends)
+    """The padding around the input box `needed` that the windows of an output box see: begins, then ends.
+
+    Ends are those of the whole: windows of a box that does not reach the input's border end within `needed`.
+    """
+    strides, pads = call.integers("strides") or (), call.integers("pads") or ()
+    begins = (
+        # where all windows lie in the padding, `needed` is empty and begins at 0
+        max(0, read[0] - found[0] * strides[i] + pads[i])
+        for i, (found, read) in enumerate(zip(box[2:], (needed or ())[2:], strict=True))
+    )
+    return (*begins, *pads[len(strides) :])
 
 
 def windows(data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float) -> NDArray[Any]:

@@ -37,8 +37,8 @@ class Buffers:
         return next((buffer.size_bytes for buffer in found.buffers if buffer.name == name), 0)
 
     def add(self, place: int, key: Key, address: int, size_bytes: int) -> Slot:
-        """A slot of its own for part of a buffer."""
-        slot = self.slots[place, key] = Slot(place, address, size_bytes)
+        """A slot of its own for part of a buffer; those of stores are written and read in turns."""
+        slot = self.slots[place, key] = Slot(place, address, size_bytes, is_rolling=key[0] == "store")
         self._by_place.setdefault(place, []).append(slot)
         return slot
 
@@ -54,6 +54,9 @@ class Buffers:
         """Find out which slots share bytes, those of the group before included."""
         for place, slots in self._by_place.items():
             connect([*slots, *self._before.get(place, [])])
+            for slot in slots:
+                if slot.is_rolling:
+                    slot.begin()
 
     def insert(self, place: int, address: int, size_bytes: int) -> Slot:
         """A slot over bytes that others may have too, known to all of them."""

@@ -34,12 +34,25 @@ _Moves = tuple[tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...], int
 class Slot:
     """Bytes [address, address + size_bytes) of a place, and the last command of each queue that touched them.
 
-    `conflicts` are other slots that share bytes with it; `content` says what it holds now, for what is loaded once.
+    `conflicts` are other slots that share bytes with it; `content` says what it holds now, for what is loaded once. A
+    *rolling* slot is written and read in turns, part by part: every write waits for what touched it before.
     """
 
-    __slots__ = ("address", "barrier", "conflicts", "content", "place", "readers", "served", "size_bytes", "writers")
+    __slots__ = (
+        "address",
+        "barrier",
+        "conflicts",
+        "content",
+        "is_rolling",
+        "place",
+        "readers",
+        "served",
+        "size_bytes",
+        "writers",
+    )
 
-    def __init__(self, place: int, address: int, size_bytes: int) -> None:
+    def __init__(self, place: int, address: int, size_bytes: int, *, is_rolling: bool = False) -> None:
+        self.is_rolling = is_rolling
         self.place = place
         self.address = address
         self.size_bytes = size_bytes
@@ -191,6 +204,11 @@ class Emitter:
                 for other, command in slot.barrier.items():
                     if found.get(other, -1) < command:
                         found[other] = command
+            if slot.is_rolling:
+                for marks in (slot.readers, slot.writers):
+                    for other, command in marks.items():
+                        if found.get(other, -1) < command:
+                            found[other] = command
             slot.writers[queue] = number
         found.pop(queue, None)
         self.waits.append(tuple(sorted(found.values())))

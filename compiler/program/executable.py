@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import mmap
 from typing import BinaryIO, Final, Literal, NoReturn
 
 from compiler.errors import InternalError, RequestError
@@ -130,7 +131,7 @@ def write_to(executable: Executable, file: BinaryIO) -> int:
 
 
 def read(
-    buffer: Buffer,
+    buffer: bytes | bytearray | memoryview | mmap,
     *,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
     check_weights: bool = True,

@@ -23,7 +23,6 @@ class FlatLowering(GroupLowering):
         """All ops of the group, one after another, each on all tiles of the round."""
         for step, op in enumerate(self.geometry.ops):
             self.emitter.step = self.step_of[op.index]
-            self.gather_rows(op, jobs, parity)
             self._op(step, op, jobs, parity)
             for unit, index in jobs:
                 self._share_channels(step, op, unit, index, parity)
@@ -97,11 +96,11 @@ class FlatLowering(GroupLowering):
                 operands += [
                     (operand.number, piece) for piece in self.pieces(operand.tensor, unit, index, need, parity)
                 ]
-            elif operand.gathered is not None:
-                operands += [
-                    (operand.number, piece) for piece in self.pieces(operand.gathered, unit, index, box, parity)
-                ]
-        self.call(op, self.queue("core", unit), box, operands, held, part)
+        at_hand: dict[int, list[Held]] = {}
+        for number, piece in operands:
+            at_hand.setdefault(number, []).append(piece)
+        if not self.gather(op, unit, box, at_hand, held):
+            self.call(op, self.queue("core", unit), box, operands, held, part)
 
     def _share_channels(self, step: int, op: OpFacts, unit: int, index: Index, parity: int) -> None:
         """Where units make parts of the channels, each sends its part to those that need it for a later op."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from compiler.errors import InternalError
+from compiler.errors import InternalError, LimitError
 from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import OpFacts
@@ -67,6 +67,9 @@ class GroupLowering(ABC):
         self.buffers = Buffers(self.machine, memory_of(group), before)
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.rounds = rounds_of(group, self.tiles)
+        # which of an input's two buffers a tile uses, and which one a unit used last
+        self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
+        self._last_turn: dict[tuple[int, str], int] = {}
         self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
         self.weights = GroupWeights(self)
         for unit in range(self.units):
@@ -166,8 +169,15 @@ class GroupLowering(ABC):
         if is_empty(box):
             return None
         place = self.place(unit)
+        if name not in self.group.reduced:
+            parity = self._turns.get((unit, self._root(name), self._turn_key(self._root(name), index)), 0)
         slot = self.buffers.slots.get((place, ("tile", name, parity))) or self.buffers.slots[place, ("tile", name, 0)]
         return self._in_slot(name, slot, box)
+
+    def _turn_key(self, name: str, index: Index) -> tuple[int, ...]:
+        """What names a tile of an input: slices of the channels share what does not follow these."""
+        skip = "C" in index and not self.configuration.slices_outer and not self._follows_channels(name)
+        return tuple(number for axis, number in index.items() if not (skip and axis == "C"))
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         if name in self.group.reduced:
@@ -249,7 +259,11 @@ class GroupLowering(ABC):
             wanted: dict[Box, list[Held]] = {}
             units: dict[Box, list[int]] = {}
             for unit, index in jobs:
-                held = self.tile(name, unit, index, number % 2) if self.first_slice(name, index) else None
+                held = None
+                if self.first_slice(name, index):
+                    self._last_turn[unit, name] = turn = 1 - self._last_turn.get((unit, name), 1)
+                    self._turns[unit, name, self._turn_key(name, index)] = turn
+                    held = self.tile(name, unit, index, 0)
                 if held is not None:
                     held.slot.begin()
                     wanted.setdefault(held.box, []).append(held)
@@ -389,33 +403,40 @@ class GroupLowering(ABC):
             for axis_map, extent in zip(operand.access, shape, strict=True)
         )
 
-    def gather_rows(self, op: OpFacts, jobs: list[Job], parity: int) -> None:
-        """What an op reads of a table through indices comes from DRAM row by row."""
-        for operand in self.context.operands(op.index):
-            for unit, index in jobs if operand.gathered is not None else ():
-                held = self.tile(operand.gathered or "", unit, index, parity)
-                if held is not None:
-                    held.slot.begin()
-                    self._gather(op, operand, unit, index, held, parity)
+    def gather(self, op: OpFacts, core: int, box: Box, at_hand: dict[int, list[Held]], result: Held) -> bool:
+        """An op that reads rows of a table in DRAM through indices: its rows come to the core; False for other ops.
 
-    def _gather(self, op: OpFacts, operand: Operand, unit: int, index: Index, held: Held, parity: int) -> None:
-        """One GATHER: the table in DRAM, the indices where they lie, the rows into the tile's buffer."""
-        bound = [(operand.number, self.context.region(operand.tensor))]
-        for other in self.context.operands(op.index):
-            if other is operand:
-                continue
-            need = self.need(op, other, held.box)
-            if other.constant or other.tensor in self.geometry.inputs:
-                bound.append((other.number, self.context.region(other.tensor).part(need)))
+        `at_hand`: where the boxes of its other operands lie in the core; those that lie in DRAM are read there.
+        """
+        operands = self.context.operands(op.index)
+        if not any(operand.gathered for operand in operands):
+            return False
+        bound: list[tuple[int, Held]] = []
+        for operand in operands:
+            if operand.gathered is not None:
+                bound.append((operand.number, self.context.region(operand.tensor)))
+            elif operand.constant or operand.tensor in self.geometry.inputs:
+                bound.append((operand.number, self.context.region(operand.tensor).part(self.need(op, operand, box))))
             else:
-                bound += [(other.number, piece) for piece in self.pieces(other.tensor, unit, index, need, parity)]
+                bound += [(operand.number, piece) for piece in at_hand.get(operand.number, [])]
+        if not self.machine.has("iodma"):
+            raise LimitError(
+                "no engine of the profile brings rows of a table from DRAM to a core",
+                code="no_engine",
+                stage="lower",
+                node=self.context.graph.ops[op.index].node,
+                op_type=op.kind,
+                limit="iodma",
+            )
         table = self.context.table(op.index)
-        entry = self.context.entry(table, held.box)
+        entry = self.context.entry(table, box)
         reads = [piece.slot for _, piece in bound]
-        engine = "gdma" if self.level is Level.SRAM and self.machine.has("gdma") else "iodma"
-        queue = self.queue(engine, unit)
         self.emitter.step = self.step_of[op.index]
-        self.emitter.call(queue, table, entry, [*bound, (OUTPUT, held)], reads, (held.slot,), Opcode.GATHER)
+        queue = self.queue("iodma", core)
+        self.emitter.call(
+            queue, table, entry, [*bound, (OUTPUT, result.part(box))], reads, (result.slot,), Opcode.GATHER
+        )
+        return True
 
     def need_of_part(self, op: OpFacts, operand: Operand, box: Box, part: Part | None) -> Box:
         """As `need`, of what is summed over only a part."""

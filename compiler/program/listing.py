@@ -128,13 +128,13 @@ def _units(program: Program) -> Iterator[str]:
 def _unit(unit: Unit) -> str:
     identifier = _name(unit.identifier[:_IDENTIFIER_CHARACTERS]) or "unnamed"
     operands = ", ".join("-" if one is None else _operand(one) for one in unit.operands)
-    attributes = "".join(f" {_name(key)}={printable(str(value), _NAME_CHARACTERS)}" for key, value in unit.attributes)
+    attributes = "".join(f", {_name(key)} {printable(str(value), _NAME_CHARACTERS)}" for key, value in unit.attributes)
     extents = "x".join(map(str, unit.extents)) or "scalar"
     gathers = f", gathers operand {unit.gathers}" if unit.gathers >= 0 else ""
     sums = f", sums in {_name(unit.accumulator_dtype)}" if unit.accumulator_dtype else ""
     return (
         f"{identifier} {_name(unit.kind)}-{unit.opset}({operands}) -> {_operand(unit.output)} up to {extents}"
-        f"{gathers}{sums}{attributes}"
+        f"{attributes}{gathers}{sums}"
     )
 
 
@@ -155,20 +155,19 @@ def _summary(program: Program) -> Iterator[str]:
             yield f"  {opcode.name.lower()}: {count}"
     yield ""
     yield "bytes by route"
-    moved = np.flatnonzero((commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0))
     levels = sorted({place.level for place in program.places})
     level = np.array([levels.index(place.level) for place in program.places], dtype=np.int64)
-    routes: dict[tuple[int, int], list[int]] = {}
-    for row in moved.tolist():
-        command = commands[row]
-        route = routes.setdefault((int(level[command["source"]]), int(level[command["target"]])), [0, 0, 0])
-        size = _transfer_bytes(command)
-        route[0] += 1
-        route[1] += size
-        route[2] += size * max(1, int(command["targets"]))
-    for (source, target), (count, read_bytes, written_bytes) in sorted(routes.items()):
-        route_name = f"{levels[source].value} -> {levels[target].value}"
-        yield f"  {route_name}: {count} transfers, {read_bytes} B read, {written_bytes} B written"
+    moved = commands[(commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)]
+    route = level[moved["source"]] * len(levels) + level[moved["target"]]
+    size = moved["run_bytes"] * moved["counts"].prod(axis=1)
+    for number in np.unique(route).tolist():
+        chosen = route == number
+        read_bytes, copies = size[chosen], np.maximum(1, moved["targets"][chosen])
+        name = f"{levels[number // len(levels)].value} -> {levels[number % len(levels)].value}"
+        yield (
+            f"  {name}: {len(read_bytes)} transfers, {int(read_bytes.sum())} B read, "
+            f"{int((read_bytes * copies).sum())} B written"
+        )
 
 
 def _chosen(program: Program, options: ListingOptions) -> list[int | None]:
@@ -296,7 +295,8 @@ def _waits(program: Program, row: int) -> str:
 
 
 def _transfer_bytes(command: Any) -> int:
-    return int(command["run_bytes"]) * prod(command["counts"].tolist())
+    times: list[int] = command["counts"].tolist()
+    return int(command["run_bytes"]) * prod(times)
 
 
 def _box(starts: Sequence[int], lengths: Sequence[int]) -> str:

@@ -162,8 +162,6 @@ class NestedLowering(GroupLowering):
 
     def work(self, jobs: list[Job], parity: int) -> None:
         """Core tiles of all units side by side; unit by unit where halos pass between them."""
-        for op in self.geometry.ops:
-            self.gather_rows(op, jobs, parity)
         for unit, index in jobs:
             for name in self.geometry.outputs or (self.geometry.primary,):
                 held = self.tile(name, unit, index, parity)
@@ -224,7 +222,7 @@ class NestedLowering(GroupLowering):
             self.emitter.step = self.step_of[op.index]
             mine = self._working(op, work)
             for name in self.geometry.first_readers.get(op.index, ()):
-                if name not in self.group.reduced:
+                if name not in self.group.reduced and name not in self.gathered:
                     self._fill(name, mine, parity)
             if self.group.input_parts > 1 and op is self.geometry.product:
                 self._sums(step, op, mine, parity)
@@ -315,11 +313,16 @@ class NestedLowering(GroupLowering):
                 ends = part is None or part.ends
                 operands: Bound = [entry for entry in bound[unit, core] if ends or entry[0] < FACTORS]
                 for operand in self.context.operands(op.index):
-                    name = operand.gathered or operand.tensor
-                    if not operand.constant or operand.gathered is not None:
+                    if not operand.constant and operand.gathered is None:
                         need = self.need_of_part(op, operand, box, part)
-                        operands += [(operand.number, p) for p in self._core_pieces(name, unit, core, index, need)]
-                self.call(op, self.queue("core", self.core_number(unit, core)), box, operands, held, part)
+                        found = self._core_pieces(operand.tensor, unit, core, index, need)
+                        operands += [(operand.number, piece) for piece in found]
+                number = self.core_number(unit, core)
+                at_hand: dict[int, list[Held]] = {}
+                for operand_number, piece in operands:
+                    at_hand.setdefault(operand_number, []).append(piece)
+                if not self.gather(op, number, box, at_hand, held):
+                    self.call(op, self.queue("core", number), box, operands, held, part)
                 if ends:
                     self._drain(op, unit, tile, box, held, core, parity)
 

@@ -12,7 +12,14 @@ Grammar, on one page:
     region    = a tensor in DRAM: input, output, or handed from group to group
 
 A transfer copies `counts` runs of `run_bytes`, at the strides of either side, outermost first; with `targets` > 1 to
-the same address of that many consecutive places. All it reads it reads before it writes.
+the same address of that many consecutive places. All it reads it reads before it writes. Counts are at least 1; the
+ones not used are 1. On the target's side no byte is named twice; strides of either side may be negative, those of the
+source 0.
+
+Partial sums. An entry that begins no sum adds to the one in the result's binding, an entry that ends none leaves it
+there. Sums lie at the binding's address at its strides times r, where r is the size of the accumulator's element
+divided by that of the result's: a binding always gives the strides of the result's own elements. The entry that ends a
+sum reads it so, and writes the result at the same address at the strides given, which a buffer of the sums' size holds.
 """
 
 from __future__ import annotations

@@ -3,11 +3,14 @@
 A word is as large as all accesses of its memory allow. Numbers in a shadow are commands counted from 1; 0 is what was
 there before the program, NOTHING what nobody has written. That the last accesses of a word are ordered suffices:
 whoever came before them was ordered with them when they were judged.
+
+Most accesses need no look at the words: a log per queue tells which of its commands may still be running, and where
+they are. Only if one of these may meet the access are the words themselves compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -16,9 +19,16 @@ from numpy.typing import NDArray
 from compiler.program.accesses import Accesses, Kind
 from compiler.program.clocks import Clocks
 from compiler.program.errors import ProgramError
+from compiler.program.strided import Flags
 
 Words = NDArray[np.int32]
 NOTHING: Final = -1
+
+
+# How far back a log is followed before the words are asked.
+_STEPS: Final = 8
+# Command, first byte, one past the last byte.
+_Log = list[tuple[int, int, int]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +36,7 @@ class Shadow:
     """One memory, or one area of the DRAM: words from byte `begin` on.
 
     `readers` are the last readers by queue, for the queues that ever read here; None for the DRAM, where nothing is
-    written twice, so no write has to wait for reads.
+    written twice, so no write has to wait for reads. `written` and `read` are the logs.
     """
 
     name: str
@@ -35,14 +45,18 @@ class Shadow:
     writers: Words
     readers: dict[int, Words] | None
     has_residents: bool = False
+    written: dict[int, _Log] = field(default_factory=dict)
+    read: dict[int, _Log] = field(default_factory=dict)
 
     def window(self, low: int, counts: list[int], strides: list[int]) -> Window:
         """The words of an access in normal form."""
         word = self.word_bytes
         shape, steps = [], []
+        high = low + 1
         for count, stride in zip(counts, strides, strict=True):
             if count == 1:
                 continue
+            high += (count - 1) * stride
             if stride == 1:
                 if count > word:
                     shape.append(count // word)
@@ -50,112 +64,161 @@ class Shadow:
             else:
                 shape.append(count)
                 steps.append(stride // word * 4)
-        return Window(self, tuple(shape or (1,)), tuple(steps or (4,)), (low - self.begin) // word * 4)
+        return Window(self, low, high, tuple(shape or (1,)), tuple(steps or (4,)))
 
 
 class Window:
     """One access' words in a shadow; made once for all commands that touch just these."""
 
-    __slots__ = ("offset", "readers", "reading", "shadow", "shape", "strides", "writers")
+    __slots__ = ("_offset", "_reading", "_shape", "_steps", "high", "is_written", "low", "shadow", "writers")
 
-    def __init__(self, shadow: Shadow, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> None:
+    def __init__(self, shadow: Shadow, low: int, high: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> None:
         self.shadow = shadow
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
+        self.low = low
+        self.high = high
+        # what once was written stays written
+        self.is_written = False
+        self._shape = shape
+        self._steps = steps
+        self._offset = (low - shadow.begin) // shadow.word_bytes * 4
+        self._reading: dict[int, Words] = {}
         self.writers = self._view(shadow.writers)
-        self.reading: dict[int, Words] = {}
-        self.readers = (
-            ()
-            if shadow.readers is None
-            else tuple((queue, self._view(words)) for queue, words in shadow.readers.items())
-        )
-        self.reading.update(self.readers)
+
+    def readers(self, queue: int) -> Words:
+        """The last readers of the words among a queue's commands; for queues that ever read here."""
+        found = self._reading.get(queue)
+        if found is None:
+            assert self.shadow.readers is not None
+            found = self._reading[queue] = self._view(self.shadow.readers[queue])
+        return found
 
     def _view(self, words: Words) -> Words:
-        return np.ndarray(self.shape, np.int32, words, self.offset, self.strides)
+        return np.ndarray(self._shape, np.int32, words, self._offset, self._steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Judge:
     """Goes through accesses in program order and refuses the first that may go wrong.
 
-    `queues`: the queue of each command, counted from 1.
+    `queues`: the queue of each command, counted from 1; `calls`: which of them call units, whose results do not lie
+    on their operands.
     """
 
     clocks: Clocks
     queues: NDArray[np.int32]
+    calls: Flags
 
     def run(self, accesses: Accesses, windows: list[Window | None]) -> None:
         """Judge all accesses; `windows` of what needs no judging are None. Raises ProgramError."""
-        smallest, largest = np.minimum.reduce, np.maximum.reduce
         rows = list(self.clocks)
-        queue_list = self.queues.tolist()
-        queues = self.queues
+        queues, calls = self.queues.tolist(), self.calls.tolist()
         overwritten, write = int(Kind.OVERWRITTEN), int(Kind.WRITE)
         for kind, command, window in zip(accesses.kinds.tolist(), accesses.commands.tolist(), windows, strict=True):
             if window is None:
                 continue
             number = command + 1
-            writers = window.writers
-            queue = queue_list[number]
+            row, queue = rows[number], queues[number]
             if kind == write:
-                latest = int(largest(writers, axis=None))
-                if latest >= 0:
-                    row = rows[number]
-                    shadow = window.shadow
-                    if latest >= number or shadow.has_residents or shadow.readers is None:
-                        self._check_written(window, command, latest)
-                    if latest > row[queue_list[latest]] or (
-                        smallest(writers, axis=None) != latest and not _all_before(writers, row, queues)
-                    ):
-                        raise _unordered(window, command, _first_after(writers, row, queues), "writes", "was written")
-                for other, words in window.readers:
-                    reader = int(largest(words, axis=None))
-                    if reader > rows[number][other]:
-                        raise _unordered(window, command, reader - 1, "writes", "is read")
-                    if reader == number:
-                        raise ProgramError(
-                            "a call's result lies on an operand that it does not overwrite in place",
-                            violation="overlap",
-                            command=command,
-                            actual=window.shadow.name,
-                        )
-                writers[...] = number
+                self._write(window, number, row, queue, calls[number])
                 continue
             if kind <= overwritten:
-                earliest = int(smallest(writers, axis=None))
-                if earliest < 0:
-                    raise ProgramError(
-                        f"reads bytes of {window.shadow.name} that nobody has written",
-                        violation="unwritten",
-                        command=command,
-                    )
-                row = rows[number]
-                latest = int(largest(writers, axis=None))
-                if latest > row[queue_list[latest]] or (earliest != latest and not _all_before(writers, row, queues)):
-                    raise _unordered(window, command, _first_after(writers, row, queues), "reads", "was written")
-            if kind != overwritten:
-                mine = window.reading.get(queue)
-                if mine is not None:
-                    mine[...] = number
+                self._read(window, number, row)
+            if kind != overwritten and window.shadow.readers is not None:
+                window.readers(queue)[...] = number
+                _log(window.shadow.read, queue, number, window)
 
-    @staticmethod
-    def _check_written(window: Window, command: int, latest: int) -> None:
-        """A write over what must not be written any more."""
-        shadow = window.shadow
-        if latest >= command + 1:
-            raise ProgramError("writes a byte twice", violation="twice", command=command, actual=shadow.name)
-        if shadow.readers is None:
+    def _read(self, window: Window, number: int, row: Words) -> None:
+        """Every word has been written, and the reader waits for whoever wrote it."""
+        shadow, writers = window.shadow, window.writers
+        if not window.is_written:
+            if int(np.minimum.reduce(writers, axis=None)) < 0:
+                raise ProgramError(
+                    f"reads bytes of {shadow.name} that nobody has written", violation="unwritten", command=number - 1
+                )
+            window.is_written = True
+        for queue, log in shadow.written.items():
+            if _may_meet(log, row[queue], window):
+                if not _all_before(writers, row, self.queues):
+                    raise _unordered(window, number, _first_after(writers, row, self.queues), "reads", "was written")
+                return
+
+    def _write(self, window: Window, number: int, row: Words, queue: int, is_call: bool) -> None:
+        """Nothing that stays is overwritten, and the writer waits for all who wrote and read here."""
+        shadow, writers = window.shadow, window.writers
+        if shadow.readers is None or shadow.has_residents:
+            _check_kept(window, number)
+        # nobody can have touched the words of the DRAM that nobody has written
+        if shadow.readers is not None:
+            self._check_ordered(window, number, row, queue, is_call)
+        writers[...] = number
+        window.is_written = True
+        _log(shadow.written, queue, number, window)
+
+    def _check_ordered(self, window: Window, number: int, row: Words, queue: int, is_call: bool) -> None:
+        """The writer of words on the chip waits for all who wrote and read them."""
+        shadow, writers = window.shadow, window.writers
+        for other, log in shadow.written.items():
+            # its own command has to be looked for, too: it writes nothing twice
+            if _may_meet(log, number - 1 if other == queue else row[other], window):
+                if int(np.maximum.reduce(writers, axis=None)) == number:
+                    raise ProgramError("writes a byte twice", violation="twice", command=number - 1, actual=shadow.name)
+                if not _all_before(writers, row, self.queues):
+                    raise _unordered(window, number, _first_after(writers, row, self.queues), "writes", "was written")
+                break
+        for other, log in shadow.read.items():
+            limit = number - 1 if is_call and other == queue else int(row[other])
+            if _may_meet(log, limit, window):
+                reader = int(np.maximum.reduce(window.readers(other), axis=None))
+                if reader == number and is_call:
+                    raise ProgramError(
+                        "a call's result lies on an operand that it does not overwrite in place",
+                        violation="overlap",
+                        command=number - 1,
+                        actual=shadow.name,
+                    )
+                if reader > row[other]:
+                    raise _unordered(window, number, reader - 1, "writes", "is read")
+
+
+def _log(logs: dict[int, _Log], queue: int, number: int, window: Window) -> None:
+    log = logs.get(queue)
+    if log is None:
+        log = logs[queue] = []
+    log.append((number, window.low, window.high))
+
+
+def _may_meet(log: _Log, limit: int, window: Window) -> bool:
+    """True if a command of this queue after `limit` may have touched a byte of the window."""
+    if log[-1][0] <= limit:
+        return False
+    low, high = window.low, window.high
+    for steps, (number, begin, end) in enumerate(reversed(log)):
+        if number <= limit:
+            return False
+        if (begin < high and low < end) or steps == _STEPS:
+            return True
+    return False
+
+
+def _check_kept(window: Window, number: int) -> None:
+    """What stays is not overwritten: all of the DRAM that is written, and weights that lie on the chip."""
+    shadow = window.shadow
+    latest = int(np.maximum.reduce(window.writers, axis=None))
+    if latest < 0:
+        return
+    if shadow.readers is not None:
+        if (window.writers == 0).any():
             raise ProgramError(
-                f"writes bytes of {shadow.name} that command {latest - 1} has written",
-                violation="write-once",
-                command=command,
+                f"writes over weights that stay in {shadow.name}", violation="read-only", command=number - 1
             )
-        if shadow.has_residents and bool((window.writers == 0).any()):
-            raise ProgramError(
-                f"writes over weights that stay in {shadow.name}", violation="read-only", command=command
-            )
+    elif latest == number:
+        raise ProgramError("writes a byte twice", violation="twice", command=number - 1, actual=shadow.name)
+    else:
+        raise ProgramError(
+            f"writes bytes of {shadow.name} that command {latest - 1} has written",
+            violation="write-once",
+            command=number - 1,
+        )
 
 
 def _all_before(writers: Words, row: Words, queues: NDArray[np.int32]) -> bool:
@@ -169,11 +232,11 @@ def _first_after(writers: Words, row: Words, queues: NDArray[np.int32]) -> int:
     return int(late.min()) - 1
 
 
-def _unordered(window: Window, command: int, other: int, verb: str, done: str) -> ProgramError:
+def _unordered(window: Window, number: int, other: int, verb: str, done: str) -> ProgramError:
     return ProgramError(
         f"{verb} bytes of {window.shadow.name} that {done} by command {other}, for which it does not wait",
         violation="dependency",
-        command=command,
+        command=number - 1,
         actual=f"no path of waits from command {other}",
         hint="Let it wait for that command, or for one that comes after it in its queue",
     )

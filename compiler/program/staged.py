@@ -44,8 +44,6 @@ class StagedLowering(GroupLowering):
         """All stages, one after another, each on all tiles of the round."""
         for number, stage in enumerate(self.group.stages):
             steps = [self.geometry.ops[step] for step in stage.steps]
-            for op in steps:
-                self.gather_rows(op, jobs, parity)
             self.emitter.step = self.step_of[steps[0].index]
             self._stage(number, stage, steps, jobs, parity)
             for unit, index in jobs:
@@ -152,8 +150,8 @@ class StagedLowering(GroupLowering):
         for place, (step, op) in enumerate(zip(stage.steps, ops, strict=True)):
             operands: Bound = []
             for operand in self.context.operands(op.index):
-                name = operand.gathered or operand.tensor
-                if operand.constant and operand.gathered is None:
+                name = operand.tensor
+                if operand.constant or operand.gathered is not None:
                     continue
                 if name not in inside:
                     need = self.need(op, operand, piece.box)
@@ -161,7 +159,9 @@ class StagedLowering(GroupLowering):
                 operands.append((operand.number, inside[name].part(self.need(op, operand, piece.box))))
             held, at = self._result(op, slot, at, piece.box, inside, first=place == 0)
             inside[op.output] = held
-            if bound is not None:
+            if self.gather(op, self.core_number(unit, piece.core), piece.box, {n: [h] for n, h in operands}, held):
+                pass
+            elif bound is not None:
                 self.call(op, core, piece.box, [*bound[place], *operands], held)
             else:
                 self._sliced_call(op, step, core, piece, unit, operands, held, slices if place == 0 else None)

@@ -24,7 +24,7 @@ from compiler.program.calls import CallBook
 from compiler.program.clocks import clocks_of
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
-from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields, is_call
 from compiler.program.pieces import Pieces, pieces_of
 from compiler.program.program import Level, Opcode, Program
 from compiler.program.shadow import NOTHING, Judge, Shadow, Window
@@ -83,7 +83,12 @@ def verify(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Eng
     checked = check(program, limits, shared)
     accesses = checked.accesses
     shadows = _Shadows(checked, limits)
-    judge = Judge(clocks=clocks_of(program), queues=np.concatenate([[0], program.commands["queue"]]).astype(np.int32))
+    opcodes, queues = program.commands["opcode"], program.commands["queue"]
+    judge = Judge(
+        clocks=clocks_of(program),
+        queues=np.concatenate([[0], queues]).astype(np.int32),
+        calls=np.concatenate([[False], is_call(opcodes)]),
+    )
     judge.run(accesses, shadows.windows())
     shadows.check_results()
     peaks = np.zeros(len(program.places), dtype=np.int64)

@@ -15,7 +15,7 @@ from compiler.ops.product import Product
 from compiler.ops.slab import Box, Slab, lengths
 from compiler.program.calls import HOSTILE, TableGeometry, box_of
 from compiler.program.errors import ProgramError
-from compiler.program.program import Decode, OperandType, Program
+from compiler.program.program import MAX_AXES, Decode, OperandType, Program
 from compiler.program.verify import CheckedProgram
 from compiler.units import numpy_dtype
 
@@ -24,9 +24,8 @@ Memory = Callable[[int], NDArray[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A part of an operand's box in memory: in which operand, in which place, from where, and how it lies there."""
+    """A part of an operand's box in memory: in which place, from where, and how it lies there."""
 
-    slot: int
     place: int
     base: int
     address: int
@@ -61,19 +60,26 @@ class CallRunner:
         self._book = checked.book
         self._memory = memory
         self._scales: dict[tuple[int, int], _Scale | None] = {}
-        self._checked = checked
+        program, pieces = checked.program, checked.pieces
+        self._call_of: list[int] = program.commands["call"].tolist()
+        self._tables: list[int] = program.calls["table"].tolist()
+        self._entries: list[int] = program.calls["entry"].tolist()
         # the rows of pieces of each command: from its number here to the next one
         self._first: list[int] = []
-        if checked.pieces is not None:
-            numbers = np.arange(len(checked.program.commands) + 1)
-            self._first = np.searchsorted(checked.pieces.commands, numbers).tolist()
+        self._rows = np.zeros((0, 0), dtype=np.int64)
+        if pieces is not None:
+            self._first = np.searchsorted(pieces.commands, np.arange(len(program.commands) + 1)).tolist()
+            columns = (pieces.slots, pieces.places, pieces.bases, pieces.addresses, pieces.scales, pieces.gathered)
+            heads = np.stack([column.astype(np.int64) for column in columns], axis=1)
+            self._rows = np.concatenate([heads, pieces.starts, pieces.stops, pieces.strides], axis=1)
 
     def run(self, command: int) -> None:
         """Run the call of a command; raises ProgramError naming it."""
-        call = self._program.calls[self._program.commands["call"][command]]
-        geometry = self._book.geometry(int(call["table"]))
+        number = self._call_of[command]
+        table, entry = self._tables[number], self._entries[number]
+        geometry = self._book.geometry(table)
         try:
-            self._run(command, int(call["table"]), int(call["entry"]), geometry)
+            self._run(command, table, entry, geometry)
         except ProgramError:
             raise
         except (TesseraError, *HOSTILE) as error:
@@ -86,27 +92,27 @@ class CallRunner:
 
     def _run(self, command: int, table: int, entry: int, geometry: TableGeometry) -> None:
         unit, call = geometry.unit, geometry.call
-        pieces = self._pieces(command, geometry)
-        box = box_of(geometry.starts[0, entry], geometry.stops[0, entry], len(call.result.shape))
+        by_slot = self._pieces(command, geometry)
+        box = _box(geometry, 0, entry, by_slot[0])
         slabs: list[Slab | None] = []
-        gathered: Slab | None = None
         for number, operand in enumerate(unit.operands):
-            mine = [piece for piece in pieces if piece.slot == number + 1]
+            mine = by_slot[number + 1]
             if operand is None or not mine or mine[0].gathered:
                 slabs.append(None)
             else:
-                whole = box_of(geometry.starts[number + 1, entry], geometry.stops[number + 1, entry], len(operand.axes))
-                slabs.append(self._slab(table, number, operand, whole, mine, call))
-        if any(piece.gathered for piece in pieces):
-            gathered = self._gathered(command, table, geometry, box, pieces, slabs)
-        call = _with_values(geometry, slabs)
-        row = self._program.tables[table].entries[entry]
-        results = [piece for piece in pieces if piece.slot == 0]
+                needed = _box(geometry, number + 1, entry, mine)
+                slabs.append(self._slab(table, number, operand, needed, mine, call))
+        if geometry.kind.constant_inputs:
+            call = _with_values(geometry, slabs)
         if geometry.partial[entry]:
-            self._sum(geometry, call, box, slabs, results, bool(row["begins"]), bool(row["ends"]))
+            row = self._program.tables[table].entries[entry]
+            self._sum(geometry, call, box, slabs, by_slot[0], bool(row["begins"]), bool(row["ends"]))
             return
+        gathered: Slab | None = None
+        if unit.gathers >= 0 and any(piece.gathered for piece in by_slot[unit.gathers + 1]):
+            gathered = self._gathered(command, table, geometry, box, by_slot[unit.gathers + 1], slabs)
         found = geometry.kind.compute_box(call, box, tuple(slabs), gathered=gathered)
-        self._write(results, box, _checked(found, box, unit.output.dtype), unit.output.stored_dtype, final=True)
+        self._write(by_slot[0], box, _checked(found, box, unit.output.dtype), unit.output.dtype, final=False)
 
     def _sum(
         self,
@@ -136,28 +142,18 @@ class CallRunner:
         found = kind.finish(call, box, sums, bias)
         self._write(results, box, _checked(found, box, unit.output.dtype), unit.output.dtype, final=True)
 
-    def _pieces(self, command: int, geometry: TableGeometry) -> list[_Piece]:
-        """What a command touches, as `pieces_of` found it."""
-        pieces = self._checked.pieces
-        assert pieces is not None
-        low, high = self._first[command], self._first[command + 1]
+    def _pieces(self, command: int, geometry: TableGeometry) -> list[list[_Piece]]:
+        """What a command touches by slot, as `pieces_of` found it."""
         ranks = geometry.rank_list
-        found = []
-        for slot, place, base, address, strides, starts, stops, scale, gathered in zip(
-            pieces.slots[low:high].tolist(),
-            pieces.places[low:high].tolist(),
-            pieces.bases[low:high].tolist(),
-            pieces.addresses[low:high].tolist(),
-            pieces.strides[low:high].tolist(),
-            pieces.starts[low:high].tolist(),
-            pieces.stops[low:high].tolist(),
-            pieces.scales[low:high].tolist(),
-            pieces.gathered[low:high].tolist(),
-            strict=True,
-        ):
+        found: list[list[_Piece]] = [[] for _ in ranks]
+        for slot, place, base, address, scale, gathered, *axes in self._rows[
+            self._first[command] : self._first[command + 1]
+        ].tolist():
             rank = ranks[slot]
-            box = tuple(zip(starts[:rank], stops[:rank], strict=True))
-            found.append(_Piece(slot, place, base, address, tuple(strides[:rank]), box, scale, gathered))
+            starts, stops = axes[:rank], axes[MAX_AXES : MAX_AXES + rank]
+            strides = tuple(axes[2 * MAX_AXES : 2 * MAX_AXES + rank])
+            box = tuple(zip(starts, stops, strict=True))
+            found[slot].append(_Piece(place, base, address, strides, box, scale, bool(gathered)))
         return found
 
     def _view(self, piece: _Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -224,9 +220,11 @@ class CallRunner:
         view = self._view(piece, numpy_dtype(operand.stored_dtype))
         axis, extent = call.axis("axis", 0, view.ndim), call.tensor(0).shape
         count = len(call.tensor(1).shape)
-        if piece.box != tuple((0, length) for length in extent) or len(box) != view.ndim - 1 + count:
-            raise ProgramError("a table that is gathered from is bound in part", violation="call", command=command)
         around = box[axis : axis + count]
+        outside = (*box[:axis], *box[axis + count :])
+        needed = (*outside[:axis], (0, extent[axis]), *outside[axis:])
+        if len(box) != view.ndim - 1 + count or piece.box != needed:
+            raise ProgramError("a table that is gathered from is bound in part", violation="call", command=command)
         chosen = indices.cut(around).astype(np.int64)
         bad = (chosen < -extent[axis]) | (chosen >= extent[axis])
         if bad.any():
@@ -239,14 +237,20 @@ class CallRunner:
                 hint="Indices are part of the model's inputs",
             )
         rows = np.where(chosen < 0, chosen + extent[axis], chosen).reshape(-1)
-        outside = (*box[:axis], *box[axis + count :])
-        index: list[Any] = [slice(start, stop) for start, stop in outside]
-        index.insert(axis, rows)
-        values = view[tuple(index)]
+        values = np.take(view, rows, axis=axis)
         decode = self._scale(table, number, operand, call)
         if decode is not None:
+            index: list[Any] = [slice(start, stop) for start, stop in needed]
+            index[axis] = rows
             values = decode(values, tuple(index))
         return Slab(box, values.reshape(lengths(box)))
+
+
+def _box(geometry: TableGeometry, slot: int, entry: int, pieces: list[_Piece]) -> Box:
+    """The box that an entry needs of a slot: a single piece is all of it."""
+    if len(pieces) == 1:
+        return pieces[0].box
+    return box_of(geometry.starts[slot, entry], geometry.stops[slot, entry], geometry.rank_list[slot])
 
 
 def _inside(box: Box, around: Box) -> tuple[slice, ...]:

@@ -179,11 +179,8 @@ def _operations(graph: Graph, op: Op) -> tuple[float, int]:
         macs = graph.host[str(dict(op.attributes)["node"])].macs or 0
         return macs / max(1, output.elements), 1
     kind = definition(op)
-    if op.kind in _SELECTING:
+    if op.kind in _SELECTING or kind.op_class in (OpClass.MOVEMENT, OpClass.VIEW):
         return 0.0, 0
-    if kind.op_class in (OpClass.MOVEMENT, OpClass.VIEW):
-        # a conversion rounds; what merely moves elements does not
-        return 0.0, int(any(tensor.dtype != output.dtype for tensor in graph.activations(op)))
     work = kind.work(call_of(graph, op))
     return float(work.macs + work.vector_ops), 1
 

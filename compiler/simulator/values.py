@@ -8,8 +8,8 @@ to say: here they run one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from compiler.errors import RequestError
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
-from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_transfer
-from compiler.program.program import Level, Opcode, Program, Region, Step
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call, is_transfer
+from compiler.program.program import Level, Program, Region, Step
 from compiler.program.verify import check
 from compiler.simulator.calls import CallRunner
 from compiler.units import numpy_dtype
@@ -30,23 +30,27 @@ Observer = Callable[[int, Step, "Chip"], None]
 
 # What memories on the chip hold before anybody writes: not a number, where it is taken for a float.
 _POISON: Final = 0xFF
-_WORDS: Final = (np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint16), np.dtype(np.uint8))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Transfer:
-    """One transfer's views: what is read, what is written, and whether the two may meet."""
-
-    source: Any
-    targets: tuple[Any, ...]
-    meets: bool
+_WORDS: Final[Mapping[int, np.dtype[Any]]] = MappingProxyType({size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)})
+_FIELDS: Final = (
+    "source",
+    "target",
+    "targets",
+    "source_address",
+    "target_address",
+    "run_bytes",
+    "counts",
+    "source_strides",
+    "target_strides",
+)
+# Commands whose fields are held as lists at a time.
+_BLOCK: Final = 4096
 
 
 class Chip:
     """The memories of one chip and a program to run on them.
 
-    Raises ProgramError where the program would leave its memories, MemoryError is never raised for what the limits
-    refuse.
+    Raises ProgramError where the program would leave its memories, or asks for more than `limits` allow. `shared` are
+    the profile's engines that are one component.
     """
 
     def __init__(self, program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> None:
@@ -97,25 +101,27 @@ class Chip:
         `order` is for tests: what waits and queues leave open may run in any order, with equal results.
         """
         self._load_residents()
-        commands = self.program.commands
-        moves, calls = is_transfer(commands["opcode"]).tolist(), (commands["opcode"] != Opcode.BARRIER).tolist()
-        known: dict[bytes, _Transfer] = {}
-        keys = commands[_FIELDS].copy()
-        rows = [bytes(row) for row in np.ascontiguousarray(keys).view(f"V{keys.dtype.itemsize}").tolist()]
+        count = len(self.program.commands)
+        numbers = np.arange(count) if order is None else np.fromiter(order, dtype=np.int64)
         with np.errstate(all="ignore"):
-            for number in range(len(commands)) if order is None else order:
-                if moves[number]:
-                    transfer = known.get(rows[number])
-                    if transfer is None:
-                        transfer = known[rows[number]] = self._transfer(commands[number])
-                    values = transfer.source.copy() if transfer.meets else transfer.source
-                    for target in transfer.targets:
-                        target[...] = values
-                elif calls[number]:
-                    self._calls.run(number)
-                if observer is not None and number in self._last_of_step:
-                    step = self._last_of_step[number]
-                    observer(step, self.program.steps[step], self)
+            # columns become lists block by block: fields of single rows are slow to read
+            for start in range(0, len(numbers), _BLOCK):
+                self._run_block(numbers[start : start + _BLOCK], observer)
+
+    def _run_block(self, numbers: NDArray[np.int64], observer: Observer | None) -> None:
+        rows = self.program.commands[numbers]
+        moves, calls = is_transfer(rows["opcode"]), is_call(rows["opcode"])
+        columns = [rows[name].tolist() for name in _FIELDS]
+        for number, moved, called, *fields in zip(
+            numbers.tolist(), moves.tolist(), calls.tolist(), *columns, strict=True
+        ):
+            if moved:
+                self._transfer(*fields)
+            elif called:
+                self._calls.run(number)
+            if observer is not None and number in self._last_of_step:
+                step = self._last_of_step[number]
+                observer(step, self.program.steps[step], self)
 
     def memory(self, place: int) -> Bytes:
         """The bytes of a place, from its beginning."""
@@ -189,34 +195,36 @@ class Chip:
             )
             target[...] = self._view(region)[box]
 
-    def _transfer(self, row: Any) -> _Transfer:
-        """The views of a transfer, in words as wide as its numbers allow."""
-        run, counts = int(row["run_bytes"]), row["counts"].tolist()
-        source_strides, target_strides = row["source_strides"].tolist(), row["target_strides"].tolist()
-        from_address, to_address = int(row["source_address"]), int(row["target_address"])
-        used = [index for index, count in enumerate(counts) if count > 1]
-        marks = run | from_address | to_address
-        for index in used:
-            marks |= source_strides[index] | target_strides[index]
-        dtype = next(word for word in _WORDS if marks % word.itemsize == 0)
-        shape = (*(counts[index] for index in used), run // dtype.itemsize)
-        source, first = int(row["source"]), int(row["target"])
-        places = range(first, first + int(row["targets"]))
-        steps = (*(source_strides[index] for index in used), dtype.itemsize)
-        read = np.ndarray(shape, dtype, self.memory(source), from_address, steps)
-        steps = (*(target_strides[index] for index in used), dtype.itemsize)
-        written = tuple(np.ndarray(shape, dtype, self.memory(place), to_address, steps) for place in places)
-        return _Transfer(source=read, targets=written, meets=source in places)
-
-
-_FIELDS: Final = [
-    "source",
-    "target",
-    "targets",
-    "source_address",
-    "target_address",
-    "run_bytes",
-    "counts",
-    "source_strides",
-    "target_strides",
-]
+    def _transfer(
+        self,
+        source: int,
+        target: int,
+        targets: int,
+        source_address: int,
+        target_address: int,
+        run_bytes: int,
+        counts: list[int],
+        source_strides: list[int],
+        target_strides: list[int],
+    ) -> None:
+        """Copy in words as wide as the transfer's numbers allow; all is read before anything is written."""
+        marks = run_bytes | source_address | target_address
+        shape, read_steps, write_steps = [], [], []
+        for count, read_step, write_step in zip(counts, source_strides, target_strides, strict=True):
+            if count > 1:
+                marks |= read_step | write_step
+                shape.append(count)
+                read_steps.append(read_step)
+                write_steps.append(write_step)
+        # the lowest bit set of all numbers, at most 8
+        word = min(8, marks & -marks)
+        dtype = _WORDS[word]
+        shape.append(run_bytes // word)
+        read_steps.append(word)
+        write_steps.append(word)
+        values: Any = np.ndarray(shape, dtype, self.memory(source), source_address, read_steps)
+        places = range(target, target + targets)
+        if source in places:
+            values = values.copy()
+        for place in places:
+            np.ndarray(shape, dtype, self.memory(place), target_address, write_steps)[...] = values

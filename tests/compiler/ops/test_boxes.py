@@ -129,7 +129,8 @@ MORE: dict[str, tuple[int, Build]] = {
     "DepthToSpace of more": (23, use("DepthToSpace", (1, 12, 2, 3), blocksize=2)),
     "DepthToSpace of more CRD": (23, use("DepthToSpace", (1, 12, 2, 3), blocksize=2, mode="CRD")),
     "SpaceToDepth of more": (23, use("SpaceToDepth", (2, 3, 4, 6), blocksize=2)),
-    "Gather falling back": (23, use("Gather", (2, 7, 2), ints(1, 4), axis=1)),
+    "SpaceToDepth CRD": (23, use("SpaceToDepth", (2, 3, 4, 6), blocksize=2, mode="CRD")),
+    "Gather by threes": (23, use("Gather", (2, 7, 2), ints(1, 4), axis=1)),
     "Transpose of halves": (23, use("Transpose", (2, 3, 4), dtype="float16", perm=[1, 2, 0])),
     "Squeeze all": (23, use("Squeeze", (1, 1), ints(0, 1))),
 }

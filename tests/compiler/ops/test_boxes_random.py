@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,8 @@ def test_a_partial_sum_of_an_empty_box_is_of_the_accumulators_type() -> None:
     kind, call, _, _ = case
     assert isinstance(kind, Product)
     found = kind.compute_box(call, ((0, 1), (1, 1), (0, 1), (1, 3)), (None, None), partial=True)
-    assert (found.shape, found.dtype) == ((1, 0, 1, 2), np.float32)
+    assert found.shape == (1, 0, 1, 2)
+    assert found.dtype == np.float32
 
 
 def test_every_product_is_summed_in_parts() -> None:
@@ -216,7 +218,7 @@ def test_a_convolution_whose_columns_are_many_is_computed_in_parts(monkeypatch: 
 
 def test_an_error_function_of_many_values_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.linspace(-7, 7, 24, dtype=np.float32).reshape(4, 6)
-    whole_result = numeric.error_function(values)
     monkeypatch.setattr(numeric, "_CACHED", 7)
-    np.testing.assert_array_equal(numeric.error_function(values), whole_result)
+    expected = [erf(float(value)) for value in values.reshape(-1)]
+    np.testing.assert_allclose(numeric.error_function(values).reshape(-1), expected, rtol=1e-6)
     assert numeric.error_function(np.array(0.5, dtype=np.float32)).shape == ()

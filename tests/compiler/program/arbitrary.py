@@ -177,7 +177,9 @@ def _regions(draw: st.DrawFn, number: int) -> Region:
 
 def _waits(seed: int, count: int) -> tuple[Rows, Rows]:
     random = np.random.default_rng(seed)
-    rows: list[Any] = [np.unique(random.integers(0, number, random.integers(0, 4))) if number else [] for number in range(count)]
+    rows: list[Any] = [
+        np.unique(random.integers(0, number, random.integers(0, 4))) if number else [] for number in range(count)
+    ]
     offsets = np.zeros(count + 1, dtype=np.int32)
     offsets[1:] = np.cumsum([len(row) for row in rows])
     return offsets, np.array([wait for row in rows for wait in row], dtype=np.int32)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from compiler.program.encoding.stream import Stream, decode_entries, decode_stre
 from compiler.program.executable import _internal
 from compiler.program.program import Program, Unit
 from tests.compiler.program.arbitrary import programs
+from tests.compiler.program.plain import PlainReader
 from tests.compiler.program.tiled import tiled_program, tiled_table
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -44,6 +47,12 @@ def nested(*loops: tuple[int, int]) -> np.ndarray:
     for count, stride in loops:
         values = (values[:, None] + np.arange(count) * stride).ravel()
     return values
+
+
+def flat(row: Any) -> list[int]:
+    """A row's numbers, arrays number by number."""
+    values = (np.atleast_1d(row[name]).tolist() for name in row.dtype.names)
+    return [value for part in values for value in part]
 
 
 def assert_same_stream(got: Stream | Program, expected: Stream | Program) -> None:
@@ -187,8 +196,23 @@ def test_values_beyond_the_last_row_are_refused() -> None:
         decode_rows(cursor(data), 1, Groups(np.array([3]), np.array([True])))
 
 
+@given(programs(max_commands=40))
+@settings(max_examples=30)
+def test_a_reader_written_from_the_document_reads_the_same(program: Program) -> None:
+    """PROG-3: docs/executable.md says enough."""
+    encoded = encode_stream(stream_of(program), len(program.queues))
+    plain = PlainReader(encoded.data).commands(len(program.queues))
+    for name in ("commands", "calls", "bindings"):
+        assert plain[name] == [flat(row) for row in getattr(program, name)], name
+    ends = program.wait_offsets.tolist()
+    assert plain["waits"] == [program.waits[start:stop].tolist() for start, stop in pairwise(ends)]
+    entries, _ = encode_entries([table.entries for table in program.tables])
+    tables = PlainReader(entries).tables(len(program.tables))
+    assert tables == [[flat(row) for row in table.entries] for table in program.tables]
+
+
 @given(programs())
-@settings(max_examples=80)
+@settings(max_examples=60)
 def test_streams_come_back(program: Program) -> None:
     encoded = encode_stream(stream_of(program), len(program.queues))
     reader = cursor(encoded.data)

@@ -202,6 +202,25 @@ def test_what_only_moves_or_selects_is_not_rounded_and_conversions_are() -> None
     assert limits["back"] == pytest.approx(8 * 2**-11, rel=1e-6)
 
 
+def test_selecting_among_values_that_were_rounded_adds_nothing() -> None:
+    """A Relu of the exact input is exact, hence at the floor; one of a sum is as coarse as the sum."""
+    model = Model()
+    x = model.input([4, 4], "x", dtype=TensorProto.FLOAT16)
+    model.output(model.node("Relu", [x], out="exact"), TensorProto.FLOAT16)
+    total = model.node("Add", [x, x])
+    model.output(model.node("Relu", [total], out="kept"), TensorProto.FLOAT16)
+    limits = limits_of(model.graph())
+    assert limits["exact"] == 1e-4
+    assert limits["kept"] == limits[total] > 3e-3
+
+
+def test_a_float64_value_that_was_once_float32_is_held_to_the_limit_of_that() -> None:
+    model = Model()
+    x = model.input([4, 4], "x")
+    model.output(model.node("Cast", [model.node("Add", [x, x])], out="wide", to=TensorProto.DOUBLE), TensorProto.DOUBLE)
+    assert limits_of(model.graph())["wide"] == 1e-4
+
+
 def test_integers_keep_limit_zero_whatever_they_come_from() -> None:
     model = Model()
     model.output(model.node("ArgMax", [model.relu(model.input([4, 4]))], out="where", axis=1), TensorProto.INT64)

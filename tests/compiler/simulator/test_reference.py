@@ -11,6 +11,7 @@ import tempfile
 import tracemalloc
 import zipfile
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
@@ -232,6 +233,11 @@ def test_random_nodes_draw_the_same_in_every_run_and_each_its_own() -> None:
     first, second = (run_reference(source_of(model), feeds).values for _ in range(2))
     assert first["a"].tolist() == second["a"].tolist()
     assert first["a"].tolist() != first["b"].tolist()
+    # without a seed ONNX Runtime draws anew in every process
+    seeded = Model()
+    node = seeded.node("RandomNormalLike", [seeded.input([9], "x")], seed=float(crc32(b"a") % 2**20))
+    seeded.output(node)
+    assert first["a"].tolist() == seeded.run({"x": feeds["xa"]})[0].tolist()
 
 
 def test_importing_the_judges_starts_no_runtime() -> None:
