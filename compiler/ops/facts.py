@@ -27,6 +27,11 @@ class Operand:
     access: tuple[AxisMap, ...]
     constant: bool
 
+    def is_positionwise(self, rank: int) -> bool:
+        """True if each position of an output of `rank` axes needs the same position of this operand, no other."""
+        maps = enumerate(self.access)
+        return len(self.access) == rank and all(m.is_identity and m.axis == axis for axis, m in maps)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpFacts:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from compiler.ops.facts import OpFacts
-from compiler.program.emitter import Box, Held, is_empty, overlap
-from compiler.program.group import FACTORS, GroupLowering, Part, channel_part
-from compiler.program.program import Opcode
+from compiler.program.emitter import Box, Held, is_empty
+from compiler.program.group import FACTORS, GroupLowering, Part
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound
-from compiler.tiling.tile import Spread
 
 
 class FlatLowering(GroupLowering):
@@ -25,7 +23,7 @@ class FlatLowering(GroupLowering):
             self.emitter.step = self.step_of[op.index]
             self._op(step, op, jobs, parity)
             for unit, index in jobs:
-                self._share_channels(step, op, unit, index, parity)
+                self.share_channels(step, op, unit, index, parity, "link")
                 self.pass_on(op.output, unit, index, parity)
 
     def _op(self, step: int, op: OpFacts, jobs: list[Job], parity: int) -> None:
@@ -101,44 +99,3 @@ class FlatLowering(GroupLowering):
             at_hand.setdefault(number, []).append(piece)
         if not self.gather(op, unit, box, at_hand, held):
             self.call(op, self.queue("core", unit), box, operands, held, part)
-
-    def _share_channels(self, step: int, op: OpFacts, unit: int, index: Index, parity: int) -> None:
-        """Where units make parts of the channels, each sends its part to those that need it for a later op."""
-        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
-            return
-        held = self.tile(op.output, unit, index, parity)
-        if held is None or op.channel_axis is None:
-            return
-        mine = channel_part(op, held.box, unit, self.units)
-        for other in range(self.units):
-            if other == unit or is_empty(mine):
-                continue
-            target = self.tile(op.output, other, index, parity)
-            wanted = self._wanted(step, op.output, other, index)
-            if target is None:
-                continue
-            for box in wanted:
-                part = overlap(mine, box)
-                if part is not None:
-                    queue = self.queue("link", unit)
-                    self.emitter.copy(Opcode.EXCHANGE, queue, held, target, part, self.element(op.output))
-                    break
-
-    def _wanted(self, step: int, name: str, unit: int, index: Index) -> list[Box]:
-        """What a unit needs of a tensor for its parts of later ops: one box that contains it all, if any."""
-        found: Box | None = None
-        for op in self.geometry.ops[step + 1 :]:
-            for operand in self.context.operands(op.index):
-                if operand.tensor != name:
-                    continue
-                made = self.made(op.output, index)
-                box = self.unit_part(op, unit, made)
-                if is_empty(made) or is_empty(box):
-                    continue
-                need = self.need(op, operand, box)
-                found = (
-                    need
-                    if found is None
-                    else tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(found, need, strict=True))
-                )
-        return [] if found is None else [found]

@@ -8,7 +8,7 @@ there, results leave. What the cores do with a tile is said by the sub-classes: 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -392,6 +392,45 @@ class GroupLowering(ABC):
         if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
             return box
         return channel_part(op, box, unit, self.units)
+
+    def share_channels(self, step: int, op: OpFacts, unit: int, index: Index, parity: int, engine: str) -> None:
+        """Where units make parts of the channels, send this unit's part to those that need it for a later op."""
+        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
+            return
+        held = self.tile(op.output, unit, index, parity)
+        if held is None:
+            return
+        mine = self.unit_part(op, unit, held.box)
+        for other in range(self.units):
+            target = self.tile(op.output, other, index, parity)
+            if other == unit or target is None or is_empty(mine):
+                continue
+            wanted = self.wanted(
+                step,
+                op.output,
+                lambda name: self.made(name, index),
+                lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
+            )
+            part = overlap(mine, wanted) if wanted is not None else None
+            if part is not None:
+                self.emitter.copy(
+                    Opcode.EXCHANGE, self.queue(engine, unit), held, target, part, self.element(op.output)
+                )
+
+    def wanted(
+        self, step: int, name: str, made: Callable[[str], Box], part: Callable[[OpFacts, Box], Box]
+    ) -> Box | None:
+        """What ops after `step` need of a tensor for their parts of what they make: one box that holds it all."""
+        found: Box | None = None
+        for op in self.geometry.ops[step + 1 :]:
+            box = made(op.output)
+            box = part(op, box) if not is_empty(box) else box
+            for operand in () if is_empty(box) else self.context.operands(op.index):
+                if operand.tensor == name:
+                    need = self.need(op, operand, box)
+                    pairs = zip(found or need, need, strict=True)
+                    found = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
+        return found
 
     def need(self, op: OpFacts, operand: Operand, box: Box) -> Box:
         """The box of an operand that an op needs to make a box."""

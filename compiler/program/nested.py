@@ -229,7 +229,7 @@ class NestedLowering(GroupLowering):
             else:
                 self._op(step, op, mine, parity)
             if self._parts_are_shared:
-                self._share(op, work)
+                self._share(step, op, work)
             for unit, _, core, index in work:
                 self._save_results(op.output, unit, core, index, others=True)
         for unit, _, core, index in work:
@@ -358,10 +358,8 @@ class NestedLowering(GroupLowering):
         units = self.units if self.configuration.spread is Spread.CHANNELS else 1
         return channel_part(op, channel_part(op, box, unit, units), core, cores)
 
-    def _share(self, op: OpFacts, work: list[_Work]) -> None:
-        """Parts of the channels to the cores that need all of them for a later op."""
-        if op.output not in self.geometry.gathered or op.channel_axis is None:
-            return
+    def _share(self, step: int, op: OpFacts, work: list[_Work]) -> None:
+        """Parts of the channels to the cores that need them for a later op."""
         element = self.element(op.output)
         for unit, _, core, index in work:
             mine = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
@@ -369,8 +367,17 @@ class NestedLowering(GroupLowering):
             for other, _, peer, same in work:
                 target = self._core_tile(op.output, other, peer, same)
                 alike = same == index and (other, peer) != (unit, core)
-                if alike and source is not None and target is not None and not is_empty(mine):
-                    self._between(source, target, mine, (unit, core), (other, peer), element)
+                if not alike or source is None or target is None or is_empty(mine):
+                    continue
+                wanted = self.wanted(
+                    step,
+                    op.output,
+                    lambda name, index=index: self.core_tiles.fresh(name, index),  # type: ignore[misc]
+                    lambda reader, box, at=(other, peer): self._part(reader, at[0], at[1], box),  # type: ignore[misc]
+                )
+                part = overlap(mine, wanted) if wanted is not None else None
+                if part is not None:
+                    self._between(source, target, part, (unit, core), (other, peer), element)
 
     def _between(self, source: Held, target: Held, box: Box, sender: Core, receiver: Core, element: int) -> None:
         """From one core to another: in a cluster by the sender's engine, else from cluster to cluster."""

@@ -8,7 +8,7 @@ from itertools import product
 from compiler.ops.facts import OpFacts
 from compiler.program.buffers import dense
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
-from compiler.program.group import GroupLowering, channel_part
+from compiler.program.group import GroupLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -47,9 +47,9 @@ class StagedLowering(GroupLowering):
             self.emitter.step = self.step_of[steps[0].index]
             self._stage(number, stage, steps, jobs, parity)
             for unit, index in jobs:
-                for op in steps:
+                for step, op in zip(stage.steps, steps, strict=True):
                     if op.output in stage.results or op.output in stage.staying:
-                        self._share_channels(op, unit, index, parity, jobs)
+                        self.share_channels(step, op, unit, index, parity, "cdma")
                         self.pass_on(op.output, unit, index, parity)
 
     def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:
@@ -238,18 +238,3 @@ class StagedLowering(GroupLowering):
         if target is not None and part is not None:
             queue = self.queue("mvdma", self.core_number(unit, piece.core))
             self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
-
-    def _share_channels(self, op: OpFacts, unit: int, index: Index, parity: int, jobs: list[Job]) -> None:
-        """Where units make parts of the channels, each sends its part to the units that need all of them."""
-        del jobs
-        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
-            return
-        held = self.tile(op.output, unit, index, parity)
-        if held is None or op.channel_axis is None or op.output not in self.geometry.gathered:
-            return
-        mine = channel_part(op, held.box, unit, self.units)
-        for other in range(self.units):
-            target = self.tile(op.output, other, index, parity)
-            if other != unit and target is not None and not is_empty(mine):
-                queue = self.queue("cdma", unit)
-                self.emitter.copy(Opcode.EXCHANGE, queue, held, target, mine, self.element(op.output))

@@ -175,7 +175,7 @@ class GroupGeometry:
             for operand in op.operands:
                 name = operand.tensor
                 alone = not operand.constant and readers[name] == 1 and name not in self.outputs
-                exact = all(axis_map.is_identity for axis_map in operand.access)
+                exact = operand.is_positionwise(self._rank(op))
                 if alone and exact and self._same_size(name, op.output):
                     found[op.output] = name
                     break
@@ -185,11 +185,10 @@ class GroupGeometry:
     def is_in_place(self) -> bool:
         """True if the group's result may overwrite its input: position by position, one output of equal size."""
         aligned = all(
-            axis_map.is_identity
+            operand.is_positionwise(self._rank(op))
             for op in self.ops
             for operand in op.operands
             if not operand.constant and self._same_size(operand.tensor, op.output)
-            for axis_map in operand.access
         )
         return (
             aligned
@@ -288,7 +287,7 @@ class GroupGeometry:
         for op in self.ops[1:]:
             if op.matrix is not None:
                 return None
-            if not all(m.is_identity for o in op.operands if not o.constant for m in o.access):
+            if not all(o.is_positionwise(self._rank(op)) for o in op.operands if not o.constant):
                 return None
         return first
 
@@ -311,6 +310,9 @@ class GroupGeometry:
         if begin == 0 and end == extent:
             return self._whole(extent)
         return None, np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
+
+    def _rank(self, op: OpFacts) -> int:
+        return len(self.facts.tensors[op.output].shape)
 
     def _same_size(self, a: str, b: str) -> bool:
         left, right = self.facts.tensors[a], self.facts.tensors[b]

@@ -106,7 +106,7 @@ def _runs(geometry: GroupGeometry) -> tuple[_Run, ...]:
             before is not None
             and before.output not in outputs
             and {user for user in consumers.get(before.output, ()) if user in members} == {op.index}
-            and _is_pointwise(op, before.output)
+            and _is_pointwise(op, before.output, len(facts.tensors[op.output].shape))
         )
         if joins:
             steps[-1].append(step)
@@ -125,14 +125,12 @@ def _runs(geometry: GroupGeometry) -> tuple[_Run, ...]:
     return tuple(runs)
 
 
-def _is_pointwise(op: OpFacts, through: str) -> bool:
+def _is_pointwise(op: OpFacts, through: str, rank: int) -> bool:
     """True if the op goes position by position over the tensor, and over any other operand as well."""
     if op.matrix is not None:
         return False
     read = [operand for operand in op.operands if not operand.constant]
-    return any(o.tensor == through for o in read) and all(
-        all(axis_map.is_identity for axis_map in operand.access) for operand in read
-    )
+    return any(o.tensor == through for o in read) and all(operand.is_positionwise(rank) for operand in read)
 
 
 def _is_held(runs: tuple[_Run, ...], name: str, number: int) -> bool:

@@ -380,4 +380,4 @@ def _waited(cursor: Cursor, columns: Sequence[Integers], waiting: Integers, queu
     if int(back.min()) < 0 or int(place.min()) < 0:
         cursor.fail("a wait is for no earlier command", actual=int(back.min()))
     waits = turns.order[turns.begins[of] + place]
-    return waits.astype(np.int32)
+    return waits[np.lexsort((waits, waiting))].astype(np.int32)

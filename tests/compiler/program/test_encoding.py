@@ -191,9 +191,9 @@ def test_a_lag_that_is_no_number_of_rows_is_refused() -> None:
 
 
 def test_values_beyond_the_last_row_are_refused() -> None:
-    data = encode_counts(0, 0, 1, 7, 2)
-    with pytest.raises(ExecutableError, match="beyond the last row"):
-        decode_rows(cursor(data), 1, Groups(np.array([3]), np.array([True])))
+    for data in (encode_counts(0, 0, 1, 7, 2), encode_counts(0, 0, 2, 2, 2, 2, 2)):
+        with pytest.raises(ExecutableError, match="beyond the last row"):
+            decode_rows(cursor(data), 1, Groups(np.array([3]), np.array([True])))
 
 
 @given(programs(max_commands=40))
@@ -304,5 +304,11 @@ def test_waits_ascend_and_name_earlier_commands() -> None:
     for waits in (program.waits[::-1], np.full_like(program.waits, len(program.commands)), program.waits - 9):
         with pytest.raises(InternalError, match="wait"):
             check_program(replace(program, waits=waits), _internal)
+    counts = np.diff(program.wait_offsets)
+    first = int(program.wait_offsets[int(np.flatnonzero(counts == 2)[0])])
+    swapped = program.waits.copy()
+    swapped[[first, first + 1]] = swapped[[first + 1, first]]
+    with pytest.raises(InternalError, match="ascend"):
+        check_program(replace(program, waits=swapped), _internal)
     with pytest.raises(InternalError, match="waits"):
         check_program(replace(program, wait_offsets=program.wait_offsets[:-1]), _internal)
