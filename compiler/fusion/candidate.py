@@ -6,7 +6,8 @@ own stationary weights leave: what fusion does not group it leaves alone, so gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -49,6 +50,8 @@ class SegmentCompiler:
         self.options = options
         self._evaluators: dict[int, Evaluator] = {}
         self._refusals: dict[tuple[int, ...], Refused | None] = {}
+        self._program_shares: dict[int, float] = {}
+        self._program_error: Refused | None = None
         self._weights = WeightTable(facts, profile)
         self._macs = np.array([op.total_macs for op in facts.ops], dtype=object)
         # ops of equal content have equal tilings: per op the number of its content, per content an op of it
@@ -93,7 +96,31 @@ class SegmentCompiler:
             self._refusals[ops] = self._refusal(ops)
         return self._refusals[ops]
 
+    def resident_bytes(self, ops: tuple[int, ...]) -> int:
+        """Bytes of stationary weights in each core of a chip that runs a segment of these ops."""
+        return self._weights.resident_bytes_per_core(ops)
+
+    def learn(self, shares: Mapping[int, float]) -> None:
+        """What programs have shown: by op, its part of the program limit that comes nearest (PART-3)."""
+        self._program_shares.update(shares)
+
+    def refuse(self, ops: tuple[int, ...], refused: Refused) -> None:
+        """What lowering has shown: these ops do not compile as one segment; what was asked before is asked anew."""
+        self._refusals = {known: why for known, why in self._refusals.items() if why is not None}
+        self._refusals[ops] = refused
+        self._program_error = refused
+
+    def _program_too_long(self, ops: tuple[int, ...]) -> Refused | None:
+        """Whether what is known of the ops' programs exceeds a limit together."""
+        share = sum(self._program_shares.get(op, 0.0) for op in ops)
+        if self._program_error is None or share <= 1.0 or len(ops) == 1:
+            return None
+        return replace(self._program_error, share=share)
+
     def _refusal(self, ops: tuple[int, ...]) -> Refused | None:
+        too_long = self._program_too_long(ops)
+        if too_long is not None:
+            return too_long
         for what, field, actual, limit in self._amounts(ops):
             if actual > limit:
                 return Refused(

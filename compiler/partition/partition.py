@@ -88,9 +88,12 @@ class PartitionGraph:
     options: Options
     candidates: CandidateFactory = field(repr=False)
 
-    def run(self, graph: Graph) -> PartitionedGraph:
-        """Raises LimitError naming the op, the limit and the amount where a single op does not compile."""
-        facts = graph_facts(graph)
+    def run(self, graph: Graph, facts: GraphFacts | None = None) -> PartitionedGraph:
+        """Raises LimitError naming the op, the limit and the amount where a single op does not compile.
+
+        `facts` are the graph's where they are at hand: what is known of candidates belongs to them.
+        """
+        facts = facts or graph_facts(graph)
         return _Partition(facts, self.candidates(facts), mapping_graph(facts, self.profile), self.options).run()
 
 

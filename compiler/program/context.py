@@ -12,7 +12,9 @@ from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import GraphFacts, gathered_name
+from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
+from compiler.program.encoding.records import with_identifier
 from compiler.program.program import ENTRY, MAX_AXES, OperandType, ParameterTable, Region, Role, Unit
 from compiler.units import element_bytes
 
@@ -42,10 +44,18 @@ class _Table:
 class Context:
     """Regions of the DRAM, parameter tables and the emitter of one segment."""
 
-    def __init__(self, facts: GraphFacts, machine: Machine, made: frozenset[str], outputs: frozenset[str]) -> None:
+    def __init__(
+        self,
+        facts: GraphFacts,
+        machine: Machine,
+        made: frozenset[str],
+        outputs: frozenset[str],
+        decoders: Decoders | None = None,
+    ) -> None:
         """`made` are the tensors that the segment's ops make, `outputs` those of them that others read."""
         self.facts = facts
         self._made = made
+        self._decoders = decoders
         self._outputs = outputs
         self.residents: dict[str, list[tuple[int, Held]]] = {}
         self.graph: Graph = facts.graph
@@ -187,31 +197,31 @@ class Context:
                     entries=entries,
                 )
             )
-        return tuple(tables), tuple(units)
+        return tuple(tables), tuple(with_identifier(unit) for unit in units)
 
     def _unit(self, number: int, extents: tuple[int, ...]) -> Unit:
         op = self.graph.ops[number]
-        output = operand_type(self.graph, op.output)
+        output = self._operand_type(op.output)
         gathers = next((o.number for o in self.operands(number) if o.gathered is not None), -1)
         return Unit(
             identifier="",
             kind=op.kind,
             attributes=op.attributes,
             opset=self.graph.opset,
-            operands=tuple(operand_type(self.graph, name) if name else None for name in op.inputs),
+            operands=tuple(self._operand_type(name) if name else None for name in op.inputs),
             output=output,
             extents=extents,
             gathers=gathers,
             accumulator_dtype="float32" if output.dtype in FLOATS else output.dtype,
         )
 
-
-def operand_type(graph: Graph, name: str) -> OperandType:
-    """A tensor as a unit sees it; how quantised weights are decoded is added where their values are at hand."""
-    tensor = graph.tensors[name]
-    return OperandType(
-        dtype=tensor.dtype,
-        stored_dtype=tensor.stored_dtype,
-        axes=tensor.axes,
-        constant=tensor.constant is not None,
-    )
+    def _operand_type(self, name: str) -> OperandType:
+        """A tensor as a unit sees it."""
+        tensor = self.graph.tensors[name]
+        return OperandType(
+            dtype=tensor.dtype,
+            stored_dtype=tensor.stored_dtype,
+            axes=tensor.axes,
+            constant=tensor.constant is not None,
+            decode=None if self._decoders is None else self._decoders.of(name),
+        )

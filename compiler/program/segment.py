@@ -9,6 +9,7 @@ from compiler.ir.layout import strides_of
 from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.program.context import Context
+from compiler.program.decode import Decoders
 from compiler.program.emitter import Held, Slot, machine_of
 from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
@@ -37,6 +38,7 @@ def lower_segment(
     groups: Sequence[PlannedGroup],
     outputs: frozenset[str],
     resident_bytes: int = 0,
+    decoders: Decoders | None = None,
 ) -> Program:
     """The program of a segment: `outputs` are its tensors that others read; stationary weights take `resident_bytes`.
 
@@ -45,7 +47,7 @@ def lower_segment(
     machine = machine_of(profile)
     ops = sorted(op for group in groups for op in group.ops)
     made = frozenset(facts.graph.ops[op].output for op in ops)
-    context = Context(facts, machine, made, outputs)
+    context = Context(facts, machine, made, outputs, decoders)
     residents = _place_residents(context, profile, ops, resident_bytes) if profile.is_stationary else []
     beside = profile.beside(resident_bytes)
     steps: list[Step] = []

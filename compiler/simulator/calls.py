@@ -235,7 +235,7 @@ class CallRunner:
                 limit=f"-{extent[axis]} to {extent[axis] - 1}",
                 hint="Indices are part of the model's inputs",
             )
-        rows = np.where(chosen < 0, chosen + extent[axis], chosen).reshape(-1)
+        rows = chosen.reshape(-1)
         values = np.take(view, rows, axis=axis)
         decode = self._scale(table, number, operand, call)
         if decode is not None:

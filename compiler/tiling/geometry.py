@@ -246,9 +246,16 @@ class GroupGeometry:
 
     @cached_property
     def channels_follow(self) -> bool:
-        """True if every op's result follows the channels of the group's output, so that a slice can be made alone."""
-        boxes = self.channel_boxes
-        return all(any(axis == "C" for axis, _, _ in boxes[name]) for name in self.made)
+        """True if every op's channels follow those of the group's output, so that a slice can be made alone."""
+        return self.channels_follow_in(self.channel_boxes)
+
+    def channels_follow_in(self, boxes: Mapping[str, Box]) -> bool:
+        """True if in these boxes every op's channels follow those of the group's output, and nothing else does."""
+        for op in self.ops:
+            following = [number for number, (axis, _, _) in enumerate(boxes[op.output]) if axis == "C"]
+            if following != [op.channel_axis]:
+                return False
+        return True
 
     @cached_property
     def gathered(self) -> tuple[str, ...]:

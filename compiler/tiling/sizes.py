@@ -257,7 +257,7 @@ class SizeTable:
         """True if every op of the group can make a slice of its output channels for itself (FUSE-S1)."""
         if "C" not in self.grids or self.grids["C"].extent == 1:
             return False
-        return all(self.follows(name, "C") for name in self.geometry.made)
+        return self.geometry.channels_follow_in(self.boxes)
 
     @cached_property
     def band_axis(self) -> str | None:

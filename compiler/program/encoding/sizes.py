@@ -52,8 +52,13 @@ def program_bytes_by_queue(program: Program) -> tuple[int, ...]:
 
 def program_bytes_by_core(program: Program) -> dict[int, int]:
     """Bytes by core: what the queues of its own engines take (`core`, `iodma`, `mvdma`, `link`)."""
+    return bytes_by_core(program, program_sizes(program))
+
+
+def bytes_by_core(program: Program, sizes: ProgramSizes) -> dict[int, int]:
+    """As `program_bytes_by_core`, for sizes that are known."""
     by_core: dict[int, int] = {}
-    for queue, size in zip(program.queues, program_bytes_by_queue(program), strict=True):
+    for queue, size in zip(program.queues, sizes.by_queue, strict=True):
         if queue.engine in ("core", "iodma", "mvdma", "link"):
             by_core[queue.number] = by_core.get(queue.number, 0) + size
     return dict(sorted(by_core.items()))

@@ -22,6 +22,7 @@ from tests.compiler.program.builder import (
     IODMA0,
     IODMA1,
     LINK0,
+    LINK1,
     MVDMA0,
     NRAM0,
     NRAM1,
@@ -73,6 +74,7 @@ FIELDS: tuple[tuple[str, str, int, str, int], ...] = (
     ("place", "commands", 0, "source", 6),
     ("place", "commands", 0, "target", -1),
     ("place", "commands", 0, "targets", 0),
+    ("place", "commands", 0, "targets", 3),
     ("place", "commands", 0, "targets", 5),
     ("place", "commands", 0, "targets", 1 << 30),
     ("extent", "commands", 0, "run_bytes", 0),
@@ -262,6 +264,7 @@ def test_a_barrier_orders_what_it_waits_for_and_what_waits_for_it() -> None:
         ("engine", Opcode.EXCHANGE, BUS, (NRAM0, 0), (NRAM1, 512), 1),
         ("", Opcode.BROADCAST, LINK0, (NRAM0, 0), (NRAM0, 512), 2),
         ("engine", Opcode.BROADCAST, BUS, (NRAM0, 0), (NRAM0, 512), 2),
+        ("engine", Opcode.BROADCAST, LINK1, (NRAM0, 0), (NRAM0, 512), 2),
         ("engine", Opcode.COMPUTE, IODMA0, (NRAM0, 0), (NRAM0, 512), 1),
         ("engine", Opcode.LOAD, CORE0, (DRAM, 0), (NRAM0, 512), 1),
         ("opcode", Opcode.GATHER, IODMA0, (NRAM0, 0), (NRAM0, 512), 1),
@@ -291,17 +294,15 @@ def test_a_core_computes_in_its_own_memories_only() -> None:
 
 def test_engines_that_are_one_component_share_a_queue() -> None:
     """PROF-2: with `shared` the queue of one serves the memories of the other."""
-    program = simple()
-    queues = tuple(replace(q, engine="mvdma", number=q.number + 0) for q in program.queues if q.engine == "iodma")
-    others = tuple(q if q.engine not in ("iodma", "mvdma") else None for q in program.queues)
-    names = [queues[0] if index == IODMA0 else found for index, found in enumerate(others)]
-    merged = replace(program, queues=tuple(name or Queue(engine="cdma", number=0) for name in names[: CORE0 + 2]))
-    merged = replace(merged, queues=tuple(dict.fromkeys(merged.queues)))
-    merged.commands["queue"] = [
-        list(merged.queues).index(q) for q in (queues[0], Queue(engine="core", number=0), queues[0])
-    ]
-    assert refused(merged).violation == "engine"
-    verify(merged, shared=(("iodma", "mvdma"),))
+    builder = Builder(queues=(Queue(engine="mvdma", number=0), Queue(engine="gdma", number=0)))
+    builder.region("x", Role.INPUT, (8,))
+    builder.transfer(Opcode.LOAD, 0, (DRAM, 0), (NRAM0, 0), 32)
+    # a queue of the cluster serves each of its cores
+    builder.transfer(Opcode.LOAD, 1, (DRAM, 0), (NRAM1, 0), 32)
+    program = builder.build()
+    assert refused(program).violation == "engine"
+    assert refused(program, shared=(("mvdma", "iodma"),)).violation == "engine"
+    verify(program, shared=(("mvdma", "iodma", "gdma"),))
 
 
 def test_a_write_names_each_byte_once() -> None:
@@ -344,6 +345,18 @@ def test_a_result_may_lie_on_an_operand_only_position_by_position() -> None:
     verify(elementwise(sparse, replace(sparse, address=16)))
     square = Bound(place=NRAM0, address=0, box=((0, 8), (0, 8)))
     assert refused(elementwise(square, square, "Transpose", perm=(1, 0))).violation == "overlap"
+
+
+def test_a_result_may_not_lie_on_an_operand_that_other_positions_need() -> None:
+    builder = Builder()
+    builder.region("x", Role.INPUT, (4, 8))
+    builder.transfer(Opcode.LOAD, IODMA0, (DRAM, 0), (NRAM0, 0), 128)
+    table = builder.table("Add", ((4, 8), (1, 8)), (4, 8))
+    row = ((0, 1), (0, 8))
+    left, right = Bound(place=NRAM0, address=0, box=row), Bound(place=NRAM0, address=32, box=row)
+    builder.call(CORE0, table, row, ((0, left), (1, right), (OUTPUT, left)))
+    verify(builder.build())
+    assert refused(changed(builder.build(), bindings=(2, "address", 32))).violation == "overlap"
 
 
 def test_an_operand_may_be_put_together_from_pieces() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,18 @@ def test_a_transfer_reads_all_before_it_writes_and_reaches_all_targets() -> None
     assert np.array_equal(found, np.stack([expected, expected]))
 
 
+def test_a_broadcast_onto_its_own_source_reaches_others_as_it_was() -> None:
+    """Three bytes, one further in both cores: a word would be too wide."""
+    builder = Builder()
+    x, y = builder.region("x", Role.INPUT, (4,), "uint8"), builder.region("y", Role.OUTPUT, (2, 3), "uint8")
+    builder.transfer(Opcode.LOAD, IODMA0, (DRAM, x), (NRAM0, 0), 4)
+    builder.transfer(Opcode.BROADCAST, LINK0, (NRAM0, 0), (NRAM0, 1), 3, targets=2)
+    builder.transfer(Opcode.STORE, IODMA0, (NRAM0, 1), (DRAM, y), 3)
+    builder.transfer(Opcode.STORE, IODMA0 + 1, (NRAM1, 1), (DRAM, y + 3), 3)
+    found = ran(builder.build(), x=np.array([5, 6, 7, 8], np.uint8)).read("y")
+    assert found.tolist() == [[5, 6, 7], [5, 6, 7]]
+
+
 def test_every_step_is_observed_when_its_last_command_has_run() -> None:
     builder = Builder()
     x, y = builder.region("x", Role.INPUT, (4,)), builder.region("y", Role.OUTPUT, (4,))
@@ -166,7 +178,10 @@ def test_tiles_of_a_convolution_make_the_whole(pieces: bool) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 def test_partial_sums_add_up_and_are_finished_in_place(dtype: str) -> None:
-    """TILE-6: sums wait in the accumulator's type; bias, factors and narrowing come last."""
+    """TILE-6: sums wait in the accumulator's type; bias, factors and narrowing come last.
+
+    The result's binding is larger than the boxes that are computed, one after another.
+    """
     builder = Builder()
     size = np.dtype(dtype).itemsize
     shapes = {"a": (3, 8), "b": (8, 4), "c": (4,)}
@@ -188,15 +203,16 @@ def test_partial_sums_add_up_and_are_finished_in_place(dtype: str) -> None:
         for number, (name, shape) in enumerate(shapes.items())
     ]
     result = (OUTPUT, Bound(place=NRAM0, address=512, box=box))
-    for start, stop in ((0, 3), (3, 7), (7, 8)):
+    for rows, parts in product(((0, 1), (1, 3)), ((0, 3), (3, 7), (7, 8))):
+        is_last = parts[1] == 8
         builder.call(
-            *(CORE0, table, box, (*bounds, result)),
-            sums=(start, stop),
-            begins=int(start == 0),
-            ends=int(stop == 8),
+            *(CORE0, table, (rows, box[1]), (*bounds[: 3 if is_last else 2], result)),
+            sums=parts,
+            begins=int(parts[0] == 0),
+            ends=int(is_last),
             waits=(0, 1, 2),
         )
-    builder.transfer(Opcode.STORE, IODMA0, (NRAM0, 512), (DRAM, y), 12 * size, waits=(5,))
+    builder.transfer(Opcode.STORE, IODMA0, (NRAM0, 512), (DRAM, y), 12 * size, waits=(8,))
     given = {name: np.rint(floats(*shape) * 4).astype(dtype) for name, shape in shapes.items()}
     wide = {name: array.astype(np.float64) for name, array in given.items()}
     expected = wide["a"] @ wide["b"] * attributes.get("alpha", 1) + attributes.get("beta", 1) * wide["c"]

@@ -1,0 +1,179 @@
+"""The pass that turns planned groups into programs, proves them, and cuts further what exceeds a limit (PROG, PART-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.errors import InternalError, LimitError
+from compiler.frontend.source import ModelSource
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.fusion.fuse import FuseSegments
+from compiler.fusion.groups import FusedSegment
+from compiler.fusion.map_chips import MappedGraph, MapToChips
+from compiler.ops.facts import GraphFacts
+from compiler.options import Options
+from compiler.partition.partition import PartitionGraph, Refused
+from compiler.partition.segments import SegmentKind
+from compiler.profile.schema import Profile
+from compiler.program.decode import Decoders
+from compiler.program.encoding.sizes import ProgramSizes, bytes_by_core, program_sizes
+from compiler.program.errors import ProgramError
+from compiler.program.program import Program
+from compiler.program.segment import PlannedGroup, lower_segment
+from compiler.program.verify import VerifiedProgram, verify
+
+# How often a graph is partitioned anew because a program exceeded a limit.
+_ATTEMPTS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredSegment:
+    """A chip segment's program, what its proof found, and its bytes; all None for a host segment."""
+
+    program: Program | None
+    verified: VerifiedProgram | None
+    sizes: ProgramSizes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredGraph:
+    """A mapped graph with the program of each segment.
+
+    `reason` says why there are no programs, where the profile describes what programs cannot do.
+    """
+
+    mapped: MappedGraph
+    segments: tuple[LoweredSegment, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerSegments:
+    """Pass: a program for every chip segment; a segment whose program exceeds a limit is cut, and all goes on anew."""
+
+    name: str = "lower"
+    source: ModelSource
+    profile: Profile
+    options: Options
+    compilers: SegmentCompilers = field(repr=False)
+    partition: PartitionGraph = field(repr=False)
+
+    def run(self, mapped: MappedGraph) -> LoweredGraph:
+        """Raises LimitError naming op, limit and amount where a single op's program exceeds a limit (PART-3)."""
+        if self.profile.weights.compression != 1:
+            reason = "weights are compressed on the chip, by a method that the profile does not give"
+            none = LoweredSegment(program=None, verified=None, sizes=None)
+            return LoweredGraph(mapped=mapped, segments=tuple(none for _ in mapped.fused.segments), reason=reason)
+        known: dict[object, LoweredSegment] = {}
+        for _ in range(_ATTEMPTS_MAX):
+            facts = mapped.fused.facts
+            compiler = self.compilers.of(facts)
+            result: list[LoweredSegment] = []
+            failed = False
+            for found in mapped.fused.segments:
+                lowered = self._lowered(facts, found, known)
+                refused = self._refused(facts, found, lowered)
+                if refused is not None:
+                    if len(found.segment.ops) == 1:
+                        raise refused.error
+                    compiler.refuse(found.segment.ops, refused)
+                    failed = True
+                compiler.learn(self._shares(found, lowered))
+                result.append(lowered)
+            if not failed:
+                return LoweredGraph(mapped=mapped, segments=tuple(result))
+            again = FuseSegments(options=self.options, compilers=self.compilers).run(
+                self.partition.run(facts.graph, facts)
+            )
+            mapped = MapToChips(profile=self.profile, options=self.options).run(again)
+        raise LimitError(
+            "cutting segments does not bring their programs within the profile's limits",
+            code="program_too_long",
+            stage="lower",
+            actual=f"{_ATTEMPTS_MAX} attempts",
+        )
+
+    def _lowered(self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]) -> LoweredSegment:
+        if found.segment.kind is SegmentKind.HOST:
+            return LoweredSegment(program=None, verified=None, sizes=None)
+        key = tuple((group.ops, group.choice.tiling) for group in found.groups)
+        if key in known:
+            return known[key]
+        ops = found.segment.ops
+        program = lower_segment(
+            facts,
+            self.profile,
+            found.segment.id,
+            [
+                PlannedGroup(name=f"{found.segment.id}.g{number}", ops=group.ops, tiling=group.choice.tiling)
+                for number, group in enumerate(found.groups)
+            ],
+            handed_out(facts, ops),
+            self.compilers.of(facts).resident_bytes(ops),
+            Decoders(facts.graph, self.source),
+        )
+        try:
+            verified = verify(program, shared=self.profile.engines.shared)
+        except ProgramError as error:
+            raise InternalError(
+                "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
+            ) from error
+        result = known[key] = LoweredSegment(program=program, verified=verified, sizes=program_sizes(program))
+        return result
+
+    def _amounts(self, lowered: LoweredSegment) -> list[tuple[str, int, int]]:
+        """What the profile limits of a program: (field, limit, actual)."""
+        program, sizes = lowered.program, lowered.sizes
+        if program is None or sizes is None:
+            return []
+        limits = self.profile.limits
+        amounts = [("commands", limits.commands, len(program.commands))]
+        amounts.append(("program_bytes", limits.program_bytes, sizes.program_bytes))
+        if limits.program_bytes_per_core is not None:
+            most = max(bytes_by_core(program, sizes).values(), default=0)
+            amounts.append(("program_bytes_per_core", limits.program_bytes_per_core, most))
+        return [(name, limit, actual) for name, limit, actual in amounts if limit is not None]
+
+    def _shares(self, found: FusedSegment, lowered: LoweredSegment) -> dict[int, float]:
+        """By op its part of the limit that its segment's program comes nearest to."""
+        amounts = self._amounts(lowered)
+        if not amounts or lowered.program is None:
+            return {}
+        share = max(actual / limit for _, limit, actual in amounts)
+        counts = np.bincount(lowered.program.commands["step"], minlength=len(lowered.program.steps))
+        ops = [op for group in found.groups for op in sorted(group.ops)]
+        total = max(1, int(counts.sum()))
+        return {op: share * count / total for op, count in zip(ops, counts.tolist(), strict=True)}
+
+    def _refused(self, facts: GraphFacts, found: FusedSegment, lowered: LoweredSegment) -> Refused | None:
+        """The limit of an executable that a program exceeds; None if it keeps all."""
+        for field_name, limit, actual in self._amounts(lowered):
+            if actual > limit:
+                op = facts.graph.ops[found.segment.ops[0]]
+                alone = len(found.segment.ops) == 1
+                error = LimitError(
+                    f"the program of {'an op' if alone else 'a segment'} exceeds the profile's limit",
+                    code="program_too_long",
+                    stage="lower",
+                    node=op.node,
+                    op_type=op.kind if alone else None,
+                    actual=actual,
+                    limit=limit,
+                    hint=f"Raise limits.{field_name} in the profile",
+                )
+                return Refused(error=error, curable=True, share=actual / limit)
+        return None
+
+
+def handed_out(facts: GraphFacts, ops: Iterable[int]) -> frozenset[str]:
+    """The results of a segment that others read: later segments, the host, or whoever asked for the outputs."""
+    graph, members = facts.graph, set(ops)
+    return frozenset(
+        name
+        for op in members
+        if (name := graph.ops[op].output) in graph.outputs
+        or any(user not in members for user in graph.consumers.get(name, ()))
+    )

@@ -1,0 +1,133 @@
+"""Runs an executable: chip segments on simulated chips, host segments on the host, in order (SIM-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from compiler.errors import RequestError
+from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
+from compiler.program.program import Role, Step
+from compiler.simulator.host_nodes import run_nodes
+from compiler.simulator.values import Chip
+from compiler.units import numpy_dtype
+
+# Told after the last command of a step of a chip segment.
+StepObserver = Callable[[str, int, Step, Chip], None]
+
+
+def run_executable(
+    executable: Executable,
+    inputs: Mapping[str, Any],
+    *,
+    observer: StepObserver | None = None,
+    results: Callable[[str, Any], None] | None = None,
+) -> dict[str, Any]:
+    """The outputs of an executable, by ONNX name, for inputs by ONNX name.
+
+    `results` is told of every tensor that a segment hands out or passes from group to group. Raises RequestError for
+    inputs that are missing, unknown or of another type or shape, or if the executable has no weights;
+    ProgramError where a program is not safe; ModelError naming a host node that nothing can run.
+    """
+    if not executable.has_values:
+        raise RequestError(
+            "an executable made under option precision has no values and cannot be run",
+            code="no_values",
+            hint="Compile without option precision to run the model",
+        )
+    values = _given(executable, inputs)
+    needed = _last_uses(executable)
+    for number, segment in enumerate(executable.segments):
+        if isinstance(segment, HostSegment):
+            made = run_nodes(segment.nodes, values)
+            values |= {name: made[name] for name in segment.outputs if name in made}
+        else:
+            values |= _run_chip(executable, segment, values, observer, results)
+        for name in [name for name in values if needed.get(name, -1) <= number]:
+            del values[name]
+    return {output.name: values[output.tensor] for output in executable.outputs}
+
+
+def _given(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs and host constants by tensor name."""
+    known = {value.name for value in executable.inputs}
+    for name in inputs:
+        if name not in known:
+            raise RequestError(
+                f"the model has no input {name!r}", code="unknown_input", actual=name, limit=", ".join(sorted(known))
+            )
+    values: dict[str, Any] = {constant.name: _constant(constant) for constant in executable.constants}
+    for value in executable.inputs:
+        if value.name not in inputs:
+            raise RequestError(f"input {value.name!r} is missing", code="missing_input", limit=value.name)
+        array = inputs[value.name]
+        if value.shape is not None and isinstance(array, np.ndarray | np.generic):
+            array = np.asarray(array)
+            if array.shape != value.shape or array.dtype != numpy_dtype(value.dtype):
+                raise RequestError(
+                    f"input {value.name!r} is of another shape or element type",
+                    code="wrong_input",
+                    actual=f"{array.dtype}{list(array.shape)}",
+                    limit=f"{value.dtype}{list(value.shape)}",
+                )
+        values[value.tensor] = array
+    return values
+
+
+def _last_uses(executable: Executable) -> dict[str, int]:
+    """By tensor the last segment that reads it; outputs are needed to the end."""
+    last: dict[str, int] = {}
+    for number, segment in enumerate(executable.segments):
+        names = segment.inputs if isinstance(segment, HostSegment) else _reads(segment)
+        for name in names:
+            last[name] = number
+    for output in executable.outputs:
+        last[output.tensor] = len(executable.segments)
+    return last
+
+
+def _reads(segment: ChipSegment) -> tuple[str, ...]:
+    return tuple(region.name for region in segment.program.regions if region.role is Role.INPUT)
+
+
+def _constant(constant: HostConstant) -> Any:
+    if constant.form == "tensor":
+        return numpy_helper.to_array(onnx.TensorProto.FromString(bytes(constant.data.view())))
+    values = np.empty(constant.data.size_bytes, dtype=np.uint8)
+    constant.data.write_to(values)
+    return values.view(numpy_dtype(constant.dtype)).reshape(constant.shape)
+
+
+def _run_chip(
+    executable: Executable,
+    segment: ChipSegment,
+    values: Mapping[str, Any],
+    observer: StepObserver | None,
+    results: Callable[[str, Any], None] | None,
+) -> dict[str, Any]:
+    """One chip segment: its inputs and weights in, all commands, its outputs."""
+    program = segment.program
+    chip = Chip(program, shared=executable.profile.engines.shared)
+    for weight in segment.weights:
+        region = program.regions[weight.region]
+        chip.write_bytes(region.name, weight.data.write_to)
+    for region in program.regions:
+        if region.role is Role.INPUT:
+            chip.write(region.name, np.asarray(values[region.name]))
+    told = None
+    if observer is not None:
+        watch = observer
+
+        def told(number: int, step: Step, chip: Chip) -> None:
+            watch(segment.id, number, step, chip)
+
+    chip.run(told)
+    if results is not None:
+        for region in program.regions:
+            if region.role in (Role.OUTPUT, Role.INTERMEDIATE):
+                results(region.name, chip.read(region.name))
+    return {region.name: chip.read(region.name) for region in program.regions if region.role is Role.OUTPUT}
