@@ -10,19 +10,22 @@ from compiler.options import Options
 from compiler.pipeline import Observer, PassTiming, SilentObserver, build_pipeline, run_passes
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
+from compiler.program.executable import Executable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
     """The answer: plan and report (deterministic), and how long each pass took (not part of either).
 
-    `pictures` are the tilings as SVG text by group id, if they were asked for.
+    `pictures` are the tilings as SVG text by group id, if they were asked for. `executable` is None where the profile
+    describes what programs cannot do; its weights are read from the model's source when it is written or run.
     """
 
     plan: Plan
     report: Report
     timings: tuple[PassTiming, ...]
     pictures: Mapping[str, str]
+    executable: Executable | None
 
 
 def compile_model(
@@ -43,4 +46,10 @@ def compile_model(
     chosen = options or Options()
     passes = build_pipeline(source, profile, chosen, pictures=pictures)
     documents, timings = run_passes(passes, source, observer or SilentObserver())
-    return Compilation(plan=documents.plan, report=documents.report, timings=timings, pictures=documents.pictures)
+    return Compilation(
+        plan=documents.plan,
+        report=documents.report,
+        timings=timings,
+        pictures=documents.pictures,
+        executable=documents.executable,
+    )

@@ -24,7 +24,9 @@ from compiler.partition.chips import Traffic
 from compiler.partition.segments import CutKind, Segment, SegmentKind
 from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
+from compiler.program.executable import Executable
 from compiler.schedule import HaloName
+from compiler.simulator.check import CheckedGraph
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stationary import WeightTable
 from compiler.tiling.tile import OpWeights
@@ -57,11 +59,12 @@ class Documents:
     plan: doc.Plan
     report: doc.Report
     pictures: Mapping[str, str]
+    executable: Executable | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe:
-    """Pass: the plan and the report of a mapped graph."""
+    """Pass: the plan and the report of a checked graph."""
 
     name: str = "describe"
     source: ModelSource
@@ -69,8 +72,9 @@ class Describe:
     options: Options
     pictures: bool = False
 
-    def run(self, mapped: MappedGraph) -> Documents:
+    def run(self, checked: CheckedGraph) -> Documents:
         """Both documents, and the pictures where asked for; deterministic to the byte."""
+        mapped = checked.lowered.mapped
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
         model = doc.ModelRef(name=self.source.name, sha256=self.source.sha256)
@@ -102,7 +106,7 @@ class Describe:
             compiler_version=COMPILER_VERSION,
             totals=totals,
             baseline=baseline,
-            values_checked=False,
+            values_checked=checked.check.has_run,
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=tuple(
@@ -112,7 +116,8 @@ class Describe:
             ),
             assumptions=ASSUMPTIONS + (() if self.options.precision == "model" else (_WHAT_IF,)),
         )
-        return Documents(plan=plan, report=report, pictures=pictures_of(fused, self.profile) if self.pictures else {})
+        pictures = pictures_of(fused, self.profile) if self.pictures else {}
+        return Documents(plan=plan, report=report, pictures=pictures, executable=checked.executable)
 
     def _totals(self, mapped: MappedGraph) -> doc.Totals:
         fused = mapped.fused

@@ -83,6 +83,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     chips: Literal["balanced", "single", "one-each"] = "balanced"
     strict: bool = False
     precision: Literal["model", "int8", "float16"] = "model"
+    verify: Literal["values", "none"] = "values"
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     dims: dict[str, Extent | DimRange] = {}
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None

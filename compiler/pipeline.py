@@ -28,6 +28,8 @@ from compiler.partition.partition import PartitionGraph
 from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
+from compiler.program.lower import LowerSegments
+from compiler.simulator.check import CheckValues
 
 
 class Pass(Protocol):
@@ -46,6 +48,7 @@ def build_pipeline(
 ) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned."""
     compilers = SegmentCompilers(profile, options)
+    partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
     return (
         ReadModel(),  # ModelSource -> OnnxModel
         ValidateModel(),  # OnnxModel -> OnnxModel
@@ -55,10 +58,14 @@ def build_pipeline(
         Rebatch(batch=options.batch),  # Graph -> Graph
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        PartitionGraph(profile=profile, options=options, candidates=compilers.of),  # Graph -> PartitionedGraph
+        partition,  # Graph -> PartitionedGraph
         FuseSegments(options=options, compilers=compilers),  # PartitionedGraph -> FusedGraph
         MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph
-        Describe(source=source, profile=profile, options=options, pictures=pictures),  # MappedGraph -> Documents
+        LowerSegments(  # MappedGraph -> LoweredGraph
+            source=source, profile=profile, options=options, compilers=compilers, partition=partition
+        ),
+        CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
+        Describe(source=source, profile=profile, options=options, pictures=pictures),  # CheckedGraph -> Documents
     )
 
 

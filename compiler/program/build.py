@@ -124,7 +124,7 @@ def _blob(graph: Graph, source: ModelSource, region: Region) -> Blob:
 
 def _bytes(constant: Constant, source: ModelSource, order: tuple[int, ...]) -> memoryview:
     values = np.ascontiguousarray(np.transpose(materialise(constant, source), order))
-    return memoryview(values.reshape(-1).view(np.uint8))
+    return memoryview(values.reshape(-1).view(np.uint8).data)
 
 
 def _host_constants(graph: Graph, source: ModelSource) -> Iterable[HostConstant]:

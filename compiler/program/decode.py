@@ -10,6 +10,7 @@ from compiler.ir.constant import Constant, Derived
 from compiler.ir.graph import Graph
 from compiler.ops.base import Array
 from compiler.program.program import Decode
+from compiler.units import numpy_dtype
 
 
 class Decoders:
@@ -33,7 +34,7 @@ class Decoders:
                 scale=np.ascontiguousarray(scale).tobytes(),
                 zero=np.ascontiguousarray(zero).tobytes(),
                 shape=tuple(scale.shape),
-                dtype=tensor.stored_dtype,
+                dtype=scale.dtype.name,
             )
         return found
 
@@ -63,7 +64,9 @@ def _parameters(constant: Constant, source: ModelSource) -> tuple[Array, Array]:
         return moved[0], moved[1]
     scale = materialise(data.inputs[1], source)
     stored = data.inputs[0]
-    zero = materialise(data.inputs[2], source) if len(data.inputs) > 2 else np.zeros((), dtype=np.dtype(stored.dtype))
+    zero = (
+        materialise(data.inputs[2], source) if len(data.inputs) > 2 else np.zeros((), dtype=numpy_dtype(stored.dtype))
+    )
     axis = dict(data.attributes).get("axis")
     shape = [1] * len(constant.shape)
     if isinstance(axis, int) and scale.size > 1:

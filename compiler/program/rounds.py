@@ -7,7 +7,7 @@ placement does not let neighbours advance in step, there is one tile per round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
 
 from compiler.program.tiles import Tiles
@@ -73,5 +73,5 @@ def in_step(
     return rounds
 
 
-def _key(index: dict[str, int]) -> tuple[int, ...]:
+def _key(index: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(index.values())

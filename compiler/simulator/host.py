@@ -61,11 +61,36 @@ def run_host(graph: Graph, values: Mapping[str, Value], ops: Iterable[int], *, t
     `values` holds all of `host_reads`. Raises ModelError naming the node that nothing could run.
     """
     known: dict[str, Value] = {name: _given(graph, values, name, ops) for name in host_reads(graph, ops)}
+    types = {name: tensor.dtype for name, tensor in graph.tensors.items()}
+    return _run_calls(_calls(graph, ops), known, types, threads)
+
+
+def run_nodes(nodes: Iterable[HostNode], values: Mapping[str, Value], *, threads: int = 1) -> dict[str, Value]:
+    """What the host nodes of an executable make, by tensor name; `values` holds what they read, by tensor name.
+
+    Raises ModelError naming the node that nothing could run.
+    """
+    calls = [HostCall(key=node.name, node=node, results=node.outputs) for node in nodes]
+    made = {name for call in calls for name in call.results}
+    known: dict[str, Value] = {}
+    for call in calls:
+        for name in call.node.inputs:
+            if name and name not in made:
+                if name not in values:
+                    raise InternalError(
+                        f"tensor {name!r} is not there when the host wants it", stage="simulate", node=call.node.name
+                    )
+                known[name] = values[name]
+    return _run_calls(calls, known, {}, threads)
+
+
+def _run_calls(
+    calls: list[HostCall], known: dict[str, Value], types: Mapping[str, str], threads: int
+) -> dict[str, Value]:
     result: dict[str, Value] = {}
-    calls = _calls(graph, ops)
     # one model has one set of operator versions; a node from a function may have been written for others
     for _, run in groupby(calls, key=lambda call: call.node.opsets):
-        made = _run_together(graph, list(run), known, threads)
+        made = _run_together(types, list(run), known, threads)
         known |= made
         result |= made
     return result
@@ -120,9 +145,11 @@ def _key(op: Op) -> str:
     return str(dict(op.attributes)["node"])
 
 
-def _run_together(graph: Graph, calls: list[HostCall], known: Mapping[str, Value], threads: int) -> dict[str, Value]:
+def _run_together(
+    types: Mapping[str, str], calls: list[HostCall], known: Mapping[str, Value], threads: int
+) -> dict[str, Value]:
     """What the calls make: as one model, or one by one where that does not run."""
-    model, feeds, names = _model(graph, calls, known)
+    model, feeds, names = _model(types, calls, known)
     run = run_model(model, feeds, threads=threads)
     if run.values is not None:
         return dict(zip(names, run.values, strict=True))
@@ -139,12 +166,12 @@ def _run_together(graph: Graph, calls: list[HostCall], known: Mapping[str, Value
         )
     made: dict[str, Value] = {}
     for call in calls:
-        made |= _run_together(graph, [call], {**known, **made}, threads)
+        made |= _run_together(types, [call], {**known, **made}, threads)
     return made
 
 
 def _model(
-    graph: Graph, calls: Sequence[HostCall], known: Mapping[str, Value]
+    types: Mapping[str, str], calls: Sequence[HostCall], known: Mapping[str, Value]
 ) -> tuple[onnx.ModelProto, dict[str, Value], tuple[str, ...]]:
     """A model of the calls, what it has to be fed, and its outputs' names; values go by their names in the graph."""
     nodes = [_node(call) for call in calls]
@@ -160,7 +187,7 @@ def _model(
         helper.make_graph(
             nodes,
             "host",
-            [onnx.ValueInfoProto(name=name, type=_type(graph, name, value)) for name, value in feeds.items()],
+            [onnx.ValueInfoProto(name=name, type=_type(types, name, value)) for name, value in feeds.items()],
             [onnx.ValueInfoProto(name=name) for name in names],
         ),
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in calls[0].node.opsets],
@@ -185,18 +212,16 @@ def _node(call: HostCall) -> onnx.NodeProto:
     return node
 
 
-def _type(graph: Graph, name: str, value: Any) -> onnx.TypeProto:
+def _type(types: Mapping[str, str], name: str, value: Any) -> onnx.TypeProto:
     """The type of a value that the model is fed: a tensor's from the value, any other as the graph has it."""
     if isinstance(value, np.ndarray):
         dtype = "string" if value.dtype.kind in "OSU" else value.dtype.name
         if dtype not in ONNX_CODES:
-            dtype = graph.tensors[name].dtype
+            dtype = types.get(name, dtype)
         return helper.make_tensor_type_proto(ONNX_CODES[dtype], value.shape)
-    found = type_of_text(graph.tensors[name].dtype)
+    found = type_of_text(types.get(name, ""))
     if found is None and isinstance(value, list) and value:
-        return helper.make_sequence_type_proto(_type(graph, name, value[0]))
+        return helper.make_sequence_type_proto(_type(types, name, value[0]))
     if found is None:
-        raise InternalError(
-            f"value {name!r} has no type that can be named", stage="simulate", actual=graph.tensors[name].dtype
-        )
+        raise InternalError(f"value {name!r} has no type that can be named", stage="simulate", actual=types.get(name))
     return found

@@ -91,6 +91,11 @@ class Chip:
             )
         self.memory(self._dram)[region.address : region.address + region.size_bytes] = raw
 
+    def write_bytes(self, name: str, write: Callable[[Bytes], None]) -> None:
+        """Let `write` put a region's bytes, as they lie in memory, straight into it."""
+        region = self._region(name)
+        write(self.memory(self._dram)[region.address : region.address + region.size_bytes])
+
     def read(self, name: str) -> NDArray[Any]:
         """A copy of a region's values, in the order of the tensor's axes."""
         return np.array(self._view(self._region(name)), order="C")

@@ -1,0 +1,133 @@
+"""The value check of a compilation: the executable against the original model on random inputs (SIM-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from compiler.errors import InternalError
+from compiler.frontend.source import ModelSource
+from compiler.ir.graph import Graph
+from compiler.options import Options
+from compiler.profile.schema import Profile
+from compiler.program.build import executable_of
+from compiler.program.executable import Executable
+from compiler.program.lower import LoweredGraph
+from compiler.simulator.compare import Comparison, compare, limits_of
+from compiler.simulator.host import random_tensors
+from compiler.simulator.inputs import random_inputs
+from compiler.simulator.reference import run_reference
+from compiler.simulator.run import run_executable
+
+# The seed of the inputs of every compilation's check.
+SEED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueCheck:
+    """What the check found: a comparison per output, the judge, and the seed of the inputs.
+
+    `reason` says why nothing was compared (no runtime runs the model, no values, not asked for) and is empty
+    otherwise. `skipped` are outputs that depend on random nodes.
+    """
+
+    seed: int
+    judge: str
+    reason: str
+    comparisons: tuple[Comparison, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def has_run(self) -> bool:
+        """True if outputs were compared."""
+        return bool(self.comparisons)
+
+    @property
+    def holds(self) -> bool:
+        """True if every output that was compared is within its limit."""
+        return all(comparison.holds for comparison in self.comparisons)
+
+    @property
+    def worst(self) -> Comparison | None:
+        """The comparison nearest to its limit, or furthest beyond it."""
+        return max(self.comparisons, key=_excess, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedGraph:
+    """A lowered graph, its executable (None if there are no programs), and what the value check found."""
+
+    lowered: LoweredGraph
+    executable: Executable | None
+    check: ValueCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckValues:
+    """Pass: the executable of a lowered graph, run on seeded random inputs and compared with the model (SIM-1)."""
+
+    name: str = "check values"
+    source: ModelSource
+    profile: Profile
+    options: Options
+
+    def run(self, lowered: LoweredGraph) -> CheckedGraph:
+        """Raises InternalError naming output, error and limit if a value is off by more than its limit."""
+        executable = executable_of(lowered, self.source, self.profile, self.options)
+        reason = lowered.reason
+        if not reason and self.options.verify == "none":
+            reason = "not asked for (option verify)"
+        if not reason and self.options.precision != "model":
+            reason = "a what-if (option precision) has no values"
+        if not reason and self.options.batch is not None:
+            reason = "the model was rewritten for another batch (option batch)"
+        if executable is None or reason:
+            check = ValueCheck(seed=SEED, judge="", reason=reason, comparisons=())
+            return CheckedGraph(lowered=lowered, executable=executable, check=check)
+        graph = lowered.mapped.fused.partitioned.graph
+        check = check_values(executable, graph, self.source)
+        worst = check.worst
+        if worst is not None and not check.holds:
+            raise InternalError(
+                f"the program computes other values than the model: output {worst.tensor!r} is off at {worst.where}",
+                stage=self.name,
+                actual=f"{worst.max_error:g} (got {worst.got}, expected {worst.expected})",
+                limit=f"{worst.limit:g}",
+                hint="This is a defect of Tessera; option verify=none compiles without the check",
+            )
+        return CheckedGraph(lowered=lowered, executable=executable, check=check)
+
+
+def check_values(executable: Executable, graph: Graph, source: ModelSource, seed: int = SEED) -> ValueCheck:
+    """Run an executable and the original model on the same seeded inputs and compare all outputs.
+
+    Raises what running the executable raises.
+    """
+    inputs = random_inputs(graph, seed)
+    reference = run_reference(source, inputs, zeros_for_missing=True)
+    if not reference.has_run:
+        return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
+    outputs = run_executable(executable, inputs)
+    return _compared(executable, graph, outputs, reference.values, reference.judge, seed)
+
+
+def _compared(
+    executable: Executable, graph: Graph, got: Mapping[str, Any], expected: Mapping[str, Any], judge: str, seed: int
+) -> ValueCheck:
+    limits, random = limits_of(graph), random_tensors(graph)
+    comparisons, skipped = [], []
+    for output in executable.outputs:
+        if output.tensor in random or output.name not in expected:
+            skipped.append(output.name)
+            continue
+        limit = limits.get(output.tensor)
+        comparisons.append(compare(output.name, got[output.name], expected[output.name], limit=limit))
+    reason = "" if comparisons else "every output depends on random nodes"
+    return ValueCheck(seed=seed, judge=judge, reason=reason, comparisons=tuple(comparisons), skipped=tuple(skipped))
+
+
+def _excess(comparison: Comparison) -> float:
+    if comparison.holds:
+        return comparison.max_error / comparison.limit if comparison.limit else 0.0
+    return float("inf") if comparison.max_error != comparison.max_error else 1.0 + comparison.max_error
