@@ -24,13 +24,11 @@ from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job, owners, rounds_of
 from compiler.program.tiles import Index, Tiles
 from compiler.program.weights import GroupWeights
-from compiler.tiling.memory import KEPT, TILE, memory_of
+from compiler.tiling.memory import KEPT, TILE, memory_of, taken_over
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div, element_bytes
 
-# What only passes a memory uses what is left free if that is at least this share of it.
-_SPARE_SHARE: Final = 8
 # Operands of a product that are multiplied; a third one is added when the sum ends.
 FACTORS: Final = 2
 _SPARE_ALIGNMENT: Final = 64
@@ -66,6 +64,7 @@ class GroupLowering(ABC):
         self.level = Level.NRAM if self.profile.sram is None else Level.SRAM
         self.buffers = Buffers(self.machine, memory_of(group), before)
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
+        self.takes_over = self.taken_over()
         self.rounds = rounds_of(group, self.tiles)
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
@@ -82,6 +81,10 @@ class GroupLowering(ABC):
     @abstractmethod
     def lay_out(self, unit: int) -> None:
         """Make the slots of a unit and its cores."""
+
+    def taken_over(self) -> dict[str, str]:
+        """Results that are written over an operand where tensors' tiles lie."""
+        return taken_over(self.group, self.group.volumes(self.group.frustums))
 
     def place(self, unit: int) -> int:
         """The place that holds a unit's tiles."""
@@ -100,18 +103,15 @@ class GroupLowering(ABC):
         return self.machine.queue_of[engine, number]
 
     def spare_bytes(self, level: Level) -> int:
-        """How much may pass through a memory on its way at once: what no buffer of the group takes, or all of it."""
-        capacity = self.machine.places[self.buffers.place(level, 0)].capacity_bytes
-        return capacity - self._spare_at(level)
+        """How much may pass through a memory at once on its way to the cores: what no buffer of the group takes."""
+        return self.machine.places[self.buffers.place(level, 0)].capacity_bytes - self._spare_at(level)
 
     def _spare_at(self, level: Level) -> int:
-        capacity = self.machine.places[self.buffers.place(level, 0)].capacity_bytes
         found = self.buffers.levels.get(level.value)
-        peak = -(-found.allocation.peak_bytes // _SPARE_ALIGNMENT) * _SPARE_ALIGNMENT if found is not None else 0
-        return peak if capacity - peak >= capacity // _SPARE_SHARE else 0
+        return -(-found.allocation.peak_bytes // _SPARE_ALIGNMENT) * _SPARE_ALIGNMENT if found is not None else 0
 
     def spare(self, level: Level, unit: int, size_bytes: int) -> Slot:
-        """Bytes of a memory for what only passes it; where there is no room beside the group's buffers, over these."""
+        """Bytes of a memory for what only passes it, beside the group's buffers."""
         place = self.buffers.place(level, unit)
         return self.buffers.insert(place, self._spare_at(level), size_bytes)
 
@@ -127,7 +127,7 @@ class GroupLowering(ABC):
         for name in names:
             size = self.buffers.size(level, TILE + name)
             if name not in sizes and size:
-                source = self.geometry.takes_over.get(name)
+                source = self.takes_over.get(name)
                 self.buffers.take(place, level, TILE + name, ("tile", name, 0))
                 if source is not None and (place, ("tile", source, 1)) in self.buffers.slots:
                     other = self.buffers.slots[place, ("tile", source, 1)]
@@ -182,7 +182,7 @@ class GroupLowering(ABC):
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         if name in self.group.reduced:
             return dense(slot, self.tensors[name].axes, self._part_lengths(name), self.element(name), box)
-        source = self.geometry.takes_over.get(name)
+        source = self.takes_over.get(name)
         basis = name if source is None else self._root(name)
         lengths, element = self.group.frustums.lengths(basis), self.element(basis)
         return dense(
@@ -210,8 +210,8 @@ class GroupLowering(ABC):
         return tuple(lengths)
 
     def _root(self, name: str) -> str:
-        while name in self.geometry.takes_over:
-            name = self.geometry.takes_over[name]
+        while name in self.takes_over:
+            name = self.takes_over[name]
         return name
 
     def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:

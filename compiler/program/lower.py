@@ -54,7 +54,7 @@ class LoweredGraph:
 class LowerSegments:
     """Pass: a program for every chip segment; a segment whose program exceeds a limit is cut, and all goes on anew."""
 
-    name: str = "lower"
+    name: str = "program"
     source: ModelSource
     profile: Profile
     options: Options

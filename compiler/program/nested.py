@@ -15,7 +15,7 @@ from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job, in_step, owners
 from compiler.program.tiles import Index, Store, Tiles
 from compiler.program.weights import Bound, Core
-from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
+from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING, taken_over
 from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
@@ -67,6 +67,10 @@ class NestedLowering(GroupLowering):
                         slot = self.buffers.take(place, self.level.value, WAITING, key, waiting, shape.size_bytes)
                         waiting += shape.size_bytes
                     self._core_stores[unit, core, name, shape.axis] = Store.at(self.core_tiles, name, shape, slot)
+
+    def taken_over(self) -> dict[str, str]:
+        """Results that are written over an operand in a core."""
+        return taken_over(self.group, self.group.core_volumes)
 
     def _lay_out_in_place(self, unit: int) -> None:
         """The group's result lies over the input of its size; other inputs behind it."""

@@ -8,7 +8,7 @@ needed again.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
@@ -22,6 +22,9 @@ from compiler.units import ceil_div
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
+
+# With less room than this beside a group's buffers, each core reads its weights from DRAM by itself.
+_LEAST_SPARE: Final = 4096
 
 Bound = list[tuple[int, Held]]
 Core = tuple[int, int]
@@ -252,8 +255,8 @@ class GroupWeights:
             self.lowering.deliver(region, list(targets.values()), units, box, element)
             return
         units = sorted({unit for unit, _ in targets})
-        half = self._halves(operand, box)
-        if half is not None and (step, units[0]) not in self._unit_slots:
+        half = self._halves(operand, box) if self._passes_spare(step, units[0], len(targets)) else None
+        if half is not None:
             for part in half:
                 self._bring(step, operand, part, targets)
             return
@@ -268,6 +271,14 @@ class GroupWeights:
                 continue
             self.to_cores(staged[unit], unit, cores, held, box, element)
 
+    def _passes_spare(self, step: int, unit: int, several: int) -> bool:
+        """True if weights pass the SRAM outside the group's buffers: for several cores, if there is room to speak of."""
+        level, lowering = self.unit_level, self.lowering
+        if level is None or (step, unit) in self._unit_slots:
+            return False
+        room = lowering.spare_bytes(level)
+        return not lowering.machine.has("iodma") or (several > 1 and room >= _LEAST_SPARE)
+
     def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
         """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
         level = self.unit_level
@@ -275,7 +286,16 @@ class GroupWeights:
         size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
         if size <= room:
             return None
-        axis = next(a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1)
+        axis = next((a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1), None)
+        if axis is None:
+            raise LimitError(
+                "there is no room for weights to pass the SRAM on their way to the core",
+                code="weights_do_not_fit",
+                stage="lower",
+                node=operand.tensor,
+                actual=size,
+                limit=room,
+            )
         start, stop = box[axis]
         middle = (start + stop) // 2
         low, high = (*box[:axis], (start, middle)), (*box[:axis], (middle, stop))
@@ -302,9 +322,9 @@ class GroupWeights:
         """
         lowering = self.lowering
         if (step, units[0]) not in self._unit_slots:
-            if several == 1 and lowering.machine.has("iodma"):
-                return None
-            return self._spare(operand, box, units, region)
+            if self._passes_spare(step, units[0], several):
+                return self._spare(operand, box, units, region)
+            return None
         waits = self.group.homes[step] is WeightHome.SRAM
         found, lacking = {}, []
         for unit in units:

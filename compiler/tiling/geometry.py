@@ -208,10 +208,13 @@ class GroupGeometry:
 
     @cached_property
     def sliced_lifetimes(self) -> tuple[tuple[str, ...], Ints, Ints]:
-        """As `lifetimes`, where slices of the channels follow one another: what they share is held until the end."""
+        """As `lifetimes`, where slices of the channels follow one another: what they share is held until the end.
+
+        What is written over is not needed again: what takes its place is shared too.
+        """
         names, first, last = self.lifetimes
-        boxes = self.channel_boxes
-        shared = np.array([not any(axis == "C" for axis, _, _ in boxes[name]) for name in names])
+        boxes, over = self.channel_boxes, set(self.takes_over.values())
+        shared = np.array([name not in over and not any(a == "C" for a, _, _ in boxes[name]) for name in names])
         return names, first, np.where(shared, len(self.ops), last)
 
     def peak(self, volumes: NDArray[np.float64], *, sliced: bool = False) -> NDArray[np.float64]:
@@ -287,12 +290,16 @@ class GroupGeometry:
 
     @cached_property
     def product(self) -> OpFacts | None:
-        """The group's only product, if it can be summed in parts: the first op, one group, all after it pointwise."""
+        """The group's only product, if it can be summed in parts.
+
+        It is the first op, of one group, and what it reads no other op does; all after it goes position by position.
+        """
         first = self.ops[0]
         if first.matrix is None or first.matrix.groups > 1 or first.matrix.in_channels == 1:
             return None
+        read = {operand.tensor for operand in first.operands if not operand.constant}
         for op in self.ops[1:]:
-            if op.matrix is not None:
+            if op.matrix is not None or any(operand.tensor in read for operand in op.operands):
                 return None
             if not all(o.is_positionwise(self._rank(op)) for o in op.operands if not o.constant):
                 return None

@@ -98,17 +98,26 @@ def allocation_check(levels: Iterable[LevelMemory]) -> Check | None:
     return None
 
 
+def taken_over(group: TiledGroup, sizes: Mapping[str, int]) -> dict[str, str]:
+    """Results that are written over an operand in one memory: those whose box there is no larger than the operand's.
+
+    Where a result is held with what waits of it, its operand is not.
+    """
+    return {name: source for name, source in group.geometry.takes_over.items() if sizes[name] <= sizes[source]}
+
+
 def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], staging: int) -> list[Buffer]:
     """What a tile adds of each tensor, by lifetime; what waits for later tiles and the next inputs, all the time."""
     geometry = group.geometry
     names, first, last = geometry.sliced_lifetimes if group.is_sliced else geometry.lifetimes
     steps = len(group.geometry.ops)
     align = alignment_bytes(group)
+    over = taken_over(group, sizes)
     buffers = []
     for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
-        source = geometry.takes_over.get(name)
-        # what is written over an operand exists from the step that writes it
-        begin = begin - 1 if source is not None else begin
+        source = over.get(name)
+        # what is written over an operand, or would be if that had room for it, exists from the step that writes it
+        begin = begin - 1 if name in geometry.takes_over else begin
         if sizes[name]:
             buffers.append(
                 Buffer(

@@ -4,6 +4,11 @@ Nothing here goes axis by axis or uses `Frustums`. A tile asks for its box of th
 last to the first, the elements that it has to make are those needed and not at hand, and what they need of the op's
 operands is the box around what the op's own access maps say. What was made when, by whom, and when it is last used is
 kept per element.
+
+What waits for later tiles waits in a store per axis of the walk. A tile that needs an element takes it from the store
+of the axis along which it comes, and puts it into those of the axes along which a later tile needs it: the store of an
+outer axis is overwritten as the walk goes on inside it, so an element that came out of it has to wait in the store of
+an inner axis as well if the next tile there needs it too (the corner).
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ from itertools import product
 import numpy as np
 
 from compiler.ir.box import Ints
+from compiler.ops.base import OpClass
+from compiler.ops.facts import Operand
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import assign
 from compiler.tiling.tile import Configuration, HaloMode, Spread
@@ -56,8 +63,8 @@ class Log:
     """What was seen, in elements or bytes by tensor, or in bytes.
 
     loads: input bytes of each tile in walking order. waiting: by unit and tensor, what the unit holds of it between
-    each slot and the next for later ones; kept: the most of that. peak: the most that one unit holds of all tensors
-    at any step. largest: the most that one tile makes. received: bytes that a unit needed and another had made, once.
+    each slot and the next for later ones; kept: the most of that. stored: by tensor and axis, the most that lies in a
+    unit's store along the axis. peak: the most that one unit holds of all tensors at any step. largest: the most that one tile makes. received: bytes that a unit needed and another had made, once.
     working: the most that one op reads and makes at once for one tile. reads: by op and operand, bytes read box by
     box; boxes: by op, what each tile makes of its result, if anything.
     """
@@ -65,6 +72,7 @@ class Log:
     made: dict[str, int] = field(default_factory=dict)
     needed: dict[str, int] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
+    stored: dict[tuple[str, str], int] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     loads: list[int] = field(default_factory=list)
@@ -103,6 +111,36 @@ def is_simple(geometry: GroupGeometry) -> bool:
         if len(flat) != len(set(flat)):
             return False
     return True
+
+
+def written_over(geometry: GroupGeometry) -> dict[str, str]:
+    """Results that lie where an operand lay: each position of it is read for this position of the result only.
+
+    So the op is the operand's only reader, the group does not hand the operand on, and both are of equal size.
+    """
+    facts = geometry.facts
+    readers = [name for op in geometry.ops for name in {operand.tensor for operand in op.operands}]
+    found: dict[str, str] = {}
+    for op in geometry.ops:
+        if not op.in_place or op.op_class is OpClass.VIEW:
+            continue
+        result = facts.tensors[op.output]
+        for operand in op.operands:
+            source = facts.tensors[operand.tensor]
+            equal = (source.shape, source.element_bytes) == (result.shape, result.element_bytes)
+            alone = readers.count(operand.tensor) == 1 and operand.tensor not in geometry.outputs
+            if not operand.constant and equal and alone and _reads_the_same_position(operand, result.shape):
+                found[op.output] = operand.tensor
+                break
+    return found
+
+
+def _reads_the_same_position(operand: Operand, shape: tuple[int, ...]) -> bool:
+    return all(
+        axis_map.axis == number
+        and all(axis_map.project_one(at, at + 1, extent) == (at, at + 1) for at in range(extent))
+        for number, (axis_map, extent) in enumerate(zip(operand.access, shape, strict=True))
+    )
 
 
 def unit_plan(geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int]) -> Plan:
@@ -222,9 +260,14 @@ class Oracle:
         self.follows = {name: set().union(*axes) if axes else set() for name, axes in followed_axes(geometry).items()}
         self._stores: dict[tuple[str, Key, int], _Store] = {}
         self._made: dict[tuple[str, Key], Ints] = {}
-        names, first, _ = geometry.lifetimes
-        self._first = dict(zip(names, first.tolist(), strict=True))
+        over = written_over(geometry)
+        # an input comes before the first op; what is written over an operand takes space when the op has run
+        self._first = dict.fromkeys(geometry.inputs, 0)
+        self._first |= {op.output: step + (op.output in over) for step, op in enumerate(geometry.ops)}
+        # the next tile's inputs come beside this one's, which lie there until it is done or they are written over
+        self._whole_round = [name for name in geometry.inputs if name not in over.values()]
         self._steps = len(geometry.ops) + 2
+        self._touched: dict[tuple[str, Key, int], list[tuple[Visit, Box]]] = {}
         self._turn = 0
         self._read = {operand.tensor for op in geometry.ops for operand in op.operands}
 
@@ -238,6 +281,7 @@ class Oracle:
             self._turn = turn
             self._visit(visit)
         self._hold()
+        self._fill_stores()
         return self.log
 
     def _key(self, name: str, visit: Visit) -> Key:
@@ -315,6 +359,9 @@ class Oracle:
             self._use(name, box, visit, now + step)
         for name in geometry.outputs or (geometry.primary,):
             self._use(name, boxes[name], visit, now + self._steps - 2)
+        for name in self._whole_round:
+            if name in boxes:
+                self._use(name, boxes[name], visit, now + self._steps - 2)
 
     def _take(self, name: str, box: Box, visit: Visit) -> Bools:
         """Make what a box lacks; the elements made."""
@@ -323,6 +370,7 @@ class Oracle:
         by = self._made.setdefault((name, key), np.full(tensor.shape, -1, dtype=np.int64))
         wanted = np.zeros(tensor.shape, dtype=np.bool_)
         wanted[tuple(slice(*r) for r in box)] = True
+        self._touched.setdefault((name, key, visit.unit), []).append((visit, box))
         new = wanted & (by < 0)
         by[new] = visit.unit
         size = tensor.element_bytes
@@ -374,6 +422,44 @@ class Oracle:
             self.log.waiting[unit, name] = np.cumsum(change)
             self.log.kept[name] = max(self.log.kept[name], int(self.log.waiting[unit, name].max()))
         self.log.peak = max((int(np.cumsum(change).max()) for change in live.values()), default=0)
+
+    def _fill_stores(self) -> None:
+        """The most that lies in each unit's store of each tensor along each axis between two tiles."""
+        slots = max(visit.slot for visit in self.plan.visits) + 2
+        axes = [axis for axis in self.plan.modes if axis not in self.plan.held]
+        change: dict[tuple[str, str, int], Ints] = {}
+        for (name, _, unit), touched in self._touched.items():
+            tensor = self.geometry.facts.tensors[name]
+            for number, axis in enumerate(axes):
+                total = change.setdefault((name, axis, unit), np.zeros(slots, dtype=np.int64))
+                groups: dict[Key, list[tuple[Visit, Box]]] = {}
+                for visit, box in touched:
+                    groups.setdefault(tuple(visit.index[a] for a in axes[:number]), []).append((visit, box))
+                for walk in groups.values():
+                    total += _waiting_along(axis, walk, tensor.shape, slots) * tensor.element_bytes
+        for (name, axis, _), total in change.items():
+            most = int(np.cumsum(total).max())
+            self.log.stored[name, axis] = max(most, self.log.stored.get((name, axis), 0))
+
+
+def _waiting_along(axis: str, walk: list[tuple[Visit, Box]], shape: tuple[int, ...], slots: int) -> Ints:
+    """How many more elements wait from each slot on for the next tile along one axis, those outside it being equal.
+
+    An element waits from when a tile first needs it until the next tile along the axis first does.
+    """
+    change = np.zeros(slots, dtype=np.int64)
+    since = np.full(shape, -1, dtype=np.int64)
+    seen: dict[int, Bools] = {}
+    for visit, box in walk:
+        part = tuple(slice(*r) for r in box)
+        before = seen.setdefault(visit.index[axis], np.zeros(shape, dtype=np.bool_))
+        first = ~before[part]
+        waited = since[part][first & (since[part] >= 0)]
+        np.add.at(change, waited, 1)
+        change[visit.slot] -= len(waited)
+        since[part] = np.where(first, visit.slot, since[part])
+        before[part] = True
+    return change
 
 
 def walked(geometry: GroupGeometry, plan: Plan) -> Log:

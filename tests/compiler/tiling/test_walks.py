@@ -150,6 +150,19 @@ def test_what_is_kept_is_enough_for_later_tiles_and_not_much_more(case: Case) ->
             assert kept <= 2 * log.kept[name] + log.largest[name]
 
 
+@settings(max_examples=150)
+@given(cases())
+def test_the_store_along_each_axis_has_room_for_what_waits_in_it(case: Case) -> None:
+    """TILE-3: of an inner axis the corner too, which waited along an outer one."""
+    assume(is_simple(case.geometry))
+    assume(HaloMode.EXCHANGE not in {mode for _, mode in case.configuration.halo} or case.configuration.units == 1)
+    log = walked(case.geometry, unit_plan(case.geometry, case.configuration, case.tile))
+    for name in case.names:
+        along = case.frustums.kept_along(name)
+        for axis in case.frustums.tiles:
+            assert along.get(axis, 0) >= log.stored.get((name, axis), 0)
+
+
 @settings(max_examples=100)
 @given(cases(nested=True, sliced=False))
 def test_core_tiles_make_and_keep_what_a_walk_over_them_does(case: Case) -> None:
@@ -168,6 +181,8 @@ def test_core_tiles_make_and_keep_what_a_walk_over_them_does(case: Case) -> None
         assert frustums.largest_made(name) >= log.largest[name]
         if HaloMode.EXCHANGE not in modes and case.configuration.placement in _TOGETHER:
             assert frustums.kept_bytes(name) >= log.kept[name]
+            along = frustums.kept_along(name)
+            assert all(along.get(axis, 0) >= log.stored.get((name, axis), 0) for axis in frustums.tiles)
 
 
 def steps_of(boxes: list[Box], lanes: Mapping[str, int], axes: tuple[str, ...], channel: int | None) -> int:

@@ -1,0 +1,170 @@
+"""Groups under tilings stated by hand, lowered, proved and run, and their results beside the reference's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from compiler.cost.model import price
+from compiler.frontend.source import ModelSource
+from compiler.frontend.values import materialise
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.options import Options
+from compiler.profile.schema import Profile
+from compiler.program.lower import handed_out
+from compiler.program.program import Level, Opcode, Program
+from compiler.program.segment import PlannedGroup, lower_segment
+from compiler.program.verify import VerifiedProgram, verify
+from compiler.simulator.compare import compare
+from compiler.simulator.inputs import random_inputs
+from compiler.simulator.reference import reference_of_graph
+from compiler.simulator.values import Chip
+from compiler.tiling.choose import _Priced, finished
+from compiler.tiling.exact import figures_of
+from compiler.tiling.figures import PHYSICAL
+from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
+from compiler.tiling.tile import Tiling
+from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.traffic import traffic_of
+from tests.models import Model, import_graph
+
+
+class Network:
+    """An imported model with seeded inputs and the reference of all its tensors."""
+
+    def __init__(self, model: Model, *, seed: int = 0) -> None:
+        self.data = data = model.data()
+        self.source = ModelSource.from_bytes(data)
+        self.facts: GraphFacts = graph_facts(import_graph(data))
+        self._seed = seed
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        """All ops of the graph."""
+        return tuple(range(len(self.facts.ops)))
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """Every tensor that is no constant: inputs at random, the others as the reference computes them."""
+        graph = self.facts.graph
+        inputs = {name: value for name, value in random_inputs(graph, self._seed).items() if name in graph.inputs}
+        return {**inputs, **reference_of_graph(graph, self.source, inputs)}
+
+    def constant(self, name: str) -> Any:
+        """The values of a constant."""
+        constant = self.facts.graph.tensors[name].constant
+        assert constant is not None
+        return materialise(constant, self.source)
+
+    def resident_bytes(self, profile: Profile) -> int:
+        """What stationary weights of all ops take of a core."""
+        return SegmentCompilers(profile, Options()).of(self.facts).resident_bytes(self.ops)
+
+
+def tiling_of(group: TiledGroup, levels: Iterable[LevelMemory]) -> Tiling:
+    """The tiling of a plan that says what a group under its choices is."""
+    priced = _Priced(group=group, figures=figures_of(group), cost=price(traffic_of(group), group.profile))
+    return finished(priced, levels).tiling
+
+
+def fits(group: TiledGroup) -> bool:
+    """True if the planner calls the tiling fitting: by its figures, and by where its buffers come to lie."""
+    if group.profile.sram is not None and not group.is_nested and not group.stages:
+        return False
+    figures = figures_of(group)
+    return all(bool(rule(figures).holds) for rule in PHYSICAL) and allocation_check(memory_of(group)) is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lowered:
+    """One group's program with the group, and what the proof found."""
+
+    network: Network
+    group: TiledGroup
+    program: Program
+    verified: VerifiedProgram
+
+    def commands(self, opcode: Opcode) -> Any:
+        """The rows of the commands of one opcode."""
+        return self.program.commands[self.program.commands["opcode"] == opcode]
+
+    def count(self, opcode: Opcode) -> int:
+        """How many commands of one opcode there are."""
+        return len(self.commands(opcode))
+
+    def levels(self, opcode: Opcode) -> Counter[tuple[Level, Level]]:
+        """How many commands of one opcode go from which level to which."""
+        places = self.program.places
+        return Counter((places[r["source"]].level, places[r["target"]].level) for r in self.commands(opcode))
+
+    def dram_bytes(self, opcode: Opcode) -> int:
+        """Bytes that LOAD reads of the DRAM or STORE writes to it; a multicast counts once."""
+        rows = self.commands(opcode)
+        return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
+
+    def loaded_bytes(self, name: str) -> int:
+        """Bytes that LOAD reads of one tensor's region."""
+        region = next(r for r in self.program.regions if r.name == name)
+        rows = self.commands(Opcode.LOAD)
+        inside = (rows["source_address"] >= region.address) & (
+            rows["source_address"] < region.address + region.size_bytes
+        )
+        rows = rows[inside]
+        return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
+
+    def entries(self) -> Any:
+        """The entries of all tables, in one array."""
+        return np.concatenate([table.entries for table in self.program.tables])
+
+    def check_values(self, *, order: Iterable[int] | None = None) -> None:
+        """Run the program, and compare every tensor that it leaves in DRAM with the reference."""
+        chip = Chip(self.program)
+        for region in self.program.regions:
+            if region.role == "weight":
+                chip.write(region.name, self.network.constant(region.name))
+            elif region.role == "input":
+                chip.write(region.name, self.network.values[region.name])
+        chip.run(order=order)
+        for region in self.program.regions:
+            if region.role in ("output", "intermediate"):
+                found = compare(region.name, chip.read(region.name), self.network.values[region.name])
+                assert found.holds, found
+
+    def check_memory(self) -> None:
+        """No place is touched beyond what the plan says, but for what only passes, which stays within the capacity."""
+        planned = {level.level: level.allocation.peak_bytes for level in memory_of(self.group)}
+        for place, peak in zip(self.program.places, self.verified.peak_bytes, strict=True):
+            if place.level is not Level.DRAM:
+                assert peak <= place.capacity_bytes
+                if peak > planned.get(place.level.value, 0):
+                    assert place.level in self._passed(), (place.level, place.number, peak, planned)
+
+    def _passed(self) -> set[Level]:
+        """Memories that hold more than the plan's buffers: weights pass the SRAM, stationary ones lie at the top."""
+        return {Level.SRAM, Level.SRAM_WEIGHTS} | {self.program.places[r.place].level for r in self.program.residents}
+
+
+def lower(network: Network, group: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
+    """Lower one group and prove its program; `profile` where it is not the group's own (stationary weights)."""
+    ops = group.geometry.indices
+    planned = PlannedGroup(name="group", ops=tuple(ops), tiling=tiling_of(group, memory_of(group)))
+    profile = profile or group.profile
+    outputs = handed_out(network.facts, ops)
+    program = lower_segment(network.facts, profile, "segment", [planned], outputs, resident_bytes)
+    verified = verify(program, shared=profile.engines.shared)
+    return Lowered(network=network, group=group, program=program, verified=verified)
+
+
+def run(network: Network, group: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
+    """Lower, prove, run and compare one group."""
+    assert fits(group), "the plan does not fit"
+    lowered = lower(network, group, resident_bytes, profile)
+    lowered.check_values()
+    lowered.check_memory()
+    return lowered
