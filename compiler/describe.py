@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -12,6 +12,8 @@ import msgspec
 
 from compiler import plan as doc
 from compiler.cost.objective import Totals
+from compiler.describe_execution import execution_assumptions, memory_maps, program_reports, values_report
+from compiler.execution import MemoryMap
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.groups import Boundary, FusedGraph, FusedSegment, Group
@@ -25,6 +27,7 @@ from compiler.partition.segments import CutKind, Segment, SegmentKind
 from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
 from compiler.program.executable import Executable
+from compiler.program.lower import LoweredSegment
 from compiler.schedule import HaloName
 from compiler.simulator.check import CheckedGraph
 from compiler.tiling.geometry import GroupGeometry
@@ -33,7 +36,6 @@ from compiler.tiling.tile import OpWeights
 from compiler.version import COMPILER_VERSION
 
 ASSUMPTIONS = (
-    "Figures are closed-form estimates; no program was generated or executed, and no values were computed.",
     "Ops that pass the cores together make a stage: computation and the transfers that serve it overlap, and it takes "
     "as long as its slowest part. The stages of a group follow one another.",
     "DRAM transfers run beside the stages of a group, except the first tile's load and the last tile's store; without "
@@ -45,8 +47,8 @@ ASSUMPTIONS = (
     "that computes other channels stages its peers' weights over the core links. Loading them is in no figure.",
     "Host segments take no time and no energy here; bytes over host and chip-to-chip links are counted, not timed.",
     "Units read shared weights from DRAM once and pass them on over CDMA or core links where the profile has them.",
-    "Not modelled in this version, though a profile may state them: limits on program bytes and commands (no program "
-    "is generated), engines that share a queue, line granularity, and the direct route of IODMA beside an SRAM.",
+    "Not modelled in the closed form, though a profile may state them: engines that share a queue, line granularity, "
+    "and the direct route of IODMA beside an SRAM. Programs keep to all of them, and to the limits on their size.",
     "Views (Reshape, Flatten, Squeeze, Unsqueeze) move nothing.",
 )
 _WHAT_IF: Final = "What-if (option precision): float tensors are counted in that type, biases in 4 bytes; no values."
@@ -97,7 +99,7 @@ class Describe:
             folded=graph.folded,
             patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
             partition=self._partition(mapped),
-            segments=self._segments(mapped),
+            segments=self._segments(mapped, checked.lowered.segments),
         )
         report = doc.Report(
             schema="tessera.report/1",
@@ -107,14 +109,14 @@ class Describe:
             totals=totals,
             baseline=baseline,
             values_checked=checked.check.has_run,
+            values=values_report(checked.check),
+            programs=program_reports(checked),
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
-            groups=tuple(
-                _group_report(graph, f"{found.segment.id}.g{number}", group)
-                for found in fused.segments
-                for number, group in enumerate(found.groups)
-            ),
-            assumptions=ASSUMPTIONS + (() if self.options.precision == "model" else (_WHAT_IF,)),
+            groups=self._group_reports(fused),
+            assumptions=execution_assumptions(checked)
+            + ASSUMPTIONS
+            + (() if self.options.precision == "model" else (_WHAT_IF,)),
         )
         pictures = pictures_of(fused, self.profile) if self.pictures else {}
         return Documents(plan=plan, report=report, pictures=pictures, executable=checked.executable)
@@ -164,13 +166,25 @@ class Describe:
             energy_j=total.energy_pj * 1e-12,
         )
 
-    def _segments(self, mapped: MappedGraph) -> tuple[doc.PlanSegment, ...]:
+    def _segments(self, mapped: MappedGraph, programs: Sequence[LoweredSegment]) -> tuple[doc.PlanSegment, ...]:
         """Segments with their nodes, each node once: one of several ops (Split) stands with the first of them."""
         seen: set[str] = set()
         weights = WeightTable(mapped.fused.facts, self.profile)
-        segments = zip(mapped.fused.segments, mapped.chip_of, strict=True)
+        segments = zip(mapped.fused.segments, mapped.chip_of, programs, strict=True)
         parts = _parts(mapped.fused.partitioned.graph)
-        return tuple(_segment(mapped.fused, found, chip, weights, parts, seen) for found, chip in segments)
+        return tuple(
+            _segment(mapped.fused, found, chip, lowered, weights, parts, seen) for found, chip, lowered in segments
+        )
+
+    def _group_reports(self, fused: FusedGraph) -> tuple[doc.GroupReport, ...]:
+        weights = WeightTable(fused.facts, self.profile)
+        reports = []
+        for found in fused.segments:
+            resident = weights.resident_bytes_per_core(found.segment.ops)
+            for number, group in enumerate(found.groups):
+                maps = memory_maps(fused.facts, self.profile, group, resident)
+                reports.append(_group_report(fused.facts.graph, f"{found.segment.id}.g{number}", group, maps))
+        return tuple(reports)
 
     def _partition(self, mapped: MappedGraph) -> doc.PartitionDoc:
         partitioned = mapped.fused.partitioned
@@ -229,6 +243,7 @@ def _segment(
     fused: FusedGraph,
     found: FusedSegment,
     chip: int | None,
+    lowered: LoweredSegment,
     weights: WeightTable,
     parts: Mapping[int, int],
     seen: set[str],
@@ -252,6 +267,7 @@ def _segment(
         macs=sum(facts.ops[op].total_macs for op in segment.ops),
         weight_bytes=facts.weight_bytes(segment.ops),
         resident_bytes_per_core=weights.resident_bytes_per_core(segment.ops),
+        program_bytes=None if lowered.sizes is None else lowered.sizes.program_bytes,
         cycles=sum(group.choice.cost.cycles for group in found.groups),
         units=fused.partitioned.mapping.counts(segment.ops),
         host=_host_nodes(graph, segment) if on_host else (),
@@ -455,7 +471,7 @@ def _joules(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {name: energy * 1e-12 for name, energy in total.items()}
 
 
-def _group_report(graph: Graph, name: str, group: Group) -> doc.GroupReport:
+def _group_report(graph: Graph, name: str, group: Group, maps: tuple[MemoryMap, ...]) -> doc.GroupReport:
     cost = group.choice.cost
     return doc.GroupReport(
         id=name,
@@ -489,4 +505,5 @@ def _group_report(graph: Graph, name: str, group: Group) -> doc.GroupReport:
             )
             for stage in cost.stages
         ),
+        memory=maps,
     )

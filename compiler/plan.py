@@ -7,28 +7,25 @@ from typing import Any, Literal
 
 import msgspec
 
+from compiler.execution import MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """A part of a document."""
-
-
-class ModelRef(_Part, frozen=True, kw_only=True):
+class ModelRef(Part, frozen=True, kw_only=True):
     """The compiled model: a name for people, the SHA-256 of its file."""
 
     name: str
     sha256: str
 
 
-class ProfileRef(_Part, frozen=True, kw_only=True):
+class ProfileRef(Part, frozen=True, kw_only=True):
     """The profile compiled for: its name and the digest of its canonical form."""
 
     name: str
     digest: str
 
 
-class PerImage(_Part, frozen=True, kw_only=True):
+class PerImage(Part, frozen=True, kw_only=True):
     """Totals divided by the number of images in the batch."""
 
     dram_bytes: float
@@ -36,7 +33,7 @@ class PerImage(_Part, frozen=True, kw_only=True):
     energy_j: float
 
 
-class Totals(_Part, frozen=True, kw_only=True):
+class Totals(Part, frozen=True, kw_only=True):
     """The whole plan, for the whole batch.
 
     `dram_bytes_floor`, `dram_bytes_reference`: SPEC 5.1. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
@@ -64,7 +61,7 @@ class Totals(_Part, frozen=True, kw_only=True):
     stalls: dict[str, int]
 
 
-class Baseline(_Part, frozen=True, kw_only=True):
+class Baseline(Part, frozen=True, kw_only=True):
     """The plan of strategy `none` on the same profile."""
 
     dram_bytes: int
@@ -72,14 +69,14 @@ class Baseline(_Part, frozen=True, kw_only=True):
     energy_j: float
 
 
-class SramTile(_Part, frozen=True, kw_only=True):
+class SramTile(Part, frozen=True, kw_only=True):
     """The box of the group's inputs loaded at once into the memory of one unit: extents per input, bytes of all."""
 
     inputs: dict[str, tuple[int, ...]]
     bytes: int
 
 
-class TilingDoc(_Part, frozen=True, kw_only=True):
+class TilingDoc(Part, frozen=True, kw_only=True):
     """How the group's output is cut: `axes` names the extents of `tile` (SRAM tile) and `core_tile`.
 
     `tiles` SRAM tiles, `core_tiles` core tiles in each, `rounds` tiles one after another on one unit;
@@ -103,7 +100,7 @@ class TilingDoc(_Part, frozen=True, kw_only=True):
     kept_bytes: int
 
 
-class Placement(_Part, frozen=True, kw_only=True):
+class Placement(Part, frozen=True, kw_only=True):
     """What the units and the cores inside a unit share out among themselves.
 
     `placement` deals the tiles of a map to units where these share bands (TILE-4). `walk` are the axes in the order in
@@ -118,7 +115,7 @@ class Placement(_Part, frozen=True, kw_only=True):
     walk: tuple[str, ...]
 
 
-class PlanOp(_Part, frozen=True, kw_only=True):
+class PlanOp(Part, frozen=True, kw_only=True):
     """One op of a group: its ONNX node, kind, weight bytes and how often they are read from DRAM per inference.
 
     `part` says which of the ops that its node became it is; None where it is the only one. `weight_home` is where the
@@ -135,7 +132,7 @@ class PlanOp(_Part, frozen=True, kw_only=True):
     weight_slices: int
 
 
-class RuleVerdict(_Part, frozen=True, kw_only=True):
+class RuleVerdict(Part, frozen=True, kw_only=True):
     """One rule on this group: whether it holds, the actual value and the limit, in the rule's unit."""
 
     id: str
@@ -144,7 +141,7 @@ class RuleVerdict(_Part, frozen=True, kw_only=True):
     limit: float
 
 
-class BoundaryDoc(_Part, frozen=True, kw_only=True):
+class BoundaryDoc(Part, frozen=True, kw_only=True):
     """One edge that leaves the group, and what kept its consumer outside."""
 
     tensor: str
@@ -155,7 +152,7 @@ class BoundaryDoc(_Part, frozen=True, kw_only=True):
     why: str
 
 
-class LevelUseDoc(_Part, frozen=True, kw_only=True):
+class LevelUseDoc(Part, frozen=True, kw_only=True):
     """What one memory level of a unit or core holds (PROG-2): allocated by lifetimes, and the most that is live."""
 
     capacity_bytes: int
@@ -163,7 +160,7 @@ class LevelUseDoc(_Part, frozen=True, kw_only=True):
     lower_bound_bytes: int
 
 
-class PlanGroup(_Part, frozen=True, kw_only=True):
+class PlanGroup(Part, frozen=True, kw_only=True):
     """A fusion group; `nodes` are ONNX node names.
 
     `halo` is the mode by axis of the output, for every axis with more than one tile or core tile (TILE-3). `stalls` are
@@ -189,7 +186,7 @@ class PlanGroup(_Part, frozen=True, kw_only=True):
     boundary: tuple[BoundaryDoc, ...]
 
 
-class CutDoc(_Part, frozen=True, kw_only=True):
+class CutDoc(Part, frozen=True, kw_only=True):
     """Why a segment begins where it does: the kind of cut, the node before it, the bytes that cross it, in words."""
 
     kind: Literal["begin", "host", "named", "output-tap", "articulation", "balanced"]
@@ -198,7 +195,7 @@ class CutDoc(_Part, frozen=True, kw_only=True):
     why: str
 
 
-class HostNodeDoc(_Part, frozen=True, kw_only=True):
+class HostNodeDoc(Part, frozen=True, kw_only=True):
     """A node that the host runs, and why; `macs` is None where its work cannot be told before it runs."""
 
     node: str
@@ -207,12 +204,13 @@ class HostNodeDoc(_Part, frozen=True, kw_only=True):
     macs: int | None
 
 
-class PlanSegment(_Part, frozen=True, kw_only=True):
+class PlanSegment(Part, frozen=True, kw_only=True):
     """A segment: one executable on a chip, or nodes that stay on the host, each with its reason (IMPORT-6).
 
     `nodes` stand in the first segment that runs anything of them; `continues` are those of earlier segments of which
     this one runs further parts. `units` counts the nodes of the segment's mapping graph by hardware unit (PART-6).
-    `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream.
+    `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream. `program_bytes` are
+    the commands of its program as stored, with calls, bindings and waits; None where it has no program.
     """
 
     id: str
@@ -224,13 +222,14 @@ class PlanSegment(_Part, frozen=True, kw_only=True):
     macs: int
     weight_bytes: int
     resident_bytes_per_core: int
+    program_bytes: int | None
     cycles: int
     units: dict[str, int]
     host: tuple[HostNodeDoc, ...]
     groups: tuple[PlanGroup, ...]
 
 
-class FailedCompileDoc(_Part, frozen=True, kw_only=True):
+class FailedCompileDoc(Part, frozen=True, kw_only=True):
     """A segment that did not compile whole: its first and last node, why, and how it was cut (PART-3)."""
 
     first: str
@@ -241,7 +240,7 @@ class FailedCompileDoc(_Part, frozen=True, kw_only=True):
     parts: int
 
 
-class MergeDoc(_Part, frozen=True, kw_only=True):
+class MergeDoc(Part, frozen=True, kw_only=True):
     """A merge of neighbouring segments that was tried (PART-4): its first and last node, and what came of it."""
 
     first: str
@@ -251,7 +250,7 @@ class MergeDoc(_Part, frozen=True, kw_only=True):
     why: str | None
 
 
-class ApartDoc(_Part, frozen=True, kw_only=True):
+class ApartDoc(Part, frozen=True, kw_only=True):
     """Two neighbouring chip segments that merging left apart, and why."""
 
     before: str
@@ -259,7 +258,7 @@ class ApartDoc(_Part, frozen=True, kw_only=True):
     why: str
 
 
-class ChipDoc(_Part, frozen=True, kw_only=True):
+class ChipDoc(Part, frozen=True, kw_only=True):
     """One chip's load (PART-5).
 
     `reprogrammed_bytes`: stationary weights loaded anew per inference, because the chip runs several executables in
@@ -273,7 +272,7 @@ class ChipDoc(_Part, frozen=True, kw_only=True):
     reprogrammed_bytes: int
 
 
-class LinkTrafficDoc(_Part, frozen=True, kw_only=True):
+class LinkTrafficDoc(Part, frozen=True, kw_only=True):
     """Bytes per inference from one place to another: `host` or `chip N`."""
 
     source: str
@@ -281,7 +280,7 @@ class LinkTrafficDoc(_Part, frozen=True, kw_only=True):
     bytes: int
 
 
-class PartitionDoc(_Part, frozen=True, kw_only=True):
+class PartitionDoc(Part, frozen=True, kw_only=True):
     """How the segments came about: what did not compile whole, which merges were tried, which chip runs what."""
 
     strategy: str
@@ -293,14 +292,14 @@ class PartitionDoc(_Part, frozen=True, kw_only=True):
     traffic: tuple[LinkTrafficDoc, ...]
 
 
-class PatternDoc(_Part, frozen=True, kw_only=True):
+class PatternDoc(Part, frozen=True, kw_only=True):
     """A recognised pattern: its kind, and the nodes that make it up."""
 
     kind: str
     nodes: tuple[str, ...]
 
 
-class NativeShare(_Part, frozen=True, kw_only=True):
+class NativeShare(Part, frozen=True, kw_only=True):
     """How much of the model the accelerator runs: nodes (folded ones apart) and multiply-accumulates.
 
     `host_nodes_of_unknown_work` have multiply-accumulates that cannot be told before they run; they are not in
@@ -314,7 +313,7 @@ class NativeShare(_Part, frozen=True, kw_only=True):
     host_nodes_of_unknown_work: int
 
 
-class Plan(_Part, frozen=True, kw_only=True):
+class Plan(Part, frozen=True, kw_only=True):
     """plan.json: what was fused, why it stopped there, and how far it is from the physical limit.
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
@@ -337,14 +336,14 @@ class Plan(_Part, frozen=True, kw_only=True):
     segments: tuple[PlanSegment, ...]
 
 
-class LevelTraffic(_Part, frozen=True, kw_only=True):
+class LevelTraffic(Part, frozen=True, kw_only=True):
     """Bytes read from and written to one memory level."""
 
     read_bytes: int
     written_bytes: int
 
 
-class OpReport(_Part, frozen=True, kw_only=True):
+class OpReport(Part, frozen=True, kw_only=True):
     """One op of a stage: its ONNX node, the dataflow on the matrix unit, and the cycles that it computes."""
 
     node: str
@@ -352,7 +351,7 @@ class OpReport(_Part, frozen=True, kw_only=True):
     compute_cycles: int
 
 
-class StageReport(_Part, frozen=True, kw_only=True):
+class StageReport(Part, frozen=True, kw_only=True):
     """Ops that pass the cores together: the stage takes as long as its slowest part, `bound_by`.
 
     `cycles` less `compute_cycles` are stalls.
@@ -364,11 +363,11 @@ class StageReport(_Part, frozen=True, kw_only=True):
     bound_by: str
 
 
-class GroupReport(_Part, frozen=True, kw_only=True):
+class GroupReport(Part, frozen=True, kw_only=True):
     """The price of one group in parts; cycles of transfers, on-chip transfers and computation before overlapping.
 
     `array_utilisation` is the part of the compute cycles in which the busiest core's array works. `energy_by_level`:
-    joules, adding up to `energy_j`.
+    joules, adding up to `energy_j`. `memory` says where each buffer lies and when, level by level (PROG-2).
     """
 
     id: str
@@ -391,10 +390,15 @@ class GroupReport(_Part, frozen=True, kw_only=True):
     energy_j: float
     energy_by_level: dict[str, float]
     stages: tuple[StageReport, ...]
+    memory: tuple[MemoryMap, ...]
 
 
-class Report(_Part, frozen=True, kw_only=True):
-    """report.json: the figures behind the plan, and the assumptions they rest on."""
+class Report(Part, frozen=True, kw_only=True):
+    """report.json: the figures behind the plan, what was run of it, and the assumptions they rest on.
+
+    `values_checked` is `values.checked`. `programs` are those of the chip segments, in order; none where the profile
+    describes what programs cannot do.
+    """
 
     schema: Literal["tessera.report/1"]
     model: ModelRef
@@ -403,6 +407,8 @@ class Report(_Part, frozen=True, kw_only=True):
     totals: Totals
     baseline: Baseline
     values_checked: bool
+    values: ValuesReport
+    programs: tuple[ProgramReport, ...]
     op_counts: dict[str, int]
     weight_bytes: int
     groups: tuple[GroupReport, ...]

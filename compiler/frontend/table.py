@@ -66,7 +66,10 @@ class ValueTable:
             )
 
     def _inputs(self, graph: onnx.GraphProto) -> None:
-        """Graph inputs that no initialiser defines; dynamic dims take the maximum given for them."""
+        """Graph inputs that no initialiser defines; dynamic dims take the maximum given for them.
+
+        An input without elements is a constant: nobody has to give it.
+        """
         missing: dict[str, str] = {}
         for value in graph.input:
             if value.name in self.tensors:
@@ -106,7 +109,12 @@ class ValueTable:
             dims = enumerate(tensor_type.shape.dim)
             shape = tuple(self._extent(dim, axis, value.name, what, missing) for axis, dim in dims)
             bounded(shape, None, what)
-            self._input(value.name, shape, dtype)
+            if 0 in shape:
+                # it has but one value
+                nothing = onnx.TensorProto(data_type=tensor_type.elem_type, dims=[int(extent) for extent in shape])
+                self.set_constant(value.name, Folded(constant=constant_of(nothing, span=None, node=None, what=what)))
+            else:
+                self._input(value.name, shape, dtype)
         if missing:
             raise missing_dims(missing)
         for name in self.dims:
@@ -133,13 +141,13 @@ class ValueTable:
         self, dim: onnx.TensorShapeProto.Dimension, axis: int, tensor: str, what: str, missing: dict[str, str]
     ) -> int:
         if dim.HasField("dim_value"):
-            if dim.dim_value < 1:
+            if dim.dim_value < 0:
                 raise ModelError(
-                    f"{what} has an extent below 1 on axis {axis}",
+                    f"{what} has an extent below 0 on axis {axis}",
                     code="invalid_shape",
                     stage="import",
                     actual=dim.dim_value,
-                    limit="at least 1",
+                    limit="at least 0",
                 )
             return int(dim.dim_value)
         name = dim.dim_param or f"{tensor}.{axis}"

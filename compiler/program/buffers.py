@@ -37,8 +37,8 @@ class Buffers:
         return next((buffer.size_bytes for buffer in found.buffers if buffer.name == name), 0)
 
     def add(self, place: int, key: Key, address: int, size_bytes: int) -> Slot:
-        """A slot of its own for part of a buffer; those of stores are written and read in turns."""
-        slot = self.slots[place, key] = Slot(place, address, size_bytes, is_rolling=key[0] == "store")
+        """A slot of its own for part of a buffer; stores and pieces are written and read in turns."""
+        slot = self.slots[place, key] = Slot(place, address, size_bytes, is_rolling=key[0] in ("store", "piece"))
         self._by_place.setdefault(place, []).append(slot)
         return slot
 

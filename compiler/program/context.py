@@ -110,7 +110,7 @@ class Context:
         rank = len(self.graph.tensors[name].shape)
         for index in self.graph.consumers.get(name, ()):
             facts = self.facts.ops[index]
-            for operand in self.operands(index):
+            for operand in () if index in self.graph.on_host else self.operands(index):
                 if operand.tensor == name and facts.channel_axis is not None:
                     follows = [
                         i for i, m in enumerate(operand.access) if m.axis == facts.channel_axis and m.is_identity

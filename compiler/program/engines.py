@@ -55,7 +55,7 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
         # between the cores of a cluster it passes through the SRAM without staying there (TILE-3)
         "mvdma": _Rule(
             per_core=True,
-            opcodes=(Opcode.MOVE, Opcode.EXCHANGE),
+            opcodes=(Opcode.MOVE, Opcode.EXCHANGE, Opcode.BROADCAST),
             own=CORE_LEVELS,
             near=(*CLUSTER_LEVELS, *CORE_LEVELS),
         ),

@@ -377,6 +377,8 @@ class GroupLowering(ABC):
                 if box is None or held is None:
                     continue
                 part = overlap(box, held.box)
+                if not self.hands_out(self.op_of(name), unit, 0):
+                    continue
                 mine = self.unit_part(self.op_of(name), unit, part) if part is not None else None
                 if mine is not None and not is_empty(mine):
                     self.emitter.copy(Opcode.STORE, self.queue(engine, unit), held, region, mine, self.element(name))
@@ -386,6 +388,13 @@ class GroupLowering(ABC):
         return next(op for op in self.geometry.ops if op.output == name)
 
     # --- parts of the channels ----------------------------------------------------------------------------------------
+
+    def hands_out(self, op: OpFacts, unit: int, core: int) -> bool:
+        """False where all units or cores make a result whole, since it has no channels to share out, for all but one."""
+        if op.channel_axis is not None or self.group.channels_are_free:
+            return True
+        alone = unit == 0 or self.configuration.spread is not Spread.CHANNELS
+        return alone and (core == 0 or self.configuration.core_spread is not Spread.CHANNELS)
 
     def unit_part(self, op: OpFacts, unit: int, box: Box) -> Box:
         """The part of an op's box that a unit makes where units share out the channels of a common tile."""
@@ -401,6 +410,7 @@ class GroupLowering(ABC):
         if held is None:
             return
         mine = self.unit_part(op, unit, held.box)
+        found: list[tuple[Held, Box]] = []
         for other in range(self.units):
             target = self.tile(op.output, other, index, parity)
             if other == unit or target is None or is_empty(mine):
@@ -413,9 +423,34 @@ class GroupLowering(ABC):
             )
             part = overlap(mine, wanted) if wanted is not None else None
             if part is not None:
-                self.emitter.copy(
-                    Opcode.EXCHANGE, self.queue(engine, unit), held, target, part, self.element(op.output)
-                )
+                found.append((target, part))
+        self.send(held, found, self.queue(engine, unit), self.element(op.output))
+
+    def send(self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
+        """From one memory to others: neighbours that need the same box at the same address get it at once."""
+        number = 0
+        while number < len(targets):
+            first, box = targets[number]
+            also: list[Slot] = []
+            while number + 1 < len(targets):
+                held, other = targets[number + 1]
+                follows = held.slot.place == first.slot.place + len(also) + 1
+                if not follows or other != box or held.at(box) != first.at(box) or held.strides != first.strides:
+                    break
+                also.append(held.slot)
+                number += 1
+            opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
+            self.emitter.copy(opcode, queue, source, first, box, element, also)
+            number += 1
+
+    def between_cores(self, sender: int, receiver: int) -> int | None:
+        """The queue that moves bytes from one core to another: its link, its engine in a cluster, or the cluster's."""
+        if self.machine.has("link"):
+            return self.queue("link", sender)
+        per = self.profile.cores_per_cluster
+        if self.profile.sram is not None and sender // per == receiver // per and self.machine.has("mvdma"):
+            return self.queue("mvdma", sender)
+        return self.queue("cdma", sender // per) if self.machine.has("cdma") else None
 
     def wanted(
         self, step: int, name: str, made: Callable[[str], Box], part: Callable[[OpFacts, Box], Box]

@@ -368,6 +368,8 @@ class NestedLowering(GroupLowering):
         for unit, _, core, index in work:
             mine = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
             source = self._core_tile(op.output, unit, core, index)
+            near: list[tuple[Held, Box]] = []
+            far: list[tuple[Held, Box]] = []
             for other, _, peer, same in work:
                 target = self._core_tile(op.output, other, peer, same)
                 alike = same == index and (other, peer) != (unit, core)
@@ -381,15 +383,11 @@ class NestedLowering(GroupLowering):
                 )
                 part = overlap(mine, wanted) if wanted is not None else None
                 if part is not None:
-                    self._between(source, target, part, (unit, core), (other, peer), element)
-
-    def _between(self, source: Held, target: Held, box: Box, sender: Core, receiver: Core, element: int) -> None:
-        """From one core to another: in a cluster by the sender's engine, else from cluster to cluster."""
-        if sender[0] != receiver[0]:
-            queue = self.queue("cdma", sender[0])
-        else:
-            queue = self.queue("mvdma", self.core_number(*sender))
-        self.emitter.copy(Opcode.EXCHANGE, queue, source, target, box, element)
+                    (near if other == unit else far).append((target, part))
+            if source is not None:
+                # in a cluster by the sender's engine, else from cluster to cluster
+                self.send(source, near, self.queue("mvdma", self.core_number(unit, core)), element)
+                self.send(source, far, self.queue("cdma", unit) if far else 0, element)
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
@@ -455,6 +453,8 @@ class NestedLowering(GroupLowering):
     def _drain(self, op: OpFacts, unit: int, tile: Index, box: Box, held: Held, core: int, parity: int) -> None:
         """An output of the group from a core to the SRAM."""
         if op.output not in (self.geometry.outputs or (self.geometry.primary,)):
+            return
+        if not self.hands_out(op, 0, core):
             return
         target = self.tile(op.output, unit, tile, parity)
         part = overlap(box, target.box) if target is not None else None

@@ -153,10 +153,10 @@ class StagedLowering(GroupLowering):
                 name = operand.tensor
                 if operand.constant or operand.gathered is not None:
                     continue
-                if name not in inside:
-                    need = self.need(op, operand, piece.box)
+                need = self.need(op, operand, piece.box)
+                if name not in inside or overlap(inside[name].box, need) != need:
                     inside[name], at = self._fetch(name, slot, at, unit, index, need, piece.core, parity)
-                operands.append((operand.number, inside[name].part(self.need(op, operand, piece.box))))
+                operands.append((operand.number, inside[name].part(need)))
             held, at = self._result(op, slot, at, piece.box, inside, first=place == 0)
             inside[op.output] = held
             if self.gather(op, self.core_number(unit, piece.core), piece.box, {n: [h] for n, h in operands}, held):
@@ -200,6 +200,7 @@ class StagedLowering(GroupLowering):
         """Bring a box from the unit's memory into a piece's buffer; where it lies, and where what follows begins."""
         lengths = tuple(stop - start for start, stop in need)
         element = self.element(name)
+        at = -(-at // element) * element
         held = dense(slot, self.tensors[name].axes, lengths, element, need)
         held = Held(slot, at, held.origin, held.strides, need)
         queue = self.queue("mvdma", self.core_number(unit, core))
@@ -225,8 +226,9 @@ class StagedLowering(GroupLowering):
         if not first and op.in_place and source is not None and self.element(source) == self.element(op.output):
             return inside[source], at
         lengths = tuple(stop - start for start, stop in box)
-        held = dense(slot, self.tensors[op.output].axes, lengths, self.element(op.output), box)
         size = self.element(op.output)
+        at = -(-at // size) * size
+        held = dense(slot, self.tensors[op.output].axes, lengths, size, box)
         for length in lengths:
             size *= length
         return Held(slot, at, held.origin, held.strides, box), at + size

@@ -204,6 +204,8 @@ class GroupWeights:
             slot = slots[turn % len(slots)]
             at = slot.address
             for operand, box in boxes:
+                if is_empty(box):
+                    continue
                 held = self._held(slot, at, operand, box)
                 bound[core].append((operand.number, held))
                 at += prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
@@ -221,9 +223,9 @@ class GroupWeights:
                 lacking.append(core)
         if lacking:
             self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-            for number, (operand, box) in enumerate(boxes):
-                if not is_empty(box):
-                    self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
+            filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
+            for number, (operand, box) in enumerate(filled):
+                self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
         return bound
 
     def _in_place(self, core: Core, boxes: list[tuple[Operand, Box]]) -> Bound:
@@ -231,7 +233,7 @@ class GroupWeights:
         number = self.lowering.core_number(*core)
         found: Bound = []
         for operand, box in boxes:
-            for owner, held in self.context.residents[operand.tensor]:
+            for owner, held in self.context.residents.get(operand.tensor, []):
                 part = overlap(held.box, box) if owner == number else None
                 if part is not None:
                     found.append((operand.number, held.part(part)))
@@ -247,7 +249,7 @@ class GroupWeights:
         element = self.lowering.element(operand.tensor)
         residents = self.context.residents.get(operand.tensor)
         if residents is not None:
-            self._from_peers(residents, box, targets, element)
+            self._from_peers(operand, residents, box, targets, element)
             return
         region = self.context.region(operand.tensor)
         if self.unit_level is None:
@@ -372,7 +374,9 @@ class GroupWeights:
         lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
         return found
 
-    def _from_peers(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int) -> None:
+    def _from_peers(
+        self, operand: Operand, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int
+    ) -> None:
         """Stationary weights: from the cores in which they lie over the links."""
         lowering = self.lowering
         for (unit, core), target in targets.items():
@@ -382,7 +386,12 @@ class GroupWeights:
                 part = overlap(held.box, box)
                 if part is None:
                     continue
+                queue = lowering.between_cores(owner, mine)
                 if owner == mine:
                     self.emitter.copy(Opcode.MOVE, lowering.queue("core", mine), held, target, part, element)
+                elif queue is not None:
+                    self.emitter.copy(Opcode.EXCHANGE, queue, held, target, part, element)
                 else:
-                    self.emitter.copy(Opcode.EXCHANGE, lowering.queue("link", owner), held, target, part, element)
+                    # no way between these cores: the weights are in DRAM too
+                    region = self.context.region(operand.tensor)
+                    self.emitter.copy(Opcode.LOAD, lowering.queue("iodma", mine), region, target, part, element)

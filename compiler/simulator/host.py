@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +24,15 @@ from onnx import helper, numpy_helper
 from compiler.errors import InternalError, ModelError
 from compiler.frontend.functions import captured, rename
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import ONNX_CODES, materialise, type_of_text
+from compiler.frontend.values import materialise, type_of_text
 from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import HOST, Graph, HostNode, Op
 from compiler.simulator.runtimes import Value, is_random, run_model, seed_random_nodes
 
 _IR_VERSION: Final = 10
+# Operators that ONNX Runtime sums up in float32, term by term; onnx.reference does it as a fast transform, in float64.
+_ON_REFERENCE: Final = frozenset({"DFT", "STFT"})
+NO_TYPES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +69,17 @@ def run_host(graph: Graph, values: Mapping[str, Value], ops: Iterable[int], *, t
     return _run_calls(_calls(graph, ops), known, types, threads)
 
 
-def run_nodes(nodes: Iterable[HostNode], values: Mapping[str, Value], *, threads: int = 1) -> dict[str, Value]:
+def run_nodes(
+    nodes: Iterable[HostNode],
+    values: Mapping[str, Value],
+    *,
+    types: Mapping[str, str] = NO_TYPES,
+    threads: int = 1,
+) -> dict[str, Value]:
     """What the host nodes of an executable make, by tensor name; `values` holds what they read, by tensor name.
 
-    Raises ModelError naming the node that nothing could run.
+    `types` are those of tensors whose values do not tell: empty sequences and optionals. Raises ModelError naming the
+    node that nothing could run.
     """
     calls = [HostCall(key=node.name, node=node, results=node.outputs) for node in nodes]
     made = {name for call in calls for name in call.results}
@@ -81,7 +92,7 @@ def run_nodes(nodes: Iterable[HostNode], values: Mapping[str, Value], *, threads
                         f"tensor {name!r} is not there when the host wants it", stage="simulate", node=call.node.name
                     )
                 known[name] = values[name]
-    return _run_calls(calls, known, {}, threads)
+    return _run_calls(calls, known, types, threads)
 
 
 def _run_calls(
@@ -89,8 +100,8 @@ def _run_calls(
 ) -> dict[str, Value]:
     result: dict[str, Value] = {}
     # one model has one set of operator versions; a node from a function may have been written for others
-    for _, run in groupby(calls, key=lambda call: call.node.opsets):
-        made = _run_together(types, list(run), known, threads)
+    for (_, precise), run in groupby(calls, key=lambda call: (call.node.opsets, call.node.op_type in _ON_REFERENCE)):
+        made = _run_together(types, list(run), known, threads, precise)
         known |= made
         result |= made
     return result
@@ -146,11 +157,11 @@ def _key(op: Op) -> str:
 
 
 def _run_together(
-    types: Mapping[str, str], calls: list[HostCall], known: Mapping[str, Value], threads: int
+    types: Mapping[str, str], calls: list[HostCall], known: Mapping[str, Value], threads: int, precise: bool
 ) -> dict[str, Value]:
     """What the calls make: as one model, or one by one where that does not run."""
     model, feeds, names = _model(types, calls, known)
-    run = run_model(model, feeds, threads=threads)
+    run = run_model(model, feeds, threads=threads, reference_first=precise)
     if run.values is not None:
         return dict(zip(names, run.values, strict=True))
     if len(calls) == 1:
@@ -166,7 +177,7 @@ def _run_together(
         )
     made: dict[str, Value] = {}
     for call in calls:
-        made |= _run_together(types, [call], {**known, **made}, threads)
+        made |= _run_together(types, [call], {**known, **made}, threads, precise)
     return made
 
 
@@ -215,10 +226,9 @@ def _node(call: HostCall) -> onnx.NodeProto:
 def _type(types: Mapping[str, str], name: str, value: Any) -> onnx.TypeProto:
     """The type of a value that the model is fed: a tensor's from the value, any other as the graph has it."""
     if isinstance(value, np.ndarray):
-        dtype = "string" if value.dtype.kind in "OSU" else value.dtype.name
-        if dtype not in ONNX_CODES:
-            dtype = types.get(name, dtype)
-        return helper.make_tensor_type_proto(ONNX_CODES[dtype], value.shape)
+        is_text = value.dtype.kind in "OSU"
+        code = onnx.TensorProto.STRING if is_text else helper.np_dtype_to_tensor_dtype(value.dtype)
+        return helper.make_tensor_type_proto(code, value.shape)
     found = type_of_text(types.get(name, ""))
     if found is None and isinstance(value, list) and value:
         return helper.make_sequence_type_proto(_type(types, name, value[0]))

@@ -13,7 +13,7 @@ from compiler.errors import RequestError
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
 from compiler.program.program import Role, Step
 from compiler.simulator.values import Chip
-from compiler.units import numpy_dtype
+from compiler.units import DTYPE_NAMES, numpy_dtype
 
 # Told after the last command of a step of a chip segment.
 StepObserver = Callable[[str, int, Step, Chip], None]
@@ -40,12 +40,13 @@ def run_executable(
         )
     values = _given(executable, inputs)
     needed = _last_uses(executable)
+    types = {value.tensor: value.dtype for value in executable.inputs}
     for number, segment in enumerate(executable.segments):
         if isinstance(segment, HostSegment):
             # imported for host nodes alone: a chip needs nothing of the import
             from compiler.simulator.host import run_nodes
 
-            made = run_nodes(segment.nodes, values)
+            made = run_nodes(segment.nodes, values, types=types)
             values |= {name: made[name] for name in segment.outputs if name in made}
         else:
             values |= _run_chip(executable, segment, values, observer, results)
@@ -69,7 +70,9 @@ def _given(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, Any]:
         array = inputs[value.name]
         if value.shape is not None and isinstance(array, np.ndarray | np.generic):
             array = np.asarray(array)
-            if array.shape != value.shape or array.dtype != numpy_dtype(value.dtype):
+            # what other types there are, the host's runtime knows
+            is_other = value.dtype in DTYPE_NAMES and array.dtype != numpy_dtype(value.dtype)
+            if array.shape != value.shape or is_other:
                 raise RequestError(
                     f"input {value.name!r} is of another shape or element type",
                     code="wrong_input",

@@ -37,6 +37,17 @@ _FROM_NUMPY: Final = frozenset(
     {"float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"}
 )
 _LOCATION: Final = "memory"
+# What the evaluation in Python raises; ImportError where an operator needs a package that is not there.
+_REFERENCE_FAILURES: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +68,16 @@ def run_model(
     *,
     weights: Mapping[str, Array] = NO_WEIGHTS,
     threads: int = 1,
+    reference_first: bool = False,
 ) -> Run:
-    """The values of a model's outputs; `weights` are those of its initializers whose data the model does not hold."""
+    """The values of a model's outputs; `weights` are those of its initializers whose data the model does not hold.
+
+    With `reference_first` onnx.reference is the first choice.
+    """
+    if reference_first:
+        precise = _on_onnx_reference(model, feeds, weights)
+        if precise.values is not None:
+            return precise
     first = _on_onnxruntime(model, feeds, weights, threads)
     if first.values is not None:
         return first
@@ -112,7 +131,7 @@ def _on_onnx_reference(model: onnx.ModelProto, feeds: Mapping[str, Value], weigh
         with np.errstate(all="ignore"):
             evaluator = ReferenceEvaluator(_with_data(model, weights))
             found = evaluator.run(None, dict(feeds))
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except _REFERENCE_FAILURES as error:
         return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
     return Run(values=tuple(_plain(value) for value in found), judge=judge, reason="")
 

@@ -253,10 +253,18 @@ class GroupGeometry:
         return self.channels_follow_in(self.channel_boxes)
 
     def channels_follow_in(self, boxes: Mapping[str, Box]) -> bool:
-        """True if in these boxes every op's channels follow those of the group's output, and nothing else does."""
+        """True if in these boxes every op's channels are those of the group's output, one to one, and follow alone."""
+        if "C" not in self.output.axes:
+            return False
+        channel = self.output.axes.index("C")
+        extent, (_, starts, stops) = self.output.shape[channel], boxes[self.primary][channel]
         for op in self.ops:
             following = [number for number, (axis, _, _) in enumerate(boxes[op.output]) if axis == "C"]
-            if following != [op.channel_axis]:
+            if op.channel_axis is None or following != [op.channel_axis]:
+                return False
+            _, begin, end = boxes[op.output][op.channel_axis]
+            same = np.array_equal(begin, starts) and np.array_equal(end, stops)
+            if self.facts.tensors[op.output].shape[op.channel_axis] != extent or not same:
                 return False
         return True
 

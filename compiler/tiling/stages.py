@@ -258,6 +258,7 @@ def _piece(
     """Bytes that a piece holds, and those of them that it reads from the SRAM."""
     facts = geometry.facts
     held = read = 0
+    widths: set[int] = set()
     for number, step in enumerate(run.steps):
         op = geometry.ops[step]
         for operand in op.operands:
@@ -268,9 +269,19 @@ def _piece(
             length = _operand_bytes(operand, size, frustums)
             held += length
             read += length
-        if number == 0 or not op.in_place:
+        if number == 0 or not _goes_over(geometry, op, run):
             held += prod(size) * facts.tensors[op.output].element_bytes if op.output not in kept else 0
-    return held, read
+        widths |= {facts.tensors[name].element_bytes for name in (op.output, *(o.tensor for o in op.operands))}
+    # narrow elements before wide ones leave gaps
+    return held + (max(widths) * len(widths) * len(run.steps) if len(widths) > 1 else 0), read
+
+
+def _goes_over(geometry: GroupGeometry, op: OpFacts, run: _Run) -> bool:
+    """True if a result inside a stage is written over what the op reads of the stage: elements of equal size."""
+    made = {geometry.ops[step].output for step in run.steps}
+    facts = geometry.facts
+    size = facts.tensors[op.output].element_bytes
+    return op.in_place and any(o.tensor in made and facts.tensors[o.tensor].element_bytes == size for o in op.operands)
 
 
 def _operand_bytes(operand: Operand, size: tuple[int, ...], frustums: Frustums) -> int:

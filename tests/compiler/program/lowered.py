@@ -17,6 +17,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.profile.schema import Profile
+from compiler.program.decode import Decoders, stored_constant
 from compiler.program.lower import handed_out
 from compiler.program.program import Level, Opcode, Program
 from compiler.program.segment import PlannedGroup, lower_segment
@@ -57,10 +58,10 @@ class Network:
         return {**inputs, **reference_of_graph(graph, self.source, inputs)}
 
     def constant(self, name: str) -> Any:
-        """The values of a constant."""
+        """The values of a constant, as they are stored."""
         constant = self.facts.graph.tensors[name].constant
         assert constant is not None
-        return materialise(constant, self.source)
+        return materialise(stored_constant(constant), self.source)
 
     def resident_bytes(self, profile: Profile) -> int:
         """What stationary weights of all ops take of a core."""
@@ -110,13 +111,36 @@ class Lowered:
 
     def loaded_bytes(self, name: str) -> int:
         """Bytes that LOAD reads of one tensor's region."""
-        region = next(r for r in self.program.regions if r.name == name)
+        region = next((r for r in self.program.regions if r.name == name), None)
+        if region is None:
+            return 0
         rows = self.commands(Opcode.LOAD)
         inside = (rows["source_address"] >= region.address) & (
             rows["source_address"] < region.address + region.size_bytes
         )
         rows = rows[inside]
         return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
+
+    def places(self, rows: Any, side: str) -> list[tuple[Level, int]]:
+        """Level and number of the place on one side (`source` or `target`) of commands."""
+        return [(self.program.places[row[side]].level, self.program.places[row[side]].number) for row in rows]
+
+    def engines(self, rows: Any) -> set[str]:
+        """The engines that commands run on."""
+        return {self.program.queues[row["queue"]].engine for row in rows}
+
+    def boxes_by_core(self, step: int) -> dict[int, list[tuple[tuple[int, int], ...]]]:
+        """The output boxes that each core makes of one op, in order, each as ranges of the output's axes."""
+        found: dict[int, list[tuple[tuple[int, int], ...]]] = {}
+        rank = len(self.network.facts.tensors[self.group.geometry.ops[step].output].shape)
+        for row in self.commands(Opcode.COMPUTE):
+            if row["step"] == step:
+                call = self.program.calls[row["call"]]
+                entry = self.program.tables[call["table"]].entries[call["entry"]]
+                ranges = zip(entry["starts"].tolist(), entry["lengths"].tolist(), strict=True)
+                box = tuple((start, start + length) for start, length in ranges)[:rank]
+                found.setdefault(self.program.queues[row["queue"]].number, []).append(box)
+        return found
 
     def entries(self) -> Any:
         """The entries of all tables, in one array."""
@@ -156,7 +180,8 @@ def lower(network: Network, group: TiledGroup, resident_bytes: int = 0, profile:
     planned = PlannedGroup(name="group", ops=tuple(ops), tiling=tiling_of(group, memory_of(group)))
     profile = profile or group.profile
     outputs = handed_out(network.facts, ops)
-    program = lower_segment(network.facts, profile, "segment", [planned], outputs, resident_bytes)
+    decoders = Decoders(network.facts.graph, network.source)
+    program = lower_segment(network.facts, profile, "segment", [planned], outputs, resident_bytes, decoders)
     verified = verify(program, shared=profile.engines.shared)
     return Lowered(network=network, group=group, program=program, verified=verified)
 

@@ -64,9 +64,10 @@ class Log:
 
     loads: input bytes of each tile in walking order. waiting: by unit and tensor, what the unit holds of it between
     each slot and the next for later ones; kept: the most of that. stored: by tensor and axis, the most that lies in a
-    unit's store along the axis. peak: the most that one unit holds of all tensors at any step. largest: the most that one tile makes. received: bytes that a unit needed and another had made, once.
-    working: the most that one op reads and makes at once for one tile. reads: by op and operand, bytes read box by
-    box; boxes: by op, what each tile makes of its result, if anything.
+    unit's store along the axis. peak: the most that one unit holds of all tensors at any step. largest: the most that
+    one tile makes. received: bytes that a unit needed and another had made, once. working: the most that one op reads
+    and makes at once for one tile. reads: by op and operand, bytes read box by box; boxes: by op, what each tile makes
+    of its result, if anything.
     """
 
     made: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,83 @@
+"""The report of a simulation: simulation.json, its types and canonical bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import msgspec
+
+from compiler.execution import OutputCheck, Part
+from compiler.plan import ModelRef, ProfileRef
+
+
+class TensorReport(Part, frozen=True, kw_only=True):
+    """A tensor in figures: `mean` and `rms` are those of its finite elements; None for text and where there are none.
+
+    `finite` is the number of elements that are neither infinite nor NaN, None for text. A sequence is its parts.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    finite: int | None
+    min: float | None
+    max: float | None
+    mean: float | None
+    rms: float | None
+
+
+class VerifiedSegment(Part, frozen=True, kw_only=True):
+    """What the verifier found of a chip segment's program before it ran (PROG-4); a host segment has its nodes only.
+
+    `touched_bytes`: what all commands read and write together. `used_bytes`: by memory level, in the fullest memory.
+    """
+
+    id: str
+    kind: Literal["chip", "host"]
+    chip: int | None
+    nodes: int
+    commands: int
+    opcodes: dict[str, int]
+    touched_bytes: int
+    used_bytes: dict[str, int]
+    capacity_bytes: dict[str, int]
+
+
+class ComparisonReport(Part, frozen=True, kw_only=True):
+    """The outputs beside those of the original model; `reason` says why nothing was compared."""
+
+    judge: str | None
+    reason: str | None
+    holds: bool | None
+    outputs: tuple[OutputCheck, ...]
+    skipped: tuple[str, ...]
+
+
+class SimulationReport(Part, frozen=True, kw_only=True):
+    """simulation.json: what ran, on which inputs, and what came out.
+
+    `mode` is `values`: time is not simulated. `seed` is None where inputs were given. `comparison` is None where the
+    original model is not known.
+    """
+
+    schema: Literal["tessera.simulation/1"]
+    mode: Literal["values"]
+    executable_sha256: str
+    model: ModelRef
+    profile: ProfileRef
+    executable_compiler_version: str
+    simulator_version: str
+    seed: int | None
+    segments: tuple[VerifiedSegment, ...]
+    inputs: tuple[TensorReport, ...]
+    outputs: tuple[TensorReport, ...]
+    comparison: ComparisonReport | None
+    assumptions: tuple[str, ...]
+
+
+def simulation_json(report: SimulationReport) -> bytes:
+    """The report's canonical bytes: UTF-8 JSON, fields in schema order, indented by two."""
+    values = msgspec.to_builtins(report)
+    return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"

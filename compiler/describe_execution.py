@@ -1,0 +1,182 @@
+"""From a checked graph to the report on it: programs, what they move and hold, memory maps, and the value check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite, prod
+
+import numpy as np
+
+from compiler import execution as doc
+from compiler.fusion.groups import FusedSegment, Group
+from compiler.ops.facts import GraphFacts
+from compiler.profile import Profile
+from compiler.program.lower import LoweredSegment
+from compiler.program.program import Level, Opcode, Program
+from compiler.simulator.check import CheckedGraph, ValueCheck
+from compiler.simulator.compare import Comparison
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.memory import memory_of
+from compiler.tiling.price import group_of
+from compiler.units import element_bytes
+
+_TIME = "Cycles, latency and energy are closed-form estimates: programs are executed for their values, not yet for their time."
+_BYTES = (
+    "DRAM bytes of totals and groups are the closed form's; what the commands themselves move stands in `programs`."
+)
+
+
+def execution_assumptions(checked: CheckedGraph) -> tuple[str, ...]:
+    """What was made, proved and run of a plan, in words; a plan that was not executed says so (SIM-1)."""
+    check = checked.check
+    if checked.lowered.reason:
+        return (_TIME, f"No program was generated, nothing was executed: {checked.lowered.reason}.")
+    made = "Each chip segment has a program that was proved safe"
+    if not check.has_run:
+        return (_TIME, f"{made}; it was not executed: {check.reason}.", _BYTES)
+    return (
+        _TIME,
+        f"{made} and executed on simulated memories, address by address; outputs were compared with {check.judge} on "
+        "random inputs.",
+        _BYTES,
+    )
+
+
+def values_report(check: ValueCheck) -> doc.ValuesReport:
+    """The value check as it stands in the report."""
+    worst = check.worst
+    return doc.ValuesReport(
+        checked=check.has_run,
+        reason=None if check.has_run else check.reason,
+        judge=check.judge or None,
+        seed=check.seed,
+        max_error=None if worst is None else _finite(worst.max_error),
+        limit=None if worst is None else worst.limit,
+        where=None if worst is None else worst.where,
+        tensor=None if worst is None else worst.tensor,
+        outputs=tuple(output_check(comparison) for comparison in check.comparisons),
+        skipped=check.skipped,
+    )
+
+
+def output_check(comparison: Comparison) -> doc.OutputCheck:
+    """One comparison as it stands in a document."""
+    return doc.OutputCheck(
+        tensor=comparison.tensor,
+        max_error=_finite(comparison.max_error),
+        limit=comparison.limit,
+        where=comparison.where,
+        holds=comparison.holds,
+    )
+
+
+def program_reports(checked: CheckedGraph) -> tuple[doc.ProgramReport, ...]:
+    """The program of every chip segment; none where there are no programs."""
+    mapped = checked.lowered.mapped
+    segments = zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True)
+    return tuple(
+        report
+        for found, lowered, chip in segments
+        if (report := _program_report(found, lowered, chip or 0)) is not None
+    )
+
+
+def memory_maps(
+    facts: GraphFacts, profile: Profile, group: Group, resident_bytes_per_core: int
+) -> tuple[doc.MemoryMap, ...]:
+    """Where each buffer of a group lies, level by level, and when it is live (PROG-2)."""
+    geometry = GroupGeometry(facts, group.ops)
+    levels = memory_of(group_of(geometry, profile.beside(resident_bytes_per_core), group.choice.tiling))
+    return tuple(
+        doc.MemoryMap(
+            level=level.level,
+            capacity_bytes=level.capacity_bytes,
+            peak_bytes=level.allocation.peak_bytes,
+            steps=max(buffer.end for buffer in level.buffers),
+            buffers=tuple(
+                doc.BufferReport(
+                    name=buffer.name,
+                    address=level.allocation.addresses[buffer.name],
+                    size_bytes=buffer.size_bytes,
+                    begin=buffer.begin,
+                    end=buffer.end,
+                )
+                for buffer in level.buffers
+            ),
+        )
+        for level in levels
+    )
+
+
+def dram_bytes(program: Program) -> tuple[int, int]:
+    """What a program's commands read from and write to the DRAM, in bytes; a multicast is read once."""
+    commands = program.commands
+    is_dram = np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_)
+    moves = commands[(commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)]
+    sizes = moves["run_bytes"] * moves["counts"].prod(axis=1)
+    read = int(sizes[is_dram[moves["source"]]].sum())
+    written = int((sizes * np.maximum(1, moves["targets"]))[is_dram[moves["target"]]].sum())
+    for is_result, size in _gathered(program):
+        read, written = (read, written + size) if is_result else (read + size, written)
+    return read, written
+
+
+def _gathered(program: Program) -> Iterator[tuple[bool, int]]:
+    """What calls of transfer engines read (False) and write (True) in the DRAM: of a table only the rows named."""
+    for number in program.commands["call"][program.commands["opcode"] == Opcode.GATHER].tolist():
+        call = program.calls[number]
+        table = program.tables[call["table"]]
+        unit = program.units[table.unit]
+        rows = prod(table.entries[call["entry"]]["lengths"][: len(table.shape)].tolist())
+        for binding in program.bindings[call["first"] : call["first"] + call["count"]]:
+            if program.places[binding["place"]].level is not Level.DRAM:
+                continue
+            operand = int(binding["operand"])
+            kind = unit.output if operand < 0 else unit.operands[operand]
+            if kind is not None:
+                whole = operand == unit.gathers or operand < 0
+                count = rows if whole else prod(binding["lengths"][: len(kind.axes)].tolist())
+                yield operand < 0, count * element_bytes(kind.stored_dtype)
+
+
+def _program_report(found: FusedSegment, lowered: LoweredSegment, chip: int) -> doc.ProgramReport | None:
+    program, verified, sizes = lowered.program, lowered.verified, lowered.sizes
+    if program is None or verified is None or sizes is None:
+        return None
+    read, written = dram_bytes(program)
+    planned = sum(group.choice.cost.dram_bytes for group in found.groups)
+    return doc.ProgramReport(
+        segment=found.segment.id,
+        chip=chip,
+        commands=len(program.commands),
+        opcodes={opcode.name.lower(): count for opcode, count in verified.commands},
+        calls=len(program.calls),
+        units=len(program.units),
+        program_bytes=sizes.program_bytes,
+        table_bytes=sizes.table_bytes,
+        unit_bytes=sum(sizes.unit_bytes),
+        peaks=_peaks(found, program, verified.peak_bytes),
+        dram_read_bytes=read,
+        dram_write_bytes=written,
+        plan_dram_bytes=planned,
+        dram_ratio=(read + written) / planned if planned else 1.0,
+    )
+
+
+def _peaks(found: FusedSegment, program: Program, peak_bytes: tuple[int, ...]) -> dict[str, doc.LevelPeak]:
+    planned: dict[str, int] = {}
+    for group in found.groups:
+        for use in group.choice.tiling.memory:
+            planned[use.level] = max(planned.get(use.level, 0), use.peak_bytes)
+    found_peaks: dict[str, doc.LevelPeak] = {}
+    for place, peak in zip(program.places, peak_bytes, strict=True):
+        level = place.level.value
+        before = found_peaks[level].used_bytes if level in found_peaks else 0
+        found_peaks[level] = doc.LevelPeak(
+            used_bytes=max(before, peak), planned_bytes=planned.get(level), capacity_bytes=place.capacity_bytes
+        )
+    return found_peaks
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -1,0 +1,104 @@
+"""The parts of the documents about what was made and run: programs, the memory they take, and the value check."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """A part of a document."""
+
+
+class OutputCheck(Part, frozen=True, kw_only=True):
+    """How one output compares with the model's own (SIM-1).
+
+    `max_error` and `limit` are relative to the root mean square of the expected tensor (exact types: 0 or 1, and 0);
+    `max_error` is None where it is not finite. `where` is the index of the largest error, empty for a scalar.
+    """
+
+    tensor: str
+    max_error: float | None
+    limit: float
+    where: tuple[int, ...]
+    holds: bool
+
+
+class ValuesReport(Part, frozen=True, kw_only=True):
+    """The value check of a compilation: the executable and the original model on the same random inputs (SIM-1).
+
+    `reason` says why nothing was compared, None where something was; `judge` is the runtime that ran the model.
+    `max_error`, `limit`, `where` and `tensor` are those of the output nearest to its limit. `skipped` are outputs that
+    depend on random nodes.
+    """
+
+    checked: bool
+    reason: str | None
+    judge: str | None
+    seed: int
+    max_error: float | None
+    limit: float | None
+    where: tuple[int, ...] | None
+    tensor: str | None
+    outputs: tuple[OutputCheck, ...]
+    skipped: tuple[str, ...]
+
+
+class LevelPeak(Part, frozen=True, kw_only=True):
+    """The most that the program of a segment uses of one memory of a level, in bytes.
+
+    `used_bytes`: one past the highest address touched, in the fullest memory of the level (of the DRAM: what regions
+    take). `planned_bytes`: the largest peak of the segment's groups, None where the plan allocates nothing there.
+    What only passes a memory lies beside the planned buffers, stationary weights lie under them.
+    """
+
+    used_bytes: int
+    planned_bytes: int | None
+    capacity_bytes: int
+
+
+class ProgramReport(Part, frozen=True, kw_only=True):
+    """The program of one chip segment (PROG-1, PROG-3), as stored and as it moves bytes.
+
+    `program_bytes`: commands, calls, bindings and waits; `table_bytes`: parameter tables; `unit_bytes`: shape units.
+    `dram_read_bytes`, `dram_write_bytes`: what the commands themselves read from and write to the DRAM, a multicast
+    read once, of a gathered table the rows that are read. `plan_dram_bytes`: what the plan says of the segment;
+    `dram_ratio` is program / plan.
+    """
+
+    segment: str
+    chip: int
+    commands: int
+    opcodes: dict[str, int]
+    calls: int
+    units: int
+    program_bytes: int
+    table_bytes: int
+    unit_bytes: int
+    peaks: dict[str, LevelPeak]
+    dram_read_bytes: int
+    dram_write_bytes: int
+    plan_dram_bytes: int
+    dram_ratio: float
+
+
+class BufferReport(Part, frozen=True, kw_only=True):
+    """A buffer of a group: where it lies, and the steps `begin` to `end` (half-open) during which it is live."""
+
+    name: str
+    address: int
+    size_bytes: int
+    begin: int
+    end: int
+
+
+class MemoryMap(Part, frozen=True, kw_only=True):
+    """One memory level of a unit or core as a map of address × time (PROG-2).
+
+    `steps` are the steps of one tile, an op each; what waits for later tiles lives through all of them.
+    """
+
+    level: str
+    capacity_bytes: int
+    peak_bytes: int
+    steps: int
+    buffers: tuple[BufferReport, ...]

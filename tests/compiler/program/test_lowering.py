@@ -1,0 +1,548 @@
+"""What commands a group becomes, choice by choice of its tiling: one small network and one pinned tiling each (PROG-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from compiler.profile.load import profile_from_values
+from compiler.profile.schema import Profile
+from compiler.program.program import OUTPUT, Level, Opcode
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.placement import Placement
+from compiler.tiling.tile import HaloMode, Order, Spread, WeightHome, WeightLoads
+from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.traffic import traffic_of
+from tests.compiler.program.lowered import Lowered, Network, fits, lower, run
+from tests.compiler.tiling.tilings import along, configuration
+from tests.models import Model
+from tests.profiles import profile_values
+
+KEEPING = (HaloMode.CACHED, HaloMode.EXCHANGE)
+
+
+def chip(
+    *, cores: int = 1, clusters: int = 1, sram: int = 0, sram_weights: int = 0, nram: int = 1 << 16, wram: int = 0,
+    nram_weights: int = 0, bus: bool = False, multicast: bool = False, stationary: bool = False, iodma: bool = True,
+) -> Profile:  # fmt: skip
+    """A chip with what a test asks for: without SRAM its cores are linked in a ring, with it clusters by CDMA."""
+    values = profile_values("edge4")
+    values |= {"name": "small", "clusters_per_chip": clusters, "cores_per_cluster": cores}
+    values["dram"]["multicast"] = multicast
+    values["nram"]["capacity_bytes"] = nram
+    memory = {"read_pj_per_byte": 1.0, "write_pj_per_byte": 1.0}
+    engines: dict[str, Any] = {"iodma": {"bytes_per_cycle": 8}} if iodma else {}
+    if sram:
+        values["sram"] = {"capacity_bytes": sram, **memory} | ({"weight_bytes": sram_weights} if sram_weights else {})
+        engines |= {name: {"bytes_per_cycle": 64} for name in ("gdma", "mvdma", "cdma", *(["bus"] if bus else []))}
+    else:
+        engines["link"] = {"topology": "ring", "bytes_per_cycle": 8}
+    values["engines"] = engines
+    if wram:
+        values["wram"] = {"capacity_bytes": wram, **memory}
+    if nram_weights:
+        values["nram"]["weight_bytes"] = nram_weights
+    if stationary:
+        values["weights"] = {"mode": "stationary", "compression": 1.0}
+    return profile_from_values(values)
+
+
+def pair(*, height: int = 12, width: int = 6, channels: int = 3, batch: int = 1) -> Network:
+    """Two 3×3 convolutions of a map."""
+    model = Model()
+    x = model.input([batch, channels, height, width], "x")
+    model.output(model.conv(model.conv(x, channels, 4), 4, 4, bias=True))
+    return Network(model)
+
+
+def single(filters: int = 8, *, channels: int = 3, batch: int = 1, height: int = 8) -> Network:
+    """One 3×3 convolution of a map."""
+    model = Model()
+    x = model.input([batch, channels, height, 6], "x")
+    model.output(model.conv(x, channels, filters, bias=True))
+    return Network(model)
+
+
+def group(
+    network: Network,
+    profile: Profile,
+    tile: Mapping[str, int],
+    mode: HaloMode = HaloMode.RECOMPUTE,
+    core: Mapping[str, int] | None = None,
+    **changes: Any,
+) -> TiledGroup:
+    """All ops of a network under a tiling; axes that the tile does not name are whole."""
+    geometry = GroupGeometry(network.facts, network.ops)
+    whole = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
+    spatial = tuple((axis, m) for axis, m in along(geometry, mode) if axis != "N")
+    how = configuration(**({"halo": () if mode is HaloMode.RECOMPUTE else spatial} | changes))
+    tile = {**whole, **tile}
+    return TiledGroup(geometry, profile, how, tile, None if core is None else {**tile, **core})
+
+
+def bytes_of(network: Network, name: str) -> int:
+    """Bytes of a tensor."""
+    return network.facts.tensor_bytes(name)
+
+
+def weights_of(network: Network) -> list[str]:
+    """The constants that a network's ops read."""
+    tensors = network.facts.graph.tensors
+    return [name for name, tensor in tensors.items() if tensor.constant is not None and name in used(network)]
+
+
+def used(network: Network) -> set[str]:
+    """All tensors that ops read."""
+    return {name for op in network.facts.graph.ops for name in op.inputs}
+
+
+# --- halo modes (TILE-3) ----------------------------------------------------------------------------------------------
+
+
+def test_recomputed_halos_are_read_again_with_every_tile() -> None:
+    network = pair()
+    found = run(network, group(network, chip(), {"H": 3}))
+    # four tiles of 3 rows each need two rows more on either side, clipped at the border
+    assert found.loaded_bytes("x") == (5 + 7 + 7 + 5) * 6 * 3 * 4
+    assert found.count(Opcode.MOVE) == found.count(Opcode.EXCHANGE) == 0
+
+
+def test_cached_halos_are_read_once_and_kept_by_the_core_that_walks() -> None:
+    network = pair()
+    found = run(network, group(network, chip(), {"H": 3}, HaloMode.CACHED))
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+    assert found.levels(Opcode.MOVE) == {(Level.NRAM, Level.NRAM): found.count(Opcode.MOVE)}
+    assert found.engines(found.commands(Opcode.MOVE)) == {"core"}
+    rows = [box[2] for box in found.boxes_by_core(0)[0]]
+    assert rows == [(0, 4), (4, 7), (7, 10), (10, 12)], "each row of the intermediate map is made once"
+
+
+def test_exchanged_halos_pass_from_core_to_core_by_link() -> None:
+    network = pair()
+    tiling = group(network, chip(cores=4), {"H": 3}, HaloMode.EXCHANGE, units=4, spread=Spread.BANDS)
+    found = run(network, tiling)
+    passed = found.commands(Opcode.EXCHANGE)
+    assert found.engines(passed) == {"link"}
+    ways = set(zip(found.places(passed, "source"), found.places(passed, "target"), strict=True))
+    assert ways == {((Level.NRAM, n), (Level.NRAM, n + 1)) for n in range(3)}
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+
+
+def test_exchanged_halos_pass_from_cluster_to_cluster_by_cdma() -> None:
+    network = pair()
+    profile = chip(clusters=2, cores=2, sram=1 << 15)
+    tiling = group(
+        network, profile, {"H": 3}, HaloMode.EXCHANGE, units=2, spread=Spread.BANDS, cores=2, core_spread=Spread.BANDS,
+        order=Order.BREADTH_FIRST,
+    )  # fmt: skip
+    found = run(network, tiling)
+    passed = found.commands(Opcode.EXCHANGE)
+    assert found.engines(passed) == {"cdma"}
+    assert set(found.places(passed, "source")) == {(Level.SRAM, 0)}
+    assert set(found.places(passed, "target")) == {(Level.SRAM, 1)}
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+
+
+def test_cores_of_a_cluster_pass_each_other_the_halos_of_intermediates() -> None:
+    network = pair()
+    tiling = group(
+        network, chip(cores=4, sram=1 << 15), {}, HaloMode.EXCHANGE, {"H": 3}, cores=4, core_spread=Spread.BANDS
+    )
+    found = run(network, tiling)
+    passed = found.commands(Opcode.EXCHANGE)
+    assert found.levels(Opcode.EXCHANGE) == {(Level.NRAM, Level.NRAM): len(passed)}
+    assert len(passed) > 0
+    made = [box for boxes in found.boxes_by_core(0).values() for box in boxes]
+    assert sum(stop - start for _, _, (start, stop), _ in made) == 12, "each row is made once"
+
+
+def test_core_tiles_keep_cached_halos_in_their_core() -> None:
+    network = pair()
+    found = run(network, group(network, chip(sram=1 << 15), {}, HaloMode.CACHED, {"H": 3}))
+    assert found.levels(Opcode.MOVE)[Level.NRAM, Level.NRAM] > 0
+    made = [box for boxes in found.boxes_by_core(0).values() for box in boxes]
+    assert sum(stop - start for _, _, (start, stop), _ in made) == 12
+
+
+def test_what_a_core_has_no_room_to_keep_waits_in_the_sram() -> None:
+    network = pair(width=16)
+    tiling = group(network, chip(sram=1 << 15, nram=5 << 10, wram=1 << 12), {}, HaloMode.CACHED, {"H": 2, "W": 5})
+    assert tiling.kept_outside_cores_bytes > 0
+    found = run(network, tiling)
+    assert found.levels(Opcode.MOVE)[Level.NRAM, Level.SRAM] > 12 * 16 // 10, "results alone are fewer"
+
+
+@pytest.mark.parametrize("mode", KEEPING)
+def test_corners_of_tiles_cut_along_two_axes_are_kept(mode: HaloMode) -> None:
+    network = pair(height=9, width=9)
+    units = 4 if mode is HaloMode.EXCHANGE else 1
+    spread = Spread.BANDS if units > 1 else Spread.SINGLE
+    tiling = group(network, chip(cores=4), {"H": 2, "W": 2}, mode, units=units, spread=spread)
+    found = run(network, tiling)
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+
+
+# --- placements (TILE-4) ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", HaloMode)
+@pytest.mark.parametrize("placement", Placement)
+def test_every_core_makes_the_tiles_that_the_placement_deals_to_it(placement: Placement, mode: HaloMode) -> None:
+    network = pair(height=8, width=8)
+    tiling = group(
+        network, chip(cores=4), {"H": 2, "W": 2}, mode, units=4, spread=Spread.BANDS, placement=placement
+    )
+    found = run(network, tiling)
+    owner = tiling.walk.assignment.owner
+    made = {core: {(h[0] // 2, w[0] // 2) for _, _, h, w in boxes} for core, boxes in found.boxes_by_core(1).items()}
+    assert made == {core: set(zip(*map(np.ndarray.tolist, np.nonzero(owner == core)), strict=True)) for core in range(4)}
+
+
+# --- what units share out (TILE-5, FUSE-S1) -----------------------------------------------------------------------------
+
+
+def test_spread_images_stay_with_their_core() -> None:
+    network = pair(batch=4, height=6)
+    found = run(network, group(network, chip(cores=2), {"N": 1}, units=2, spread=Spread.IMAGES))
+    images = {core: {n for (n, _), *_ in boxes} for core, boxes in found.boxes_by_core(1).items()}
+    assert images == {0: {0, 1}, 1: {2, 3}}
+
+
+def test_spread_channels_divide_weights_over_cores() -> None:
+    network = single(8)
+    found = run(network, group(network, chip(cores=4), {"C": 2}, units=4, spread=Spread.CHANNELS))
+    channels = {core: {c for _, c, *_ in boxes} for core, boxes in found.boxes_by_core(0).items()}
+    assert channels == {core: {(2 * core, 2 * core + 2)} for core in range(4)}
+    assert sum(map(found.loaded_bytes, weights_of(network))) == sum(bytes_of(network, w) for w in weights_of(network))
+
+
+def test_parts_of_channels_that_a_later_op_needs_whole_pass_between_cores() -> None:
+    network = pair(channels=4)
+    found = run(network, group(network, chip(cores=4), {"H": 6}, units=4, spread=Spread.CHANNELS))
+    passed = found.commands(Opcode.EXCHANGE)
+    ways = set(zip(found.places(passed, "source"), found.places(passed, "target"), strict=True))
+    nram = [(Level.NRAM, core) for core in range(4)]
+    assert {(a, b) for a in nram for b in nram if a != b} <= ways
+
+
+def test_spread_input_channels_add_up_partial_sums_from_core_to_core() -> None:
+    network = classifier()
+    found = run(network, group(network, chip(cores=4), {}, units=4, spread=Spread.INPUT_CHANNELS))
+    entries = found.entries()
+    assert [(int(e["begins"]), int(e["ends"])) for e in entries if e["sum_stop"]] == [(1, 0), (0, 0), (0, 0), (0, 1)]
+    passed = found.commands(Opcode.EXCHANGE)
+    ways = list(zip(found.places(passed, "source"), found.places(passed, "target"), strict=True))
+    assert set(ways) >= {((Level.NRAM, n), (Level.NRAM, n + 1)) for n in range(3)}
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+
+
+def classifier(dtype: int = TensorProto.FLOAT) -> Network:
+    """A matrix product of few rows with large weights, and what follows it."""
+    model = Model()
+    x = model.input([3, 32], "x", dtype)
+    model.output(model.relu(model.node("Add", [model.node("MatMul", [x, model.weight(32, 10)]), model.weight(10)])))
+    return Network(model)
+
+
+# --- slices in time (TILE-6) ----------------------------------------------------------------------------------------------
+
+
+def test_input_slices_leave_sums_unfinished_until_the_last_one() -> None:
+    network = classifier()
+    found = run(network, group(network, chip(), {}, input_slices=4))
+    sums = [(int(e["sum_start"]), int(e["begins"]), int(e["ends"])) for e in found.entries() if e["sum_stop"]]
+    assert sums == [(0, 1, 0), (8, 0, 0), (16, 0, 0), (24, 0, 1)]
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+
+
+def test_outer_channel_slices_read_the_input_once_for_each_slice_and_weights_once() -> None:
+    network = single(8)
+    tiling = group(network, chip(), {"C": 4, "H": 4}, HaloMode.CACHED, channel_slices=2, slices_outer=True)
+    found = run(network, tiling)
+    assert found.loaded_bytes("x") == 2 * bytes_of(network, "x")
+    assert [c for _, c, *_ in found.boxes_by_core(0)[0]] == [(0, 4), (0, 4), (4, 8), (4, 8)]
+    for name in weights_of(network):
+        assert found.loaded_bytes(name) == bytes_of(network, name)
+
+
+def test_inner_channel_slices_read_the_input_once() -> None:
+    network = single(8)
+    tiling = group(network, chip(), {"C": 4, "H": 4}, HaloMode.CACHED, channel_slices=2, slices_outer=False)
+    found = run(network, tiling)
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+    assert [c for _, c, *_ in found.boxes_by_core(0)[0]] == [(0, 4), (4, 8), (0, 4), (4, 8)]
+
+
+# --- double buffering (PROG-1) --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 15])
+@pytest.mark.parametrize("buffered", [True, False])
+def test_double_buffering_loads_the_next_tile_into_a_buffer_of_its_own(buffered: bool, sram: int) -> None:
+    network = pair()
+    order = Order.BREADTH_FIRST if sram else Order.DEPTH_FIRST
+    found = run(network, group(network, chip(sram=sram), {"H": 3}, double_buffered=buffered, order=order))
+    region = next(r for r in found.program.regions if r.name == "x")
+    loads = found.commands(Opcode.LOAD)
+    of_input = loads[(loads["source_address"] < region.address + region.size_bytes) & (loads["source"] == 0)]
+    of_input = of_input[of_input["source_address"] >= region.address]
+    assert len({int(row["target_address"]) for row in of_input}) == (2 if buffered else 1)
+
+
+# --- weights: homes, loads, memories (TILE-6, TILE-7) ---------------------------------------------------------------------
+
+
+def test_resident_weights_are_read_once_whatever_the_number_of_tiles() -> None:
+    network = pair()
+    tiling = group(network, chip(), {"H": 3})
+    assert set(tiling.homes) == {WeightHome.CORE}
+    found = run(network, tiling)
+    assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
+
+
+def test_streamed_weights_are_read_again_with_every_tile() -> None:
+    network = pair()
+    streamed = tuple((op, WeightLoads.STREAMED) for op in network.ops)
+    tiling = group(network, chip(), {"H": 3}, loads=streamed, order=Order.BREADTH_FIRST)
+    assert set(tiling.homes) == {WeightHome.DRAM}
+    found = run(network, tiling)
+    assert all(found.loaded_bytes(name) == 4 * bytes_of(network, name) for name in weights_of(network))
+
+
+def test_weights_that_wait_in_the_sram_are_read_once_and_moved_again_and_again() -> None:
+    network = pair(channels=4)
+    tiling = group(
+        network, chip(sram=1 << 15, wram=640), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True
+    )
+    assert set(tiling.homes) == {WeightHome.SRAM}
+    found = run(network, tiling)
+    assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
+    assert found.levels(Opcode.MOVE)[Level.SRAM, Level.WRAM] >= 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("memories", "level"),
+    [({"wram": 4096}, Level.WRAM), ({"nram_weights": 4096}, Level.NRAM_WEIGHTS), ({}, Level.NRAM)],
+)
+@pytest.mark.parametrize("sram", [0, 1 << 15])
+def test_weights_lie_in_the_memory_that_the_core_has_for_them(
+    memories: dict[str, int], level: Level, sram: int
+) -> None:
+    network = pair()
+    found = run(network, group(network, chip(sram=sram, **memories), {"H": 6}))  # type: ignore[arg-type]
+    of_weights = {b["place"] for b in found.program.bindings if b["operand"] in (1, 2)}
+    assert {found.program.places[place].level for place in of_weights} == {level}
+
+
+def test_weights_of_a_split_sram_come_through_its_weight_part() -> None:
+    network = pair(channels=4)
+    profile = chip(sram=1 << 15, sram_weights=4096, wram=640, cores=2)
+    tiling = group(
+        network, profile, {"H": 6}, order=Order.BREADTH_FIRST, weights_in_sram=True, cores=2, core_spread=Spread.BANDS
+    )
+    found = run(network, tiling)
+    assert found.levels(Opcode.LOAD)[Level.DRAM, Level.SRAM_WEIGHTS] >= 3
+    assert found.levels(Opcode.MOVE)[Level.SRAM_WEIGHTS, Level.WRAM] >= 3
+
+
+def test_shared_weights_are_broadcast_on_the_bus() -> None:
+    network = pair()
+    profile = chip(cores=4, sram=1 << 15, wram=4096, bus=True)
+    found = run(network, group(network, profile, {}, cores=4, core_spread=Spread.BANDS, core={"H": 3}))
+    sent = found.commands(Opcode.BROADCAST)
+    assert set(sent["targets"].tolist()) == {4}
+    assert found.engines(sent) == {"bus"}
+    assert set(found.places(sent, "target")) == {(Level.WRAM, 0)}
+    assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
+
+
+def test_without_a_bus_each_core_fetches_shared_weights_from_the_sram() -> None:
+    network = pair()
+    profile = chip(cores=4, sram=1 << 15, wram=4096)
+    found = run(network, group(network, profile, {}, cores=4, core_spread=Spread.BANDS, core={"H": 3}))
+    assert found.count(Opcode.BROADCAST) == 0
+    moved = found.commands(Opcode.MOVE)
+    targets = [place for place in found.places(moved, "target") if place[0] is Level.WRAM]
+    assert set(targets) == {(Level.WRAM, core) for core in range(4)}
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 15])
+def test_multicast_reads_shared_weights_once_for_all_units(sram: int) -> None:
+    network = pair()
+    many = {"clusters": 4, "cores": 1} if sram else {"cores": 4}
+    order = Order.BREADTH_FIRST if sram else Order.DEPTH_FIRST
+    streamed = tuple((op, WeightLoads.STREAMED) for op in network.ops)
+    profile = chip(sram=sram, multicast=True, wram=4096, **many)
+    found = run(network, group(network, profile, {"H": 3}, units=4, spread=Spread.BANDS, order=order, loads=streamed))
+    loads = found.commands(Opcode.LOAD)
+    assert 4 in loads["targets"].tolist()
+    assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
+
+
+def test_without_multicast_linked_cores_pass_shared_weights_on() -> None:
+    network = pair()
+    found = run(network, group(network, chip(cores=4), {"H": 3}, units=4, spread=Spread.BANDS))
+    assert set(found.commands(Opcode.LOAD)["targets"].tolist()) == {1}
+    assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
+    passed = found.commands(Opcode.EXCHANGE)
+    assert set(found.places(passed, "source")) == {(Level.NRAM, 0)}
+    assert set(found.places(passed, "target")) == {(Level.NRAM, core) for core in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("spread", [Spread.BANDS, Spread.CHANNELS])
+def test_stationary_weights_are_never_read_from_dram(spread: Spread) -> None:
+    network = single(8)
+    profile = chip(cores=4, stationary=True)
+    resident = network.resident_bytes(profile)
+    tile = {"H": 2} if spread is Spread.BANDS else {"C": 2}
+    tiling = group(network, profile.beside(resident), tile, units=4, spread=spread)
+    assert tiling.weights_in_place is (spread is Spread.CHANNELS)
+    found = run(network, tiling, resident, profile)
+    assert all(found.loaded_bytes(name) == 0 for name in weights_of(network))
+    assert {found.program.places[r.place].number for r in found.program.residents} == {0, 1, 2, 3}
+    # where each core needs all of them, it gets the parts of its peers
+    assert (found.count(Opcode.EXCHANGE) > 0) is (spread is Spread.BANDS)
+
+
+def test_large_weights_pass_a_core_slice_by_slice() -> None:
+    network = single(16, channels=8)
+    streamed = tuple((op, WeightLoads.STREAMED) for op in network.ops)
+    tiling = group(network, chip(wram=2048, sram=1 << 15), {"H": 4}, order=Order.BREADTH_FIRST, loads=streamed)
+    assert tiling.weights[0].slices > 2
+    found = run(network, tiling)
+    addresses = {int(b["address"]) for b in found.program.bindings if b["operand"] == 1}
+    assert len(addresses) == 2, "two halves of the core's weight memory take turns"
+
+
+# --- ops -------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_op_that_works_in_place_writes_over_its_operand() -> None:
+    model = Model()
+    x = model.input([1, 4, 8, 8], "x")
+    model.output(model.node("Sigmoid", [model.relu(model.conv(x, 4, 4))]))
+    network = Network(model)
+    found = run(network, group(network, chip(), {"H": 4}))
+    steps: dict[int, tuple[set[int], set[int]]] = {}
+    for row in found.commands(Opcode.COMPUTE):
+        call = found.program.calls[row["call"]]
+        bound = found.program.bindings[call["first"] : call["first"] + call["count"]]
+        reads, writes = steps.setdefault(int(row["step"]), (set(), set()))
+        reads |= {int(b["address"]) for b in bound if b["operand"] != OUTPUT}
+        writes |= {int(b["address"]) for b in bound if b["operand"] == OUTPUT}
+    assert steps[1][0] == steps[1][1] == steps[0][1]
+
+
+def test_rows_of_a_table_come_by_index_and_the_rest_stays_in_dram() -> None:
+    model = Model()
+    table = model.weight(100, 8)
+    indices = model.input([2, 3], "x", TensorProto.INT64)
+    model.output(model.relu(model.node("Gather", [table, indices], axis=0)))
+    network = Network(model)
+    found = run(network, group(network, chip(), {"N": 1}))
+    assert found.count(Opcode.GATHER) == 2
+    assert found.loaded_bytes(table) == 0
+    assert found.engines(found.commands(Opcode.GATHER)) == {"iodma"}
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 15])
+def test_every_output_of_a_group_reaches_dram(sram: int) -> None:
+    model = Model()
+    x = model.input([1, 3, 8, 8], "x")
+    first = model.output(model.conv(x, 3, 4))
+    model.output(model.conv(model.relu(first), 4, 2))
+    network = Network(model)
+    found = run(network, group(network, chip(sram=sram), {"H": 3}, HaloMode.CACHED, order=Order.BREADTH_FIRST))
+    outputs = {r.name: r for r in found.program.regions if r.role == "output"}
+    assert len(outputs) == 2
+    assert found.dram_bytes(Opcode.STORE) == sum(r.size_bytes for r in outputs.values()), "each element once"
+
+
+@pytest.mark.parametrize("mode", HaloMode)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_lines_and_volumes_are_tiled_as_images_are(rank: int, mode: HaloMode) -> None:
+    model = Model()
+    extents = [7, 6, 5][:rank] if rank > 1 else [20]
+    x = model.input([1, 2, *extents], "x")
+    kernel = {"kernel_shape": [3] * rank, "pads": [1] * (2 * rank)}
+    y = model.node("Conv", [x, model.weight(3, 2, *([3] * rank))], **kernel)
+    model.output(model.node("Conv", [y, model.weight(2, 3, *([3] * rank))], **kernel))
+    network = Network(model)
+    axes = network.facts.tensors[network.facts.graph.outputs[0]].axes
+    tile = {axis: 3 for axis in axes if axis not in ("N", "C")}
+    units = 2 if mode is HaloMode.EXCHANGE else 1
+    spread = Spread.BANDS if units > 1 else Spread.SINGLE
+    found = run(network, group(network, chip(cores=2), tile, mode, units=units, spread=spread))
+    assert (found.loaded_bytes("x") == bytes_of(network, "x")) is (mode is not HaloMode.RECOMPUTE)
+
+
+@pytest.mark.parametrize("mode", [HaloMode.RECOMPUTE, HaloMode.CACHED])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [(5, 1, 1), (1, 3, 1), (2, 4, 1), (3, 1, 3), (3, 2, 2), (2, 3, 2)]
+)
+def test_kernels_larger_than_tiles_wide_strides_and_dilation_keep_what_later_tiles_need(
+    kernel: int, stride: int, dilation: int, mode: HaloMode
+) -> None:
+    model = Model()
+    x = model.input([1, 2, 17, 13], "x")
+    pad = dilation * (kernel - 1) // 2
+    model.output(model.conv(model.conv(x, 2, 3, kernel, stride=stride, dilation=dilation, pad=pad), 3, 2))
+    network = Network(model)
+    found = run(network, group(network, chip(), {"H": 2, "W": 1}, mode))
+    reads = found.loaded_bytes("x")
+    assert reads <= bytes_of(network, "x") if mode is HaloMode.CACHED else reads > 0
+
+
+@pytest.mark.parametrize("dtype", ["FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8", "INT32", "INT64", "BOOL"])
+@pytest.mark.parametrize("sram", [0, 1 << 15])
+def test_values_of_every_element_type_come_through(dtype: str, sram: int) -> None:
+    model = Model()
+    kind = getattr(TensorProto, dtype)
+    x = model.input([1, 3, 8, 8], "x", kind)
+    y = model.node("Where", [model.node("Cast", [x], to=TensorProto.BOOL), x, x])
+    model.output(model.node("Concat", [y, y], axis=1), kind)
+    network = Network(model)
+    run(network, group(network, chip(sram=sram), {"H": 3}, order=Order.BREADTH_FIRST, double_buffered=True))
+
+
+# --- the program as a whole -------------------------------------------------------------------------------------------------
+
+
+def every_spread() -> list[tuple[str, Network, TiledGroup]]:
+    """Tilings of all kinds, by name."""
+    network = pair(batch=2)
+    flat, nested = chip(cores=2), chip(clusters=2, cores=2, sram=1 << 15, bus=True)
+    cores = {"cores": 2, "core_spread": Spread.BANDS}
+    return [
+        ("flat", network, group(network, flat, {"H": 3}, HaloMode.CACHED, double_buffered=True)),
+        ("bands", network, group(network, flat, {"H": 3}, HaloMode.EXCHANGE, units=2, spread=Spread.BANDS)),
+        ("channels", network, group(network, flat, {"H": 6}, units=2, spread=Spread.CHANNELS)),
+        ("staged", network, group(network, nested, {"H": 3}, order=Order.BREADTH_FIRST, **cores)),
+        ("nested", network, group(network, nested, {"H": 6}, HaloMode.CACHED, {"H": 2}, **cores)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_two_lowerings_of_a_group_are_equal_to_the_byte(number: int) -> None:
+    _, network, tiling = every_spread()[number]
+    first = lower(network, tiling)
+    again = lower(network, every_spread()[number][2])
+    for field in ("commands", "waits", "wait_offsets", "calls", "bindings"):
+        assert getattr(first.program, field).tobytes() == getattr(again.program, field).tobytes()
+    assert first.program.regions == again.program.regions
+    assert first.program.units == again.program.units
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_the_dram_sees_what_the_plan_says(number: int) -> None:
+    """SIM-3: the bytes that commands move are those that the plan is priced by."""
+    _, network, tiling = every_spread()[number]
+    found, traffic = run(network, tiling), traffic_of(tiling)
+    assert found.dram_bytes(Opcode.STORE) == traffic.output_bytes
+    assert found.loaded_bytes("x") == traffic.input_bytes
+    assert sum(map(found.loaded_bytes, weights_of(network))) == traffic.weight_bytes
