@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 WORKERS ?= 2
 
-.PHONY: help demo serve test test-all check format bench export-models openapi lock clean
+.PHONY: help demo serve test test-all backend check format bench export-models openapi lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -40,6 +40,9 @@ test: $(VENV)/.dev  ## run the tests (a seeded sample of the large matrices)
 
 test-all: $(VENV)/.dev  ## run the tests with the large matrices whole
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+backend: $(VENV)/.dev  ## run the ONNX backend suite whole, on simulated chips
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/backend
 
 check: $(VENV)/.dev  ## lint, format check and strict types
 	@$(BIN)/ruff check .

@@ -10,11 +10,12 @@ import msgspec
 
 from app.main import create_app
 from app.settings import Settings
+from app.simulations.report import SimulationReport
 from compiler.frontend.supported import supported_ops
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 
-_SCHEMAS = {"plan": Plan, "report": Report, "profile": Profile}
+_SCHEMAS = {"plan": Plan, "report": Report, "profile": Profile, "simulation": SimulationReport}
 
 
 def documents() -> dict[str, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from fastapi import Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 
 from app.errors import MalformedError, TooLargeError
 from compiler.errors import RequestError, printable
@@ -37,6 +38,17 @@ def immutable(request: Request, digest: str, body: bytes) -> Response:
     if not_modified(request, digest):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
+
+
+def immutable_file(
+    request: Request, digest: str, pieces: Iterator[bytes], size_bytes: int, media_type: str, filename: str
+) -> Response:
+    """An immutable file, sent piece by piece: 304 if the caller has it."""
+    headers = {"ETag": etag(digest), "Cache-Control": IMMUTABLE}
+    if not_modified(request, digest):
+        return Response(status_code=304, headers=headers)
+    headers |= {"Content-Length": str(size_bytes), "Content-Disposition": f'attachment; filename="{filename}"'}
+    return StreamingResponse(pieces, media_type=media_type, headers=headers)
 
 
 def preferred_wait_s(request: Request, limit_s: float) -> float | None:
@@ -77,6 +89,19 @@ async def read_bounded(request: Request, limit_bytes: int) -> bytes:
         if len(body) > limit_bytes:
             raise too_large(limit_bytes, None)
     return bytes(body)
+
+
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """A JSON object; raises MalformedError for what is no JSON, RequestError for another kind of value."""
+    try:
+        values = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MalformedError(f"{what} is not JSON: {error}", stage="request") from None
+    if not isinstance(values, dict):
+        raise RequestError(
+            f"{what} is not an object", code="invalid_request", stage="request", actual=type(values).__name__
+        )
+    return values
 
 
 def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:

@@ -18,6 +18,7 @@ from app.middleware import RequestMiddleware
 from app.models.endpoints import router as models
 from app.profiles.endpoints import router as profiles
 from app.settings import Settings
+from app.simulations.endpoints import router as simulations
 from compiler.version import COMPILER_VERSION
 
 
@@ -47,7 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(RequestMiddleware)
-    for router in (models, profiles, compilations, jobs, health):
+    for router in (models, profiles, compilations, simulations, jobs, health):
         app.include_router(router)
 
     @app.get("/", include_in_schema=False)

@@ -23,6 +23,8 @@ from compiler.errors import (
     TesseraError,
     printable,
 )
+from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ProgramError
 
 MEDIA_TYPE = "application/problem+json"
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
@@ -39,6 +41,8 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (LimitError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (RequestError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (ProgramError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (ExecutableError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
@@ -67,6 +71,8 @@ class Problem(BaseModel):
     actual: bool | int | float | str | None = None
     limit: bool | int | float | str | None = None
     hint: str | None = None
+    command: int | None = Field(default=None, description="The command at fault, of a program that is not safe")
+    violation: str | None = Field(default=None, description="What a program that is not safe violates")
     request_id: str | None = None
 
 
@@ -80,7 +86,7 @@ def status_of(error: TesseraError) -> HTTPStatus:
 
 def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
     """A problem from the parts that TesseraError.to_dict gives; texts become one printable line each."""
-    clean = {name: printable(value) if isinstance(value, str) else value for name, value in parts.items()}
+    clean: dict[str, Any] = {name: printable(value) if isinstance(value, str) else value for name, value in parts.items()}
     code = str(clean.pop("code", "error"))
     return Problem(
         type=f"urn:tessera:problem:{code}",

@@ -1,4 +1,4 @@
-"""Content-addressed blobs: models, plans, reports and profiles by the SHA-256 of their bytes (API-1)."""
+"""Content-addressed blobs: models, profiles, documents and executables by the SHA-256 of their bytes (API-1)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from compiler.errors import InternalError
 
+_PIECE_BYTES = 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -32,7 +33,7 @@ class BlobWriter(Protocol):
     @property
     def sha256(self) -> str: ...
 
-    def write(self, chunk: bytes) -> None: ...
+    def write(self, chunk: bytes | memoryview) -> None: ...
 
     def commit(self) -> str: ...
 
@@ -60,6 +61,12 @@ class BlobStore(Protocol):
 
     def mapped(self, digest: str) -> AbstractMapping:
         """A blob as memory-mapped bytes for the time of a `with`; raises FileNotFoundError."""
+
+    def size_bytes(self, digest: str) -> int:
+        """How large a blob is; raises FileNotFoundError."""
+
+    def pieces(self, digest: str) -> Iterator[bytes]:
+        """A blob's bytes piece by piece, the file opened at the first; raises FileNotFoundError."""
 
     def delete(self, digest: str) -> None:
         """Remove a blob if it is there."""
@@ -128,6 +135,16 @@ class DirectoryStore:
             with suppress(BufferError):  # views still alive keep the mapping; it goes with them
                 mapping.close()
 
+    def size_bytes(self, digest: str) -> int:
+        """How large a blob is; raises FileNotFoundError."""
+        return self.path(digest).stat().st_size
+
+    def pieces(self, digest: str) -> Iterator[bytes]:
+        """A blob's bytes piece by piece, the file opened at the first; raises FileNotFoundError."""
+        with self.path(digest).open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+
     def delete(self, digest: str) -> None:
         """Remove a blob if it is there."""
         self.path(digest).unlink(missing_ok=True)
@@ -150,7 +167,7 @@ def model_store(root: Path) -> DirectoryStore:
 
 
 def document_store(root: Path) -> DirectoryStore:
-    """Where profiles, plans and reports lie."""
+    """Where profiles, documents, executables and tensors lie."""
     return DirectoryStore(root / "documents")
 
 
@@ -174,13 +191,13 @@ class DirectoryWriter:
         """The digest of what was written so far."""
         return self._hash.hexdigest()
 
-    def write(self, chunk: bytes) -> None:
+    def write(self, chunk: bytes | memoryview) -> None:
         """Append bytes."""
-        view = memoryview(chunk)
+        whole = view = memoryview(chunk).cast("B")
         while view:
             view = view[self._file.write(view) :]
-        self._hash.update(chunk)
-        self._size_bytes += len(chunk)
+        self._hash.update(whole)
+        self._size_bytes += whole.nbytes
 
     def commit(self) -> str:
         """Make the blob durable and visible; return its digest."""

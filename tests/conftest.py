@@ -8,6 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.backend.summary import summary_of
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # Deterministic, so that a run says the same twice; no deadline and no example database.
@@ -48,3 +50,18 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
         assert actual == path.read_text(encoding="utf-8")
 
     return compare
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run of the whole backend suite that stays below its minima."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    summary = summary_of(reporter.stats) if reporter is not None else None
+    if summary is not None and not summary.holds:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the tests of the backend suite came to."""
+    summary = summary_of(terminalreporter.stats)
+    if summary is not None:
+        terminalreporter.write_line(f"ONNX backend suite: {summary}")

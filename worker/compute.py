@@ -1,4 +1,4 @@
-"""The body of the one task: take the lease, compile, write the blobs, publish under the fence."""
+"""The body of the one task: take the lease, compile or simulate, write the blobs, publish under the fence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from compiler.frontend.source import ModelSource
 from compiler.options import Options
 from compiler.plan import plan_json, report_json
 from compiler.profile import parse_profile
+from compiler.program.executable import write
 from worker.keeper import Keeper
+from worker.simulate import run_simulation
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +52,7 @@ class Computer:
         begun = time.monotonic()
         with Keeper(self.records, lease, self.settings) as keeper:
             try:
-                outcome, cacheable = self._compile(lease, keeper)
+                outcome, cacheable = self._outcome(lease, keeper)
             except CompilationCancelledError:
                 return self.records.stopped(lease)
             answer = self.records.publish(lease, outcome)
@@ -68,22 +70,36 @@ class Computer:
                 log.warning("result_not_cached", error=type(error).__name__)
         return answer
 
-    def _compile(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
+    def _compile(self, lease: Lease, keeper: Keeper) -> Outcome:
+        """The outcome of a compilation: references to its documents, and to its executable if it has one."""
+        profile = parse_profile(self.store.read(lease.profile))
+        options = msgspec.json.decode(lease.options, type=Options)
+        with self.models.mapped(lease.model) as data:
+            source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
+            compilation = compile_model(source, profile, options, observer=keeper)
+            outcome = {
+                "state": "succeeded",
+                "plan": self.store.put(plan_json(compilation.plan)),
+                "report": self.store.put(report_json(compilation.report)),
+            }
+            if compilation.executable is not None:
+                with self.store.writer() as writer:
+                    for piece in write(compilation.executable):
+                        writer.write(piece)
+                    outcome["executable"] = writer.commit()
+        return outcome
+
+    def _outcome(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
         """The outcome, and whether the same request would come out the same again."""
         try:
-            profile = parse_profile(self.store.read(lease.profile))
-            options = msgspec.json.decode(lease.options, type=Options)
-            with self.models.mapped(lease.model) as data:
-                source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
-                compilation = compile_model(source, profile, options, observer=keeper)
-                plan = self.store.put(plan_json(compilation.plan))
-                report = self.store.put(report_json(compilation.report))
-            return {"state": "succeeded", "plan": plan, "report": report}, True
+            if lease.kind == "simulation":
+                return run_simulation(lease, keeper, self.models, self.store, self.settings), True
+            return self._compile(lease, keeper), True
         except InternalError as error:
             log.error("compiler_at_fault", error=str(error), exc_info=True)
             return _failed(error.to_dict()), False
         except TesseraError as error:
-            log.info("compilation_refused", code=error.code, error=str(error))
+            log.info("refused", kind=lease.kind, code=error.code, error=str(error))
             return _failed(error.to_dict()), True
         except MemoryError:
             limit = self.settings.memory_limit_bytes
@@ -91,9 +107,9 @@ class Computer:
                 {
                     "code": "memory_limit",
                     "stage": "service",
-                    "message": "the compilation needs more memory than the service gives to one",
+                    "message": f"the {lease.kind} needs more memory than the service gives to one",
                     "limit": limit,
-                    "hint": "Compile a smaller model or raise TESSERA_MEMORY_LIMIT_BYTES",
+                    "hint": "Use a smaller model or raise TESSERA_MEMORY_LIMIT_BYTES",
                 }
             ), False
         except CompilationCancelledError:

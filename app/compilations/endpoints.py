@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from app.compilations import service
 from app.compilations.schemas import CompilationRequest
 from app.compilations.service import Wanted
 from app.context import Context, ContextDependency
-from app.errors import MalformedError, UnsupportedMediaError
-from app.http import preferred_wait_s, read_bounded
-from app.jobs import events
-from app.jobs import service as jobs
-from app.jobs.records import FINAL_STATES
+from app.errors import UnsupportedMediaError
+from app.http import json_object, read_bounded
+from app.jobs import accepting
 from app.jobs.schemas import Job
 from app.models import service as models
 from app.problems import Problem, request_id_of
@@ -77,19 +73,7 @@ async def create_compilation(
         idempotency_key=idempotency_key,
         request_id=request_id_of(request),
     )
-    headers = {"Location": f"/v1/jobs/{accepted.job}"}
-    job = await run_in_threadpool(jobs.get, context, accepted.job)
-    wait_s = preferred_wait_s(request, context.settings.max_wait_s)
-    if wait_s is not None:
-        headers["Preference-Applied"] = f"wait={wait_s:.0f}"
-        if job.state not in FINAL_STATES:
-            await events.wait_until_final(context.events, accepted.job, wait_s)
-            job = await run_in_threadpool(jobs.get, context, accepted.job)
-    final = job.state in FINAL_STATES
-    if not final:
-        headers["Retry-After"] = "1"
-    body = job.model_dump(mode="json", exclude_none=True)
-    return JSONResponse(body, status_code=200 if final else 202, headers=headers)
+    return await accepting.answer(request, context, accepted)
 
 
 async def _from_json(request: Request, context: Context) -> Wanted:
@@ -101,7 +85,7 @@ async def _from_json(request: Request, context: Context) -> Wanted:
             actual=printable(given, 80),
             limit="application/json or multipart/form-data",
         )
-    values = _json_object(await read_bounded(request, context.settings.max_document_bytes), "the body")
+    values = json_object(await read_bounded(request, context.settings.max_document_bytes), "the body")
     try:
         body = CompilationRequest.model_validate(values)
     except ValidationError as error:
@@ -146,7 +130,7 @@ def _resolve_form(context: Context, form: Form) -> Wanted:
             limit="model, profile, options",
         )
     # Everything small is checked first: a bad option leaves no model behind.
-    options = service.checked_options(context, _json_object(form.fields.get("options", b"{}"), "the part 'options'"))
+    options = service.checked_options(context, json_object(form.fields.get("options", b"{}"), "the part 'options'"))
     profile = _form_profile(context, form.fields["profile"])
     if "model" in form.files:
         model, _ = models.keep(context, form.files["model"])
@@ -165,15 +149,3 @@ def _form_profile(context: Context, part: bytes) -> Profile:
     profile = parse_profile(part)
     profiles.create(context, part)
     return profile
-
-
-def _json_object(data: bytes, what: str) -> dict[str, Any]:
-    try:
-        values = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise MalformedError(f"{what} is not JSON: {error}", stage="request") from None
-    if not isinstance(values, dict):
-        raise RequestError(
-            f"{what} is not an object", code="invalid_request", stage="request", actual=type(values).__name__
-        )
-    return values

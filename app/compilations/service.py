@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from app.context import Context
+from app.jobs import accepting
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.profiles import service as profiles
@@ -73,23 +73,11 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
     )
-    accepted = context.records.accept(
-        request,
-        outcome=context.results.get(content),
-        idempotency_key=None if idempotency_key is None else _sha256(idempotency_key),
-        fingerprint=_sha256("\n".join((wanted.model, digest, options))),
+    accepted = accepting.accept(
+        context, request, idempotency_key=idempotency_key, fingerprint=(wanted.model, digest, options)
     )
     if accepted.answer == "unknown_model":
         raise unknown_model(wanted.model)
-    if accepted.answer == "conflict":
-        raise RequestError(
-            "this Idempotency-Key was used for another request",
-            code="idempotency_key_reused",
-            stage="request",
-            actual=printable(idempotency_key or "", 80),
-            hint="Use a new key for a new request",
-        )
-    context.relay.wake()
     return accepted
 
 
@@ -102,7 +90,3 @@ def unknown_model(model: str) -> RequestError:
         actual=printable(model, 80),
         hint="Upload it with POST /v1/models; its id is the SHA-256 of the file",
     )
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

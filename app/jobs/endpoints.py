@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
-from app.http import immutable, preferred_wait_s
+from app.errors import NotFoundError
+from app.http import IMMUTABLE, etag, immutable, immutable_file, not_modified, preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobEvent
 from app.problems import Problem
+from app.simulations import listings
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(max_length=200)]
+Number = Annotated[int, Path(ge=0, le=1_000_000)]
+_BINARY = "application/octet-stream"
+_FILE = {"type": "string", "format": "binary"}
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
 _DOCUMENT: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified"},
@@ -56,8 +62,66 @@ def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Res
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
 def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
-    """The report of a job that succeeded (docs/schemas/report.json)."""
+    """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
     return _document(request, context, job_id, "report")
+
+
+@router.get(
+    "/{job_id}/executables/{number}",
+    operation_id="getExecutable",
+    response_class=Response,
+    responses={200: {"content": {_BINARY: {"schema": _FILE}}}, **_DOCUMENT},
+)
+def get_executable(request: Request, context: ContextDependency, job_id: JobId, number: Number) -> Response:
+    """The executable of a compilation that succeeded: file 0 holds all segments (docs/executable.md)."""
+    digest = service.document_digest(context, job_id, "executable")
+    if number != 0:
+        raise NotFoundError(
+            f"job {job_id} has no executable {number}",
+            code="no_such_result",
+            actual=number,
+            limit=0,
+            hint="Executable 0 is one file with the programs of all segments",
+        )
+    return _file(request, context, digest, _BINARY, "executable.tsx")
+
+
+@router.get(
+    "/{job_id}/outputs",
+    operation_id="getOutputs",
+    response_class=Response,
+    responses={200: {"content": {_BINARY: {"schema": _FILE}}}, **_DOCUMENT},
+)
+def get_outputs(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+    """The outputs of a simulation that succeeded, as .npz: keys are the names of the model's outputs."""
+    digest = service.document_digest(context, job_id, "outputs")
+    return _file(request, context, digest, _BINARY, "outputs.npz")
+
+
+@router.get(
+    "/{job_id}/listing",
+    operation_id="getListing",
+    response_class=PlainTextResponse,
+    responses={**_DOCUMENT, 422: {"model": Problem}},
+)
+def get_listing(
+    request: Request,
+    context: ContextDependency,
+    job_id: JobId,
+    group: Annotated[str | None, Query(max_length=200, description="Commands of this group of the plan alone")] = None,
+    head: Annotated[int, Query(ge=0, le=listings.MAX_COMMANDS, description="The first commands of a segment")] = 1000,
+    tail: Annotated[int, Query(ge=0, le=listings.MAX_COMMANDS, description="The last commands of a segment")] = 100,
+    summary: Annotated[bool, Query(description="Counts and bytes in place of commands")] = False,
+) -> Response:
+    """The disassembly of a compilation that succeeded: of each segment the first and the last commands."""
+    digest = service.document_digest(context, job_id, "executable")
+    wanted = listings.Wanted(group=group, head=head, tail=tail, summary=summary)
+    tag = listings.tag(digest, wanted)
+    headers = {"ETag": etag(tag), "Cache-Control": IMMUTABLE}
+    if not_modified(request, tag):
+        return Response(status_code=304, headers=headers)
+    text = listings.pieces(context.store, digest, wanted)
+    return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
 @router.get(
@@ -86,6 +150,14 @@ async def follow_job(
 async def _sent(context: Context, job_id: str, after: str) -> AsyncIterator[ServerSentEvent]:
     async for event in events.follow(context.events, job_id, after):
         yield ServerSentEvent(data=event.data, id=event.id, event="job", retry=1000)
+
+
+def _file(request: Request, context: Context, digest: str, media_type: str, name: str) -> Response:
+    try:
+        size_bytes = context.store.size_bytes(digest)
+    except FileNotFoundError:
+        raise service.missing(digest) from None
+    return immutable_file(request, digest, context.store.pieces(digest), size_bytes, media_type, name)
 
 
 def _document(request: Request, context: Context, job_id: str, name: str) -> Response:

@@ -19,6 +19,7 @@ import redis
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
+Kind = Literal["compilation", "simulation"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
 WORKERS_KEY = "tessera:workers"
@@ -44,7 +45,10 @@ _SCRIPTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What a job asks for; names and digests only, no payload."""
+    """What a job asks for; names and digests only, no payload.
+
+    Of a simulation `model` is the model that judges its outputs, "" if there is none, and `profile` is "".
+    """
 
     job: str
     content: str
@@ -58,6 +62,7 @@ class JobRequest:
     memory_limit_bytes: int
     compiler_version: str
     request_id: str
+    kind: Kind = "compilation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,7 @@ class Lease:
     profile: str
     options: str
     attempt: int
+    kind: Kind = "compilation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +139,7 @@ class Records:
             "memory_limit_bytes": str(request.memory_limit_bytes),
             "compiler_version": request.compiler_version,
             "request_id": request.request_id,
+            "kind": request.kind,
         }
         answer, job = self._run(
             "accept",
@@ -193,7 +200,7 @@ class Records:
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
         if fields is None:
             return None
-        model, model_name, profile, options, attempt = fields
+        model, model_name, profile, options, attempt, kind = fields
         return Lease(
             content=content,
             fence=fence,
@@ -202,6 +209,7 @@ class Records:
             profile=profile,
             options=options,
             attempt=int(attempt),
+            kind=kind or "compilation",  # a computation of the version before has none
         )
 
     def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:

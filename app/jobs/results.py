@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import redis
@@ -11,6 +12,8 @@ from app.settings import Settings
 from app.store import BlobStore
 
 Outcome = dict[str, str]
+# What of an outcome names blobs.
+BLOBS: Final = ("plan", "report", "executable", "outputs")
 
 
 class ResultCache:
@@ -27,7 +30,7 @@ class ResultCache:
         if not isinstance(raw, str):
             return None
         outcome = msgspec.json.decode(raw, type=Outcome)
-        blobs = [outcome[name] for name in ("plan", "report") if name in outcome]
+        blobs = [outcome[name] for name in BLOBS if name in outcome]
         return outcome if all(self._store.exists(digest) for digest in blobs) else None
 
     def put(self, content: str, outcome: Mapping[str, str]) -> None:

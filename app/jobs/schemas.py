@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from app.jobs.records import State
+from app.jobs.records import Kind, State
 from app.problems import Problem
 
 
@@ -26,14 +26,18 @@ class JobLinks(BaseModel):
     cancel: str
     plan: str | None = None
     report: str | None = None
+    listing: str | None = None
+    executable: str | None = None
+    outputs: str | None = None
 
 
 class Job(BaseModel):
-    """One request for a compilation and what became of it."""
+    """One request for a compilation or a simulation, and what became of it."""
 
     id: str
+    kind: Kind
     state: State
-    phase: str | None = Field(default=None, description="The compiler pass that runs")
+    phase: str | None = Field(default=None, description="The compiler pass, or the phase of a simulation, that runs")
     step: int | None = Field(default=None, description="Number of the phase, from 1")
     total: int | None = Field(default=None, description="How many phases there are")
     queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
@@ -42,8 +46,8 @@ class Job(BaseModel):
     finished_at: datetime | None = None
     attempts: int = Field(description="How many times a worker has begun")
     cached: bool = Field(description="Whether the outcome was known when the job was accepted")
-    model: Reference
-    profile: Reference
+    model: Reference | None = Field(default=None, description="Absent where the executable came without its model")
+    profile: Reference | None = Field(default=None, description="Absent of a simulation: the executable has its own")
     options: dict[str, Any]
     versions: dict[str, str]
     problem: Problem | None = Field(default=None, description="Why it failed")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import cast
+from typing import Final, cast
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
-from app.jobs.records import FINAL_STATES, State
+from app.jobs.records import FINAL_STATES, Kind, State
 from app.jobs.schemas import Job, JobLinks, Reference
 from app.problems import Problem, problem
 from compiler.errors import InternalError, printable
 
+# What a job may have led to: documents, and files.
+RESULTS: Final = ("plan", "report", "executable", "outputs")
 _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
 
 
@@ -22,9 +24,10 @@ def get(context: Context, job_id: str) -> Job:
     state = cast(State, fields["state"])
     position = context.records.queue_position(fields["content"]) if state == "queued" else None
     base = f"/v1/jobs/{job_id}"
-    done = state == "succeeded"
+    made = {name for name in RESULTS if name in fields} if state == "succeeded" else set()
     return Job(
         id=job_id,
+        kind=cast(Kind, fields.get("kind", "compilation")),
         state=state,
         phase=fields.get("phase"),
         step=_integer(fields.get("step")),
@@ -35,8 +38,8 @@ def get(context: Context, job_id: str) -> Job:
         finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
         attempts=int(fields["attempts"]),
         cached="cached" in fields,
-        model=Reference(name=fields["model_name"], digest=fields["model"]),
-        profile=Reference(name=fields["profile_name"], digest=fields["profile"]),
+        model=_reference(fields, "model"),
+        profile=_reference(fields, "profile"),
         options=json.loads(fields["options"]),
         versions={"compiler": fields["compiler_version"]},
         problem=_problem(fields),
@@ -44,8 +47,11 @@ def get(context: Context, job_id: str) -> Job:
             self=base,
             events=f"{base}/events",
             cancel=f"{base}/cancel",
-            plan=f"{base}/plan" if done else None,
-            report=f"{base}/report" if done else None,
+            plan=f"{base}/plan" if "plan" in made else None,
+            report=f"{base}/report" if "report" in made else None,
+            listing=f"{base}/listing" if "executable" in made else None,
+            executable=f"{base}/executables/0" if "executable" in made else None,
+            outputs=f"{base}/outputs" if "outputs" in made else None,
         ),
     )
 
@@ -61,7 +67,10 @@ def fields_of(context: Context, job_id: str) -> dict[str, str]:
 
 
 def document_digest(context: Context, job_id: str, name: str) -> str:
-    """The digest of a job's plan or report; raises NotFoundError, or ConflictError if there is none."""
+    """The digest of one of a job's RESULTS.
+
+    Raises ConflictError while or because the job has none, NotFoundError for no job or where its kind has no such one.
+    """
     fields = fields_of(context, job_id)
     if fields["state"] != "succeeded":
         final = fields["state"] in FINAL_STATES
@@ -72,6 +81,15 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             limit="succeeded",
             hint=f"See GET /v1/jobs/{job_id}" if final else f"Follow GET /v1/jobs/{job_id}/events",
         )
+    if name not in fields:
+        kind = fields.get("kind", "compilation")
+        raise NotFoundError(
+            f"job {job_id} has no {name}",
+            code="no_such_result",
+            actual=kind,
+            limit=", ".join(result for result in RESULTS if result in fields),
+            hint="Its report says why under values.reason" if name == "executable" and kind == "compilation" else None,
+        )
     return fields[name]
 
 
@@ -80,7 +98,12 @@ def document(context: Context, digest: str) -> bytes:
     try:
         return context.store.read(digest)
     except FileNotFoundError:
-        raise InternalError("a finished job's result is missing from the store", stage="store", actual=digest) from None
+        raise missing(digest) from None
+
+
+def missing(digest: str) -> InternalError:
+    """The error for a result whose blob is gone."""
+    return InternalError("a finished job's result is missing from the store", stage="store", actual=digest)
 
 
 def cancel(context: Context, job_id: str) -> Job:
@@ -96,6 +119,11 @@ def _problem(fields: dict[str, str]) -> Problem | None:
     parts = json.loads(fields["problem"])
     status = _PROBLEM_STATUSES.get(str(parts.get("code")), 422)
     return problem(parts, status, fields.get("request_id"))
+
+
+def _reference(fields: dict[str, str], name: str) -> Reference | None:
+    digest = fields.get(name)
+    return Reference(name=fields[f"{name}_name"], digest=digest) if digest else None
 
 
 def _integer(text: str | None) -> int | None:

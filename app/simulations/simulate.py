@@ -20,7 +20,7 @@ from app.simulations.arrays import Array, plain_tensors
 from app.simulations.inputs import fitted_inputs, made_up_inputs
 from app.simulations.report import ComparisonReport, SimulationReport, TensorReport, VerifiedSegment
 from compiler.describe_execution import output_check
-from compiler.errors import CompilationCancelledError
+from compiler.errors import CompilationCancelledError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import profile_digest
@@ -223,9 +223,12 @@ def _verified(executable: Executable) -> Iterator[VerifiedSegment]:
 
 def _comparison(judge: Judge, inputs: Mapping[str, Array], outputs: Mapping[str, Any]) -> ComparisonReport:
     """The outputs beside the original model's, each within the limit that its compilation stated, or its type's own."""
-    reference = run_reference(judge.source, inputs, zeros_for_missing=True)
+    try:
+        reference = run_reference(judge.source, inputs, zeros_for_missing=True)
+    except RequestError as error:  # the model was rewritten, for another batch
+        return _not_compared(str(error))
     if not reference.has_run:
-        return ComparisonReport(judge=None, reason=reference.reason, holds=None, outputs=(), skipped=())
+        return _not_compared(reference.reason)
     compared, skipped = [], []
     for name, value in outputs.items():
         if name in judge.skipped or name not in reference.values:
@@ -239,6 +242,10 @@ def _comparison(judge: Judge, inputs: Mapping[str, Array], outputs: Mapping[str,
         outputs=tuple(output_check(comparison) for comparison in compared),
         skipped=tuple(skipped),
     )
+
+
+def _not_compared(reason: str) -> ComparisonReport:
+    return ComparisonReport(judge=None, reason=reason, holds=None, outputs=(), skipped=())
 
 
 def _figures(values: Mapping[str, Any]) -> Iterator[TensorReport]:

@@ -77,6 +77,15 @@ class Slot:
         self.served = set()
         self.content = content
 
+    def again(self) -> None:
+        """More of the same content, over bytes that others have read since it began: writes wait for these too."""
+        for slot in self.conflicts:
+            for marks in (slot.readers, slot.writers):
+                for queue, command in marks.items():
+                    if self.barrier.get(queue, -1) < command:
+                        self.barrier[queue] = command
+        self.served = set()
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

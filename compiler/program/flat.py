@@ -25,6 +25,9 @@ class FlatLowering(GroupLowering):
             for unit, index in jobs:
                 self.share_channels(step, op, unit, index, parity, "link")
                 self.pass_on(op.output, unit, index, parity)
+            for name in self.dying((step,)):
+                for unit, index in jobs:
+                    self.keep(name, unit, index, parity)
 
     def _op(self, step: int, op: OpFacts, jobs: list[Job], parity: int) -> None:
         work: dict[tuple[int, int], list[tuple[int, Index, Held, Box]]] = {}

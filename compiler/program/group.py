@@ -8,8 +8,10 @@ there, results leave. What the cores do with a tile is said by the sub-classes: 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from compiler.errors import InternalError, LimitError
@@ -170,9 +172,14 @@ class GroupLowering(ABC):
             return None
         place = self.place(unit)
         if name not in self.group.reduced:
-            parity = self._turns.get((unit, self._root(name), self._turn_key(self._root(name), index)), 0)
+            root = self.turn_root(name)
+            parity = self._turns.get((unit, root, self._turn_key(root, index)), 0)
         slot = self.buffers.slots.get((place, ("tile", name, parity))) or self.buffers.slots[place, ("tile", name, 0)]
         return self._in_slot(name, slot, box)
+
+    def turn_root(self, name: str) -> str:
+        """The input of the group in whose buffer a tensor's tiles lie, if they do; else the tensor itself."""
+        return self._root(name)
 
     def _turn_key(self, name: str, index: Index) -> tuple[int, ...]:
         """What names a tile of an input: slices of the channels share what does not follow these."""
@@ -239,16 +246,25 @@ class GroupLowering(ABC):
             self.work(jobs, number % 2)
             self._store(jobs, number % 2)
             for unit, index in jobs:
-                for name in (*self.geometry.inputs, *self.kept_results()):
+                for name in self.geometry.inputs:
                     self.keep(name, unit, index, number % 2)
 
     @abstractmethod
     def work(self, jobs: list[Job], parity: int) -> None:
         """What the cores do with the tiles of a round."""
 
-    def kept_results(self) -> tuple[str, ...]:
-        """Results whose tiles lie in the unit's memory."""
-        return self.geometry.made
+    def dying(self, steps: Sequence[int]) -> list[str]:
+        """Results that no op after these steps reads: what later tiles need of them has to be kept now."""
+        return [name for name in self.geometry.made if self._last_step[name] in steps]
+
+    @cached_property
+    def _last_step(self) -> dict[str, int]:
+        last = {op.output: step for step, op in enumerate(self.geometry.ops)}
+        for step, op in enumerate(self.geometry.ops):
+            for operand in op.operands:
+                if operand.tensor in last:
+                    last[operand.tensor] = max(last[operand.tensor], step)
+        return last
 
     def _load(self, jobs: list[Job], number: int) -> None:
         """Inputs from DRAM; what several units need at once is read once where they are connected."""
@@ -331,7 +347,10 @@ class GroupLowering(ABC):
             engine = "cdma" if self.level is Level.SRAM else "link"
             self.emitter.copy(Opcode.EXCHANGE, self.queue(engine, unit), source, target, box, element)
             return
-        self.emitter.copy(Opcode.MOVE, self.local_queue(unit), source, target, box, element)
+        queue = self.local_queue(unit)
+        if self.level is Level.SRAM and source.slot.place != target.slot.place:
+            queue = self.queue("mvdma", self.core_number(unit, 0))
+        self.emitter.copy(Opcode.MOVE, queue, source, target, box, element)
 
     def local_queue(self, unit: int) -> int:
         """The queue that moves bytes inside a unit's memory: without SRAM the core itself."""
@@ -359,7 +378,11 @@ class GroupLowering(ABC):
                 box.append((dim.firsts[number], dim.stops[number]))
                 continue
             if axis != dim.axis:
-                raise InternalError("an output is cut along an axis that it does not have", stage="lower", node=name)
+                # what the next tile begins with is the next tile's
+                if any(b < a for a, b in pairwise(dim.starts)):
+                    raise InternalError("tiles of an output do not rise", stage="lower", node=name)
+                box.append((dim.starts[number], (*dim.starts[1:], dim.stops[-1])[number]))
+                continue
             basis = primary.shape[primary.axes.index(axis)]
             start, stop = int(tiles.starts[number]), int(tiles.stops[number])
             box.append((start * extent // basis, stop * extent // basis))
@@ -421,6 +444,8 @@ class GroupLowering(ABC):
                 lambda name: self.made(name, index),
                 lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
             )
+            if self.tiles.stores(op.output):
+                wanted = held.box
             part = overlap(mine, wanted) if wanted is not None else None
             if part is not None:
                 found.append((target, part))

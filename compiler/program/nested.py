@@ -78,10 +78,7 @@ class NestedLowering(GroupLowering):
         output = geometry.outputs[0]
         size = self.group.frustums.largest_made(output)
         sizes = {name: self.group.held_bytes(self.group.frustums, name) for name in geometry.inputs}
-        source = next(
-            (name for name in geometry.inputs if sizes[name] == size and self.element(name) == self.element(output)),
-            geometry.inputs[0],
-        )
+        source = self.turn_root(output)
         for parity, buffer in enumerate((TILE + geometry.inputs[0], NEXT)):
             at = 0
             for name in sorted(geometry.inputs, key=lambda n: n != source):
@@ -94,14 +91,22 @@ class NestedLowering(GroupLowering):
             if self.buffers.size(level, KEPT + name):
                 self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
 
+    def turn_root(self, name: str) -> str:
+        """Of a group that works in place, the input that its result lies over in the SRAM."""
+        geometry = self.geometry
+        if not geometry.is_in_place or name != geometry.outputs[0]:
+            return name
+        size = self.group.frustums.largest_made(name)
+        for other in geometry.inputs:
+            same = self.group.held_bytes(self.group.frustums, other) == size
+            if same and self.element(other) == self.element(name):
+                return other
+        return geometry.inputs[0]
+
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         if name in self.group.reduced:
             return super()._in_slot(name, slot, box)
         return dense(slot, self.tensors[name].axes, self.group.frustums.lengths(name), self.element(name), box)
-
-    def kept_results(self) -> tuple[str, ...]:
-        """None: results stay in the cores."""
-        return ()
 
     def _core_box(self, name: str, index: Index) -> Box:
         """What a core's buffer of a tensor holds for a core tile: of inputs all it needs, else what is not in stores."""
@@ -236,9 +241,9 @@ class NestedLowering(GroupLowering):
                 self._share(step, op, work)
             for unit, _, core, index in work:
                 self._save_results(op.output, unit, core, index, others=True)
-        for unit, _, core, index in work:
-            for name in self.group.core_resident:
-                self._save_results(name, unit, core, index, others=False)
+            for name in self.dying((step,)):
+                for unit, _, core, index in work:
+                    self._save_results(name, unit, core, index, others=False)
 
     def _working(self, op: OpFacts, work: list[_Work]) -> list[_Work]:
         """The cores that work on an op: where units share out a sum, after it only those of the last one."""
@@ -270,7 +275,7 @@ class NestedLowering(GroupLowering):
         tiles: dict[tuple[int, Box], Index] = {}
         for unit, tile, core, index in work:
             held = self._core_tile(name, unit, core, index)
-            if held is None:
+            if held is None or not self._has_work(name, unit, core, index):
                 continue
             content = (tuple(tile.values()), held.box)
             if held.slot.content == content:
@@ -282,6 +287,11 @@ class NestedLowering(GroupLowering):
             for source in self.pieces(name, unit, tiles[unit, box], box, parity):
                 cores = [core for core, _ in targets]
                 self.weights.to_cores(source, unit, cores, [held for _, held in targets], source.box, element)
+
+    def _has_work(self, name: str, unit: int, core: int, index: Index) -> bool:
+        """False for a core that has no part of anything that is made of an input."""
+        readers = [op for op in self.geometry.ops if any(o.tensor == name for o in self.context.operands(op.index))]
+        return any(not is_empty(self._part(op, unit, core, self.core_tiles.fresh(op.output, index))) for op in readers)
 
     def _op(
         self,
@@ -381,6 +391,8 @@ class NestedLowering(GroupLowering):
                     lambda name, index=index: self.core_tiles.fresh(name, index),  # type: ignore[misc]
                     lambda reader, box, at=(other, peer): self._part(reader, at[0], at[1], box),  # type: ignore[misc]
                 )
+                if self.core_tiles.stores(op.output):
+                    wanted = self.core_tiles.fresh(op.output, index)
                 part = overlap(mine, wanted) if wanted is not None else None
                 if part is not None:
                     (near if other == unit else far).append((target, part))
@@ -459,5 +471,7 @@ class NestedLowering(GroupLowering):
         target = self.tile(op.output, unit, tile, parity)
         part = overlap(box, target.box) if target is not None else None
         if target is not None and part is not None:
+            if self.geometry.is_in_place:
+                target.slot.again()
             queue = self.queue("mvdma", self.core_number(unit, core))
             self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))

@@ -125,7 +125,7 @@ def _place_residents(context: Context, profile: Profile, ops: Sequence[int], res
         for name in names:
             op = facts.ops[first_reader[name]]
             operand = next(o for o in op.operands if o.tensor == name and o.constant)
-            box = resident_part(facts, op, operand, profile.cores, core)
+            box = resident_part(facts, op, operand, profile, core)
             region = context.region(name)
             lengths = tuple(stop - start for start, stop in box)
             if any(length <= 0 for length in lengths):

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from itertools import product
 
 from compiler.ops.facts import OpFacts
-from compiler.program.buffers import dense
+from compiler.program.buffers import dense, waiting_cell
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound
-from compiler.tiling.memory import PIECE
+from compiler.tiling.memory import PIECE, STAYING
 from compiler.tiling.stages import CoreStage
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div
@@ -33,12 +33,60 @@ class StagedLowering(GroupLowering):
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""
         self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
+        for name in self.group.core_resident:
+            size = self.buffers.size(Level.NRAM.value, STAYING + name)
+            if size:
+                self.buffers.take(self.core_place(unit, 0), Level.NRAM.value, STAYING + name, ("staying", name))
         for number, stage in enumerate(self.group.stages):
             for core in range(self.configuration.cores):
                 if stage.piece_bytes:
                     self.buffers.take(
                         self.core_place(unit, core), Level.NRAM.value, f"{PIECE}{number}", ("piece", number)
                     )
+
+    def staying(self, name: str, unit: int, index: Index) -> Held | None:
+        """Where a tensor lies in the only core of its unit between stages; None if it does not, or is too large to.
+
+        All that the tile needs of it lies there. The first tile of a walk is larger than others and passes the SRAM.
+        """
+        slot = self.buffers.slots.get((self.core_place(unit, 0), ("staying", name)))
+        if slot is None or is_empty(self.made(name, index)):
+            return None
+        box = self.tiles.needed(name, index)
+        held = dense(slot, self.tensors[name].axes, tuple(b - a for a, b in box), self.element(name), box)
+        size = self.element(name)
+        for start, stop in box:
+            size *= stop - start
+        return held if size <= slot.size_bytes else None
+
+    def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
+        """Where a tile's new part of a tensor lies: in the core where it stays there, else in the SRAM."""
+        held = self.staying(name, unit, index)
+        return held.part(self.made(name, index)) if held is not None else super().tile(name, unit, index, parity)
+
+    def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
+        """Where a box of a tensor lies: all of it in the core where it stays there."""
+        held = self.staying(name, unit, index)
+        part = overlap(held.box, box) if held is not None else None
+        return (
+            [held.part(part)]
+            if held is not None and part is not None
+            else super().pieces(name, unit, index, box, parity)
+        )
+
+    def _pull(self, name: str, unit: int, index: Index) -> None:
+        """What waits in the SRAM of a tensor that stays in the core comes back beside what is made anew."""
+        held = self.staying(name, unit, index)
+        for shape in self.tiles.stores(name) if held is not None else ():
+            store = self.buffers.store(self.place(unit), name, shape.axis)
+            cell = waiting_cell(self.tiles, name, index, shape.axis)
+            if held is None or store is None or cell is None:
+                continue
+            for source in store.pieces(self.tiles, name, index, cell):
+                part = overlap(source.box, held.box)
+                if part is not None:
+                    queue = self.queue("mvdma", self.core_number(unit, 0))
+                    self.emitter.copy(Opcode.MOVE, queue, source, held, part, self.element(name))
 
     def work(self, jobs: list[Job], parity: int) -> None:
         """All stages, one after another, each on all tiles of the round."""
@@ -51,6 +99,9 @@ class StagedLowering(GroupLowering):
                     if op.output in stage.results or op.output in stage.staying:
                         self.share_channels(step, op, unit, index, parity, "cdma")
                         self.pass_on(op.output, unit, index, parity)
+            for name in self.dying(stage.steps):
+                for unit, index in jobs:
+                    self.keep(name, unit, index, parity)
 
     def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:
         return [op for op in ops if op.output in stage.results or op.output in stage.staying]
@@ -65,6 +116,7 @@ class StagedLowering(GroupLowering):
                 held = self.tile(op.output, unit, index, parity)
                 if held is not None:
                     held.slot.begin()
+                    self._pull(op.output, unit, index)
             box = self.unit_part(last, unit, self.made(last.output, index))
             if not is_empty(box):
                 work.append((unit, index, self._pieces(stage, ops, box), box))
@@ -142,7 +194,10 @@ class StagedLowering(GroupLowering):
         parity: int,
     ) -> None:
         """Gather what a piece reads, run the stage's ops on it, put its results back."""
-        slot = self.buffers.slots[self.core_place(unit, piece.core), ("piece", number)]
+        slot = self.buffers.slots.get((self.core_place(unit, piece.core), ("piece", number)))
+        if slot is None:
+            # all that the stage reads and makes stays in the core
+            slot = Slot(self.core_place(unit, piece.core), 0, 0)
         slot.begin()
         inside: dict[str, Held] = {}
         at = slot.address
@@ -154,10 +209,18 @@ class StagedLowering(GroupLowering):
                 if operand.constant or operand.gathered is not None:
                     continue
                 need = self.need(op, operand, piece.box)
+                staying = self.staying(name, unit, index)
+                if staying is not None:
+                    operands.append((operand.number, staying.part(need)))
+                    continue
                 if name not in inside or overlap(inside[name].box, need) != need:
                     inside[name], at = self._fetch(name, slot, at, unit, index, need, piece.core, parity)
                 operands.append((operand.number, inside[name].part(need)))
-            held, at = self._result(op, slot, at, piece.box, inside, first=place == 0)
+            staying = self.staying(op.output, unit, index)
+            if staying is not None:
+                held = staying.part(piece.box)
+            else:
+                held, at = self._result(op, slot, at, piece.box, inside, first=place == 0)
             inside[op.output] = held
             if self.gather(op, self.core_number(unit, piece.core), piece.box, {n: [h] for n, h in operands}, held):
                 pass
@@ -165,7 +228,7 @@ class StagedLowering(GroupLowering):
                 self.call(op, core, piece.box, [*bound[place], *operands], held)
             else:
                 self._sliced_call(op, step, core, piece, unit, operands, held, slices if place == 0 else None)
-            if op.output in stage.results or op.output in stage.staying:
+            if staying is None and (op.output in stage.results or op.output in stage.staying):
                 self._put(op, unit, index, piece, held, parity)
 
     def _sliced_call(

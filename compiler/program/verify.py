@@ -237,7 +237,9 @@ class _Shadows:
             if shadow is not None:
                 size = np.array([element_bytes(region.dtype)])
                 low = np.array([region.address])
-                normal = normalise(low, np.array([region.shape]), np.array([region.strides]), size)
+                shape = np.array([region.shape], dtype=np.int64)
+                strides = np.array([region.strides], dtype=np.int64)
+                normal = normalise(low, shape, strides, size)
                 words = shadow.writers
                 if shadow.word_bytes and granularity(normal, slice(None)) % shadow.word_bytes:
                     # elements that are smaller than words share them: a word is written whole or not at all

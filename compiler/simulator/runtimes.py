@@ -54,7 +54,7 @@ _REFERENCE_FAILURES: Final = (
 class Run:
     """A model's outputs in order, or None if nothing could run it; who did, and why not the first choice.
 
-    `judge` names the runtime and its version; `reason` is empty if that is ONNX Runtime.
+    `judge` names the runtime and its version; `reason` is empty if that is the first choice.
     """
 
     values: tuple[Value, ...] | None

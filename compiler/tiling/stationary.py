@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod
+from typing import Final
 
 import numpy as np
 
 from compiler.ops.facts import GraphFacts, Operand, OpFacts
 from compiler.profile.schema import Profile
 from compiler.units import ceil_div
+
+
+_ALIGNMENT: Final = 8
 
 
 class WeightTable:
@@ -58,7 +62,8 @@ class WeightTable:
         if not self._stationary:
             return 0
         total = int(self._shares[list(ops)].sum()) + sum(share for _, share in self._shared(ops).values())
-        return ceil(total * self._compression)
+        # their place in a core's memory begins at a multiple of any element's size
+        return ceil_div(ceil(total * self._compression), _ALIGNMENT) * _ALIGNMENT
 
     def _shared(self, ops: Sequence[int]) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
@@ -69,16 +74,23 @@ class WeightTable:
 
 
 def resident_part(
-    facts: GraphFacts, op: OpFacts, operand: Operand, cores: int, core: int
+    facts: GraphFacts, op: OpFacts, operand: Operand, profile: Profile, core: int
 ) -> tuple[tuple[int, int], ...]:
-    """The box of a stationary weight that lies in one core: its output channels; all of what has no channels."""
+    """The box of a stationary weight that lies in one core: its output channels; all of what has no channels.
+
+    Channels are shared out to the units that hold tiles and then to their cores, as the work on them is.
+    """
     shape = facts.tensors[operand.tensor].shape
     box = [(0, extent) for extent in shape]
     axis = _channel_axis(op, operand, shape)
     if axis is not None:
-        size = ceil_div(shape[axis], cores)
-        start = min(shape[axis], core * size)
-        box[axis] = (start, min(shape[axis], start + size))
+        per = profile.cores_per_cluster if profile.sram is not None else 1
+        start, stop = 0, shape[axis]
+        for number, parts in ((core // per, profile.cores // per), (core % per, per)):
+            size = ceil_div(stop - start, parts)
+            start = min(stop, start + number * size)
+            stop = min(stop, start + size)
+        box[axis] = (start, stop)
     return tuple(box)
 
 

@@ -47,6 +47,12 @@ class Walk:
         return assign(self.placement, *self.grid, self.dealt_to)
 
 
+def restarts_in_bands(configuration: Configuration) -> bool:
+    """True if rows of a tile are dealt to cores that keep halos to themselves, so that every tile begins anew."""
+    bands = configuration.order is Order.DEPTH_FIRST and configuration.core_spread is Spread.BANDS
+    return bands and configuration.cores > 1
+
+
 def walked_axes(geometry: GroupGeometry, configuration: Configuration) -> tuple[str, ...]:
     """The axes of the group's output in walking order, channels apart: images outermost, then as configured."""
     axes = [axis for axis in geometry.output.axes if axis != "C"]
@@ -89,6 +95,9 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         elif configuration.spread is Spread.IMAGES and axis == "N":
             runs = np.arange(images) % ceil_div(images, configuration.units) == 0
         mode = configuration.halo_of(axis)
+        if axis == rows and mode is HaloMode.CACHED and restarts_in_bands(configuration):
+            # what a tile's first core needs of the tile before lies in another core: it is made again
+            mode = HaloMode.RECOMPUTE
         found = AxisTiles.of_size(extents[axis], min(tile[axis], extents[axis]), mode, runs=runs)
         mixed = by_bands and configuration.placement not in RUNS and axis in (rows, columns)
         axes[axis] = replace(found, interleaved=True) if mixed else found
@@ -212,12 +221,14 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
     for axis, tiles in outer.items():
         size = core.get(axis, tile.get(axis, 0))
         if axis == "C":
-            axes[axis] = _nested(tiles, size, None)
+            axes[axis] = _nested(tiles, size, None, tiles.mode)
             continue
         per_tile = ceil_div(int((tiles.stops - tiles.starts).max()), size)
         per_core = ceil_div(per_tile, configuration.cores) if axis == band else per_tile
         alone = per_tile == 1 and tiles.count == 1
-        axes[axis] = tiles if alone else _nested(tiles, size, per_core if axis == band else None)
+        axes[axis] = (
+            tiles if alone else _nested(tiles, size, per_core if axis == band else None, configuration.halo_of(axis))
+        )
         count, total = count * per_tile, total * axes[axis].count
         rounds *= per_core
         if axis == band:
@@ -226,7 +237,7 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
     return CoreWalk(axes=axes, count=count, rounds=rounds, total=total, share=share)
 
 
-def _nested(tiles: AxisTiles, size: int, per_core: int | None) -> AxisTiles:
+def _nested(tiles: AxisTiles, size: int, per_core: int | None, mode: HaloMode) -> AxisTiles:
     """Each range cut again into ranges of `size`; with `per_core` a run begins with each core's band."""
     lengths = tiles.stops - tiles.starts
     pieces = -(-lengths // size)
@@ -240,7 +251,7 @@ def _nested(tiles: AxisTiles, size: int, per_core: int | None) -> AxisTiles:
         starts=starts,
         stops=np.minimum(starts + size, tiles.stops[tile]),
         begins=begins,
-        mode=tiles.mode,
+        mode=mode,
         times=tiles.times,
         blocks=np.cumsum(pieces) - pieces,
         interleaved=tiles.interleaved,

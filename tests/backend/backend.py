@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +18,13 @@ from onnx.backend.base import Backend, BackendRep
 
 from compiler.compile import compile_model
 from compiler.options import Options
-from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
+from compiler.profile.schema import Profile
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.program import Opcode
 from compiler.simulator.run import run_executable
+from tests.profiles import profile_values
 
-PROFILE: Final = "cluster4x4"
 # Where the native ops of the executables that a test runs are noted: one entry per run. Nobody listens by default.
 NATIVE_OPS: Final[ContextVar[list[int] | None]] = ContextVar("native_ops", default=None)
 
@@ -57,8 +59,8 @@ class TesseraModel(BackendRep):
         key = tuple(sorted(dims.items()))
         if key not in self._executables:
             options = Options(verify="none", dims=dict(dims))
-            executable = compile_model(self._data, builtin_profile(PROFILE), options).executable
-            assert executable is not None, f"profile {PROFILE} has programs"
+            executable = compile_model(self._data, suite_profile(), options).executable
+            assert executable is not None, "the profile describes what programs can do"
             self._executables[key] = executable
         return self._executables[key]
 
@@ -76,6 +78,17 @@ class TesseraBackend(Backend):
     def supports_device(cls, device: str) -> bool:
         """The suite knows CPU and CUDA; the simulated chip answers to the first."""
         return device == "CPU"
+
+
+@cache
+def suite_profile() -> Profile:
+    """`cluster4x4` whose cores multiply matrices of bfloat16 as they do those of float16: the suite has them."""
+    values = profile_values("cluster4x4")
+    matrix = values["matrix"]
+    for table in (matrix["arrays"], matrix["pj_per_mac"]):
+        table["bfloat16"] = table["float16"]
+    values["name"] = "cluster4x4-bfloat16"
+    return profile_from_values(values)
 
 
 def dims_of(declared: Sequence[onnx.ValueInfoProto], feeds: Mapping[str, Any]) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from compiler.compile import compile_model
 from compiler.errors import RequestError
 from compiler.explain import explain
 from compiler.frontend.source import ModelSource
@@ -15,6 +14,7 @@ from compiler.plan import Plan
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from tests.compiler.partition.graphs import limited, stationary
+from tests.compiler.planning import plan_model
 from tests.models import Model
 
 # Bytes of weights of one convolution of the network.
@@ -36,7 +36,7 @@ def network() -> Model:
 def plan_of(model: Model, profile: Profile, **options: object) -> Plan:
     """The plan under options."""
     source = ModelSource.from_bytes(model.data(), name="explained.onnx")
-    return compile_model(source, profile, parse_options(options)).plan
+    return plan_model(source, profile, parse_options(options)).plan
 
 
 def test_a_plan_with_a_host_op_and_a_limit(golden: Callable[[str], None]) -> None:

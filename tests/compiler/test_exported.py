@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from compiler.compile import compile_model
 from compiler.options import parse_options
 from compiler.plan import Plan, plan_json
 from compiler.profile import builtin_profile
+from tests.compiler.planning import plan_model
 from tests.exported import ExportedModel, exported_models
 
 MODELS = exported_models()
@@ -33,7 +33,7 @@ def _parameters() -> list[object]:
 
 def compiled(model: ExportedModel, **options: object) -> Plan:
     """The plan for cluster4x4 at the maxima that the manifest names."""
-    return compile_model(
+    return plan_model(
         model.read(), builtin_profile("cluster4x4"), parse_options({"dims": model.dims, "fusion": "none"} | options)
     ).plan
 

@@ -14,10 +14,11 @@ import msgspec
 import onnx
 import pytest
 
-from compiler.compile import Compilation, compile_model
+from compiler.compile import Compilation
 from compiler.options import Options
 from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.profile import builtin_profile
+from tests.compiler.planning import plan_model
 from tests.models import LIGHT_NAMES, light_path, light_source
 
 PROFILES = ("cluster4x4", "edge4")
@@ -31,7 +32,7 @@ SAMPLE = random.Random(2).sample([case for case in MATRIX if case[0] != "densene
 @cache
 def compiled(name: str, profile: str, objective: Objective = "latency") -> Compilation:
     """A network's compilation, once per test process."""
-    return compile_model(light_source(name), builtin_profile(profile), Options(objective=objective))
+    return plan_model(light_source(name), builtin_profile(profile), Options(objective=objective))
 
 
 @cache

@@ -6,18 +6,17 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from compiler.compile import Compilation, compile_model
+from compiler.compile import Compilation
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def compiled(profile: str, *, pictures: bool, **options: object) -> Compilation:
-    return compile_model(
-        light_source("shufflenet"), builtin_profile(profile), parse_options(options), pictures=pictures
-    )
+    return plan_model(light_source("shufflenet"), builtin_profile(profile), parse_options(options), pictures=pictures)
 
 
 def of_class(text: str, name: str) -> list[ET.Element]:
@@ -48,7 +47,7 @@ def test_the_picture_shows_the_planes_and_the_tile_grid() -> None:
     model = Model(name="grid")
     model.output(model.conv(model.input([1, 4, 16, 12], "image"), 4, 4, name="conv"))
     pinned = {"nodes": ["conv"], "tiling": {"tile": {"H": 4, "W": 12}}, "placement": {"spread": "single"}}
-    found = compile_model(
+    found = plan_model(
         model.data(), builtin_profile("edge4"), parse_options({"schedule": {"groups": [pinned]}}), pictures=True
     )
     (text,) = found.pictures.values()
@@ -61,6 +60,6 @@ def test_the_picture_shows_the_planes_and_the_tile_grid() -> None:
 def test_a_group_without_a_plane_is_one_tile() -> None:
     model = Model(name="flat")
     model.output(model.node("Gemm", [model.input([1, 32], "x"), model.weight(32, 16)], name="product"))
-    found = compile_model(model.data(), builtin_profile("edge4"), parse_options({}), pictures=True)
+    found = plan_model(model.data(), builtin_profile("edge4"), parse_options({}), pictures=True)
     (text,) = found.pictures.values()
     assert "1 × 1" in " ".join(ET.fromstring(text).itertext())

@@ -13,6 +13,7 @@ from compiler.compile import compile_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
+from tests.compiler.planning import plan_model
 from tests.models import Model
 from tests.profiles import profile_values
 
@@ -35,14 +36,14 @@ def model(nodes: list[onnx.NodeProto], shape: list[int], output: str, weights: d
 @pytest.mark.parametrize("name", ["bvlc_alexnet", "squeezenet"])
 def test_without_recomputed_halos_the_groups_do_the_work_of_the_model_once(name: str, profile: str) -> None:
     data = (LIGHT / f"light_{name}.onnx").read_bytes()
-    found = compile_model(data, builtin_profile(profile), parse_options({"fusion": "none"}))
+    found = plan_model(data, builtin_profile(profile), parse_options({"fusion": "none"}))
     assert sum(group.macs for group in found.report.groups) == found.plan.totals.macs
 
 
 def test_units_that_share_channels_share_the_work_of_a_fused_chain() -> None:
     nodes = [helper.make_node("MatMul", ["x" if i == 0 else f"v{i - 1}", f"w{i}"], [f"v{i}"]) for i in range(3)]
     weights = {f"w{i}": np.ones((1024, 1024), dtype=np.float32) for i in range(3)}
-    found = compile_model(model(nodes, [1, 1024], "v2", weights), builtin_profile("cluster4x4"))
+    found = plan_model(model(nodes, [1, 1024], "v2", weights), builtin_profile("cluster4x4"))
     assert sum(group.macs for group in found.report.groups) == found.plan.totals.macs == 3 * 1024 * 1024
 
 

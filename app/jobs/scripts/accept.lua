@@ -16,7 +16,7 @@ if idempotency ~= '' then
     end
   end
 end
-if redis.call('EXISTS', model_key(model)) == 0 then return { 'unknown_model', '' } end
+if model ~= '' and redis.call('EXISTS', model_key(model)) == 0 then return { 'unknown_model', '' } end
 if idempotency ~= '' then
   redis.call('SET', idempotency, cjson.encode({ job = job, fingerprint = fingerprint }), 'PX', idempotency_ms)
 end
@@ -45,8 +45,8 @@ if state == 'stopping' then -- the old work is beyond recall: its fence closes a
 end
 if not state then
   redis.call('HSET', key, 'model', model, 'model_name', fields.model_name, 'profile', fields.profile, 'options', fields.options,
-             'queue', queue, 'attempts', 0, 'created_ms', now)
-  redis.call('SADD', users_key(model), content)
+             'queue', queue, 'kind', fields.kind, 'attempts', 0, 'created_ms', now)
+  if model ~= '' then redis.call('SADD', users_key(model), content) end
   enqueue(content, now)
 end
 redis.call('ZADD', waiting_key(content), now, job)

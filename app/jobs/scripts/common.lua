@@ -84,7 +84,7 @@ local function drop(content)
   local key = computation_key(content)
   local v = redis.call('HMGET', key, 'queue', 'model')
   if v[1] then redis.call('ZREM', queue_key(v[1]), content) end
-  if v[2] then redis.call('SREM', users_key(v[2]), content) end
+  if v[2] and v[2] ~= '' then redis.call('SREM', users_key(v[2]), content) end
   redis.call('ZREM', OUTBOX_KEY, content)
   redis.call('ZREM', LEASES_KEY, content)
   redis.call('DEL', key, waiting_key(content), stopping_key(content))

@@ -15,4 +15,4 @@ if v[1] == 'queued' then
 elseif v[1] ~= 'running' or v[3] ~= worker then -- our own call, sent twice, is answered again
   return false
 end
-return redis.call('HMGET', key, 'model', 'model_name', 'profile', 'options', 'attempts')
+return redis.call('HMGET', key, 'model', 'model_name', 'profile', 'options', 'attempts', 'kind')

@@ -8,8 +8,8 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES_KEY, '-inf', now, 'LI
     local limit_s = tonumber(v[2]) / 1000
     fail_job(job, v[1], now, {
       code = 'time_limit', stage = 'service', limit = limit_s,
-      message = 'the compilation took longer than time_limit_s allows',
-      hint = 'Raise time_limit_s or compile a smaller model',
+      message = 'the job took longer than time_limit_s allows',
+      hint = 'Raise time_limit_s or give it less to do',
     })
     table.insert(done, { 'time_limit', job })
   end

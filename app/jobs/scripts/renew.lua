@@ -12,8 +12,8 @@ if v[1] == 'running' then
     if memory > limit then
       fail_job(job, content, now, {
         code = 'memory_limit', stage = 'service', actual = memory, limit = limit,
-        message = 'the compilation needs more memory than memory_limit_bytes allows',
-        hint = 'Raise memory_limit_bytes or compile a smaller model',
+        message = 'the job needs more memory than memory_limit_bytes allows',
+        hint = 'Raise memory_limit_bytes or give it less to do',
       })
     elseif tightest == 0 or limit < tightest then
       tightest = limit

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from compiler.compile import compile_model
 from compiler.errors import TesseraError
 from compiler.frontend import archive as module
 from compiler.frontend.archive import open_archive, safe_path
@@ -30,6 +29,7 @@ from compiler.frontend.values import materialise
 from compiler.ir.constant import Stored
 from compiler.plan import plan_json
 from compiler.profile import builtin_profile
+from tests.compiler.planning import plan_model
 from tests.models import Model, error_of, light_path
 
 Members = dict[str, bytes]
@@ -100,9 +100,9 @@ def test_a_model_in_an_archive_gives_the_plan_of_the_model_alone(pack: Callable[
     """IMPORT-1: but for the name and the hash of what was uploaded, equal to the byte."""
     data = light_path("squeezenet").read_bytes()
     profile = builtin_profile("edge4")
-    plain = compile_model(ModelSource.from_bytes(data, name="squeezenet"), profile).plan
+    plain = plan_model(ModelSource.from_bytes(data, name="squeezenet"), profile).plan
     source = ModelSource.from_bytes(pack({"model/squeezenet.onnx": data, "README": b"read me"}), name="squeezenet")
-    packed = compile_model(source, profile).plan
+    packed = plan_model(source, profile).plan
     assert packed.model.sha256 == source.sha256 != plain.model.sha256
     assert plan_json(msgspec.structs.replace(packed, model=plain.model)) == plan_json(plain)
 

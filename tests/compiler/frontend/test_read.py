@@ -8,11 +8,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-from compiler.compile import compile_model
 from compiler.errors import ModelError
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
+from tests.compiler.planning import plan_model
 from tests.models import Model, import_graph, light_path
 
 
@@ -125,8 +125,8 @@ def test_a_memory_mapped_file_compiles_as_its_bytes_do(tmp_path: Path) -> None:
     path.write_bytes(simple().SerializeToString())
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         source = ModelSource.from_buffer(mapped)
-        plan = compile_model(source, builtin_profile("edge4")).plan
-    assert plan == compile_model(path.read_bytes(), builtin_profile("edge4")).plan
+        plan = plan_model(source, builtin_profile("edge4")).plan
+    assert plan == plan_model(path.read_bytes(), builtin_profile("edge4")).plan
 
 
 def test_the_source_is_identified_by_the_hash_of_its_bytes() -> None:

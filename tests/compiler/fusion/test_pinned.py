@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from compiler.compile import compile_model
 from compiler.errors import LimitError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
 from compiler.plan import Plan, PlanGroup, plan_json
 from compiler.profile import builtin_profile
+from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
 from tests.networks import fsrcnn
 
@@ -31,7 +31,7 @@ def fsrcnn_source() -> ModelSource:
 def fsrcnn_plan(schedule: Mapping[str, Any] | None, **options: object) -> Plan:
     """FSRCNN in eight bits on the accelerator of N-2, under a schedule."""
     values = {"precision": "int8", "schedule": schedule, **options}
-    return compile_model(fsrcnn_source(), builtin_profile("metaproto-df"), parse_options(values)).plan
+    return plan_model(fsrcnn_source(), builtin_profile("metaproto-df"), parse_options(values)).plan
 
 
 def groups_of(plan: Plan) -> list[PlanGroup]:
@@ -60,7 +60,7 @@ def branches() -> ModelSource:
 
 
 def plan_of(schedule: Mapping[str, Any] | None, profile: str = "edge4", **options: object) -> Plan:
-    return compile_model(branches(), builtin_profile(profile), parse_options({"schedule": schedule, **options})).plan
+    return plan_model(branches(), builtin_profile(profile), parse_options({"schedule": schedule, **options})).plan
 
 
 # what is pinned
@@ -158,7 +158,7 @@ def test_channel_tile_without_slices_is_reached_by_slices() -> None:
     model = Model(name="one")
     model.output(model.conv(model.input([1, 8, 8, 8], "image"), 8, 64, name="conv"))
     pinned = {"groups": [{"nodes": ["conv"], "tiling": {"tile": {"C": 16}}, "placement": {"spread": "single"}}]}
-    plan = compile_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": pinned})).plan
+    plan = plan_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": pinned})).plan
     (group,) = groups_of(plan)
     assert (group.tiling.tile[1], group.tiling.channel_slices) == (16, 4)
 
@@ -191,7 +191,7 @@ def test_pinned_groups_that_wait_for_each_other_are_refused() -> None:
     model.output(model.relu(model.relu(y, name="c"), name="d"))
     options = parse_options({"schedule": {"groups": [{"nodes": ["a", "d"]}, {"nodes": ["b", "c"]}]}})
     with pytest.raises(RequestError) as caught:
-        compile_model(model.data(), builtin_profile("edge4"), options)
+        plan_model(model.data(), builtin_profile("edge4"), options)
     assert caught.value.code == "invalid_schedule"
     assert "circle" in caught.value.message
 
@@ -212,7 +212,7 @@ def host_and_folded() -> Model:
 def test_nodes_off_the_chip_or_of_two_segments_are_refused(nodes: list[str], word: str) -> None:
     options = parse_options({"schedule": {"groups": [{"nodes": nodes}]}})
     with pytest.raises(RequestError) as caught:
-        compile_model(host_and_folded().data(), builtin_profile("edge4"), options)
+        plan_model(host_and_folded().data(), builtin_profile("edge4"), options)
     assert caught.value.node in nodes
     assert word in caught.value.message
 
@@ -290,16 +290,16 @@ def same_but_for_reasons(plan: Plan) -> list[PlanGroup]:
 def test_a_plan_pins_itself(name: str, profile: str, fusion: str) -> None:
     """TILE-9: the schedule that a plan prints gives the same groups, tilings and costs."""
     values = {"fusion": fusion} | ({"precision": "int8"} if profile == "metaproto-df" else {})
-    first = compile_model(light_source(name), builtin_profile(profile), parse_options(values)).plan
+    first = plan_model(light_source(name), builtin_profile(profile), parse_options(values)).plan
     printed = json.loads(plan_json(first))
-    again = compile_model(
+    again = plan_model(
         light_source(name), builtin_profile(profile), parse_options({**values, "schedule": printed})
     ).plan
     assert same_but_for_reasons(again) == same_but_for_reasons(first)
     assert again.totals == first.totals
     assert again.baseline == first.baseline
     assert {key for key in first.options if again.options[key] != first.options[key]} == {"schedule"}
-    third = compile_model(
+    third = plan_model(
         light_source(name), builtin_profile(profile), parse_options({**values, "schedule": again.options["schedule"]})
     ).plan
     assert third == again
@@ -312,10 +312,10 @@ def test_a_plan_with_nodes_that_became_several_ops_pins_itself() -> None:
     parts = model.nodes_out("Split", [x], ["first", "second"], name="split", axis=1)
     for part, name in zip(parts, ("left", "right"), strict=True):
         model.output(model.conv(part, 4, 8, name=name))
-    first = compile_model(model.data(), builtin_profile("edge4"), parse_options({"fusion": "none"})).plan
+    first = plan_model(model.data(), builtin_profile("edge4"), parse_options({"fusion": "none"})).plan
     assert {op.part for group in groups_of(first) for op in group.ops if op.node == "split"} == {0, 1}
     values = {"fusion": "none", "schedule": json.loads(plan_json(first))}
-    again = compile_model(model.data(), builtin_profile("edge4"), parse_options(values)).plan
+    again = plan_model(model.data(), builtin_profile("edge4"), parse_options(values)).plan
     assert same_but_for_reasons(again) == same_but_for_reasons(first)
 
 
@@ -356,4 +356,4 @@ def test_units_that_a_group_has_no_way_to_share_out_are_refused_in_words() -> No
     model.output(model.node("Softmax", [model.input([1, 1])], name="alone"))
     schedule = {"groups": [{"nodes": ["alone"], "placement": {"units": 4}}]}
     with pytest.raises(LimitError, match="no tiling has all that is pinned"):
-        compile_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": schedule}))
+        plan_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": schedule}))

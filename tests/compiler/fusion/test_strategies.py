@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from compiler.compile import compile_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource
@@ -25,6 +24,7 @@ from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from tests.compiler.brute import floor_of
+from tests.compiler.planning import plan_model
 from tests.models import Model, error_of, group_of, whole_segment
 from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES, models, options, profiles
@@ -219,7 +219,7 @@ def groups_of(model: Model, profile: Profile, chosen: Options) -> list[tuple[str
 
 def plan_groups(model: Model, profile: Profile, chosen: Options) -> list[PlanGroup]:
     """The groups of a plan."""
-    plan = compile_model(ModelSource.from_bytes(model.data()), profile, chosen).plan
+    plan = plan_model(ModelSource.from_bytes(model.data()), profile, chosen).plan
     return [group for segment in plan.segments for group in segment.groups]
 
 
@@ -338,8 +338,8 @@ def test_fuse_20_refuses_a_group_that_costs_more_than_none() -> None:
     model = convs(2, extent=64, channels=16)
     profile = small_profile(nram_bytes=24_000, cores=2)
     chosen = Options(objective="latency")
-    plan = compile_model(model.data(), profile, chosen).plan
-    loose = compile_model(model.data(), profile, off("FUSE-20", "FUSE-11", objective="latency")).plan
+    plan = plan_model(model.data(), profile, chosen).plan
+    loose = plan_model(model.data(), profile, off("FUSE-20", "FUSE-11", objective="latency")).plan
     assert plan.totals.latency_s <= plan.baseline.latency_s
     assert loose.totals.latency_s > loose.baseline.latency_s
     assert loose.segments != plan.segments
@@ -464,7 +464,7 @@ def test_fuse_3_switched_off_takes_branches_op_by_op() -> None:
 
 def test_strategy_none_is_its_own_baseline() -> None:
     """FUSE-N."""
-    plan = compile_model(convs(3).data(), ROOMY, Options(fusion="none")).plan
+    plan = plan_model(convs(3).data(), ROOMY, Options(fusion="none")).plan
     assert plan.totals.dram_bytes == plan.baseline.dram_bytes
     assert plan.totals.latency_s == plan.baseline.latency_s
     assert [group.nodes for segment in plan.segments for group in segment.groups] == [
@@ -511,7 +511,7 @@ def test_nothing_fits_names_op_needed_and_available_bytes() -> None:
     x = model.relu(model.input([1, 64, 8, 8]), name="fine")
     model.output(model.conv(x, 64, 64, name="large"))
     with pytest.raises(LimitError) as caught:
-        compile_model(model.data(), small_profile(nram_bytes=40))
+        plan_model(model.data(), small_profile(nram_bytes=40))
     error = caught.value
     assert error.code == "does_not_fit"
     assert error.node == "large"

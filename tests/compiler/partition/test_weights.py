@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from compiler.compile import compile_model
 from compiler.errors import LimitError
 from compiler.frontend.source import ModelSource
 from compiler.fusion.candidate import SegmentCompilers
@@ -25,6 +24,7 @@ from compiler.profile.schema import Profile
 from compiler.tiling.stationary import WeightTable
 from tests.compiler.execute import execute, feeds_for
 from tests.compiler.partition.graphs import limited, stationary
+from tests.compiler.planning import plan_model
 from tests.models import Model, error_of
 
 # Four cores of 4 KiB: 16 KiB of weights, less what tiles need.
@@ -169,7 +169,7 @@ def test_any_product_is_cut_exactly_where_its_weights_leave_it_no_room(
 
 def test_parts_may_lie_in_different_segments_and_the_node_in_the_plan_once() -> None:
     """PART-3."""
-    plan = compile_model(product(4, 64, 400).data(), SMALL).plan
+    plan = plan_model(product(4, 64, 400).data(), SMALL).plan
     homes = [s.id for s in plan.segments for group in s.groups for op in group.ops if op.node == "big"]
     assert len(set(homes)) > 1
     assert [node for s in plan.segments for node in s.nodes] == ["before", "big", "after"]
@@ -256,7 +256,7 @@ def test_a_convolution_in_groups_is_left_for_partition_to_refuse(group: int) -> 
     graph = split(model.graph())
     assert kinds(graph) == ["Conv"]
     with pytest.raises(LimitError) as caught:
-        compile_model(model.data(), SMALL)
+        plan_model(model.data(), SMALL)
     error = caught.value
     assert (error.code, error.node, error.op_type, error.limit) == ("op_too_large", "big", "Conv", 4096)
     assert isinstance(error.actual, int)

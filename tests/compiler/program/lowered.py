@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -63,9 +63,9 @@ class Network:
         assert constant is not None
         return materialise(stored_constant(constant), self.source)
 
-    def resident_bytes(self, profile: Profile) -> int:
-        """What stationary weights of all ops take of a core."""
-        return SegmentCompilers(profile, Options()).of(self.facts).resident_bytes(self.ops)
+    def resident_bytes(self, profile: Profile, ops: Sequence[int] = ()) -> int:
+        """What stationary weights of ops (by default of all) take of a core."""
+        return SegmentCompilers(profile, Options()).of(self.facts).resident_bytes(tuple(ops) or self.ops)
 
 
 def tiling_of(group: TiledGroup, levels: Iterable[LevelMemory]) -> Tiling:
@@ -84,12 +84,18 @@ def fits(group: TiledGroup) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lowered:
-    """One group's program with the group, and what the proof found."""
+    """The program of groups that run one after another, with these, and what the proof found."""
 
     network: Network
-    group: TiledGroup
+    groups: tuple[TiledGroup, ...]
     program: Program
     verified: VerifiedProgram
+
+    @property
+    def group(self) -> TiledGroup:
+        """The only group."""
+        (group,) = self.groups
+        return group
 
     def commands(self, opcode: Opcode) -> Any:
         """The rows of the commands of one opcode."""
@@ -124,6 +130,15 @@ class Lowered:
     def places(self, rows: Any, side: str) -> list[tuple[Level, int]]:
         """Level and number of the place on one side (`source` or `target`) of commands."""
         return [(self.program.places[row[side]].level, self.program.places[row[side]].number) for row in rows]
+
+    def passed_between(self, level: Level) -> set[tuple[int, int]]:
+        """Which memories of a level send which others of it something: (sender, receiver)."""
+        places, found = self.program.places, set()
+        for row in [*self.commands(Opcode.EXCHANGE), *self.commands(Opcode.BROADCAST)]:
+            for target in range(row["target"], row["target"] + row["targets"]):
+                if places[row["source"]].level is level is places[target].level:
+                    found.add((places[row["source"]].number, places[target].number))
+        return found
 
     def engines(self, rows: Any) -> set[str]:
         """The engines that commands run on."""
@@ -162,7 +177,10 @@ class Lowered:
 
     def check_memory(self) -> None:
         """No place is touched beyond what the plan says, but for what only passes, which stays within the capacity."""
-        planned = {level.level: level.allocation.peak_bytes for level in memory_of(self.group)}
+        planned: dict[str, int] = {}
+        for group in self.groups:
+            for level in memory_of(group):
+                planned[level.level] = max(planned.get(level.level, 0), level.allocation.peak_bytes)
         for place, peak in zip(self.program.places, self.verified.peak_bytes, strict=True):
             if place.level is not Level.DRAM:
                 assert peak <= place.capacity_bytes
@@ -174,22 +192,27 @@ class Lowered:
         return {Level.SRAM, Level.SRAM_WEIGHTS} | {self.program.places[r.place].level for r in self.program.residents}
 
 
-def lower(network: Network, group: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
-    """Lower one group and prove its program; `profile` where it is not the group's own (stationary weights)."""
-    ops = group.geometry.indices
-    planned = PlannedGroup(name="group", ops=tuple(ops), tiling=tiling_of(group, memory_of(group)))
-    profile = profile or group.profile
-    outputs = handed_out(network.facts, ops)
+def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
+    """Lower groups that run one after another, and prove their program.
+
+    `profile` is given where it is not the groups' own: theirs is what stationary weights leave of it.
+    """
+    planned = [
+        PlannedGroup(name=f"g{number}", ops=group.geometry.indices, tiling=tiling_of(group, memory_of(group)))
+        for number, group in enumerate(groups)
+    ]
+    profile = profile or groups[0].profile
+    outputs = handed_out(network.facts, [op for group in groups for op in group.geometry.indices])
     decoders = Decoders(network.facts.graph, network.source)
-    program = lower_segment(network.facts, profile, "segment", [planned], outputs, resident_bytes, decoders)
+    program = lower_segment(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders)
     verified = verify(program, shared=profile.engines.shared)
-    return Lowered(network=network, group=group, program=program, verified=verified)
+    return Lowered(network=network, groups=groups, program=program, verified=verified)
 
 
-def run(network: Network, group: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
-    """Lower, prove, run and compare one group."""
-    assert fits(group), "the plan does not fit"
-    lowered = lower(network, group, resident_bytes, profile)
+def run(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
+    """Lower, prove, run and compare groups that run one after another."""
+    assert all(map(fits, groups)), "the plan does not fit"
+    lowered = lower(network, *groups, resident_bytes=resident_bytes, profile=profile)
     lowered.check_values()
     lowered.check_memory()
     return lowered

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil, prod
 from typing import Any
 
+import hypothesis
 import numpy as np
+import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from compiler.cost.rates import units_are_connected
 from compiler.fusion.segment_graph import bits
 from compiler.ir.graph import HOST
 from compiler.profile.load import profile_from_values
@@ -19,7 +23,7 @@ from compiler.tiling.configurations import finer_configurations, simple_configur
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
+from compiler.tiling.tile import Configuration, HaloMode, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
 from tests.compiler.program.lowered import Network, fits, run
 from tests.models import Model, whole_segment
@@ -228,31 +232,36 @@ def _typed(draw: st.DrawFn, model: Model) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A group under a complete tiling that fits, of a network."""
+    """Groups of a network that run one after another, each under a complete tiling that fits."""
 
     network: Network
-    group: TiledGroup
+    groups: tuple[TiledGroup, ...]
     profile: Profile
     resident_bytes: int
 
 
-def _members(draw: st.DrawFn, network: Network) -> list[int]:
-    """A random convex set of ops that ends in a random one."""
+def _members(draw: st.DrawFn, network: Network, count: int) -> list[list[int]]:
+    """Ops of groups that run one after another: a random convex set, or a stretch of all ops cut into several."""
     graph = whole_segment(network.facts)
-    on_chip = [op for op in sorted(graph.ops, reverse=True) if network.facts.graph.ops[op].kind != HOST]
-    assume(on_chip)
-    last = draw(st.sampled_from(on_chip))
+    on_chip = [op for op in sorted(graph.ops) if network.facts.graph.ops[op].kind != HOST]
+    assume(len(on_chip) >= count)
+    if count > 1:
+        assume(len(on_chip) == len(graph.ops))
+        cuts = sorted(draw(st.permutations(range(1, len(on_chip))))[: count - 1])
+        return [on_chip[begin:end] for begin, end in pairwise([0, *cuts, len(on_chip)])]
+    last = draw(st.sampled_from(on_chip[::-1]))
     members = [last]
     for op in sorted(bits(graph.ancestors[last]), reverse=True):
         if op in on_chip and draw(st.integers(0, 4)):
             mask = sum(1 << m for m in [*members, op])
             if graph.is_convex(mask):
                 members.append(op)
-    return members
+    return [members]
 
 
-def _configuration(draw: st.DrawFn, geometry: GroupGeometry, profile: Profile, halo: HaloMode) -> Configuration:
+def _configuration(draw: st.DrawFn, geometry: GroupGeometry, profile: Profile) -> Configuration:
     """Any configuration that the planner tries, or a schedule may pin."""
+    halo = draw(st.sampled_from(HaloMode))
     axes = [a for a, e in zip(geometry.output.axes, geometry.output.shape, strict=True) if a != "C" and e > 1]
     modes = {} if halo is HaloMode.RECOMPUTE else dict.fromkeys(axes, HaloMode.CACHED)
     table = SizeTable.of_group(geometry, modes, {}, {})
@@ -260,55 +269,93 @@ def _configuration(draw: st.DrawFn, geometry: GroupGeometry, profile: Profile, h
     spreads = dict.fromkeys((c.spread, c.core_spread, c.order) for c in reversed(simple))
     how = draw(st.sampled_from(list(spreads)))
     base = draw(st.sampled_from([c for c in simple if (c.spread, c.core_spread, c.order) == how]))
-    finer = list(dict.fromkeys([base, *finer_configurations(table, base)]))
-    found = draw(st.sampled_from(finer))
+    found = draw(st.sampled_from(list(dict.fromkeys([base, *finer_configurations(table, base)]))))
     changes: dict[str, Any] = {"double_buffered": draw(st.booleans())}
     changes["walk"] = tuple(draw(st.permutations([a for a in geometry.output.axes if a not in ("N", "C")])))
     if found.spread is Spread.BANDS:
         changes["placement"] = draw(st.sampled_from(Placement))
     if found.channel_slices > 1:
+        # sums wait for one slice, so these stay outermost where input channels are cut too
         changes["slices_outer"] = found.slices_outer or draw(st.booleans())
+    if draw(st.integers(0, 3)) == 0:
+        kinds = st.sampled_from([WeightLoads.STREAMED, WeightLoads.RESIDENT])
+        changes["loads"] = tuple((op.index, draw(kinds)) for op in geometry.ops if op.weight_bytes)
     if modes:
-        connected = found.spread is not Spread.BANDS or profile.engines.link is not None or profile.engines.cdma
+        connected = found.spread is not Spread.BANDS or units_are_connected(profile)
         mode = HaloMode.EXCHANGE if halo is HaloMode.EXCHANGE and connected else HaloMode.CACHED
         changes["halo"] = tuple((axis, mode) for axis in axes)
     return replace(found, **changes)
 
 
-@st.composite
-def cases(draw: st.DrawFn, *, kind: str | None = None) -> Case:
-    """A random group of a random network under a random tiling that the planner calls fitting."""
-    network = draw(networks(kind))
-    profile = draw(profiles())
-    geometry = GroupGeometry(network.facts, _members(draw, network))
-    resident = 0
-    if profile.is_stationary:
-        resident = network.resident_bytes(profile)
-        room = profile.nram.capacity_bytes if profile.weights_share_activations else profile.weight_memory_bytes
-        assume(resident < room)
-    beside = profile.beside(resident)
-    halo = draw(st.sampled_from(HaloMode))
-    found = _configuration(draw, geometry, beside, halo)
-    output = geometry.output
-    extents = dict(zip(output.axes, output.shape, strict=True))
+def _tiled(draw: st.DrawFn, geometry: GroupGeometry, profile: Profile) -> TiledGroup:
+    """A group under a random tiling that the planner calls fitting."""
+    found = _configuration(draw, geometry, profile)
+    extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
+    free = TiledGroup(geometry, profile, found, extents).channels_are_free
     tile = {}
     for axis, extent in extents.items():
         if axis == "C":
             parts = found.channel_slices * (found.units if found.spread is Spread.CHANNELS else 1)
-            free = TiledGroup(geometry, beside, found, extents).channels_are_free
             tile[axis] = ceil(extent / parts) if free else extent
         else:
-            cap = extent
-            if found.spread is Spread.IMAGES and axis == "N":
-                cap = ceil(extent / found.units)
-            tile[axis] = draw(st.integers(1, cap))
-    core = {axis: draw(st.integers(1, size)) if axis != "C" else size for axis, size in tile.items()}
-    group = TiledGroup(geometry, beside, found, tile)
+            shared = found.spread is Spread.IMAGES and axis == "N"
+            tile[axis] = draw(st.integers(1, ceil(extent / found.units) if shared else extent))
+    group = TiledGroup(geometry, profile, found, tile)
     if group.is_nested:
-        if found.core_spread is Spread.CHANNELS and group.channels_are_free:
+        core = {axis: draw(st.integers(1, size)) if axis != "C" else size for axis, size in tile.items()}
+        if found.core_spread is Spread.CHANNELS and free:
             core["C"] = ceil(tile["C"] / found.cores)
-        group = TiledGroup(geometry, beside, found, tile, core)
         assume(prod(ceil(e / core[a]) for a, e in extents.items()) <= 2 * _TILES_MAX)
+        group = TiledGroup(geometry, profile, found, tile, core)
     assume(prod(ceil(e / tile[a]) for a, e in extents.items()) <= _TILES_MAX)
     assume(fits(group))
-    return Case(network=network, group=group, profile=profile, resident_bytes=resident)
+    return group
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, kind: str | None = None, groups: int = 1) -> Case:
+    """Random groups of a random network on a random chip."""
+    network = draw(networks(kind))
+    profile = draw(profiles())
+    members = _members(draw, network, groups)
+    resident = 0
+    if profile.is_stationary:
+        resident = network.resident_bytes(profile, sorted(op for group in members for op in group))
+        room = profile.nram.capacity_bytes if profile.weights_share_activations else profile.weight_memory_bytes
+        assume(resident < room)
+    beside = profile.beside(resident)
+    tilings = tuple(_tiled(draw, GroupGeometry(network.facts, group), beside) for group in members)
+    return Case(network=network, groups=tilings, profile=profile, resident_bytes=resident)
+
+
+def check(case: Case) -> None:
+    """Lower, prove, run and compare."""
+    run(case.network, *case.groups, resident_bytes=case.resident_bytes, profile=case.profile)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_tiling_that_fits_is_lowered_to_a_safe_program_with_the_right_values(kind: str) -> None:
+    """PROG-1, PROG-2, PROG-4, SIM-1: a seeded sample; the test marked `full` takes many more."""
+    examine(cases(kind=kind), 12)
+
+
+def test_groups_that_follow_one_another_do_not_disturb_each_other() -> None:
+    examine(cases(groups=2), 12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_tilings_of_every_kind_are_lowered_with_the_right_values(kind: str, groups: int) -> None:
+    examine(cases(kind=kind, groups=groups), 150)
+
+
+def examine(found: st.SearchStrategy[Case], count: int) -> None:
+    """Check that many cases."""
+
+    @hypothesis.settings(max_examples=count)
+    @hypothesis.given(found)
+    def every(case: Case) -> None:
+        check(case)
+
+    every()

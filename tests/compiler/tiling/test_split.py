@@ -12,7 +12,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from compiler.compile import compile_model
 from compiler.errors import RequestError
 from compiler.fusion.evaluate import Evaluator
 from compiler.ops.facts import GraphFacts
@@ -28,6 +27,7 @@ from compiler.tiling.split import Kind, Path, Split, bottom_up_sizes, smallest_u
 from compiler.tiling.tile import HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
+from tests.compiler.planning import plan_model
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.oracle import unit_plan, walked
 from tests.compiler.tiling.tilings import group_of_all
@@ -389,6 +389,6 @@ def test_what_is_no_split_is_refused_by_name(option: str, value: object) -> None
 
 @pytest.mark.parametrize("values", [{"split": "top-down", "granularity": ["1/2", "3/4"]}, {"split": "bottom-up"}])
 def test_a_network_compiles_with_each_split(values: dict[str, object]) -> None:
-    compiled = compile_model(light_source("squeezenet"), builtin_profile("cluster4x4"), parse_options(values))
+    compiled = plan_model(light_source("squeezenet"), builtin_profile("cluster4x4"), parse_options(values))
     totals = compiled.plan.totals
     assert totals.dram_bytes_floor <= totals.dram_bytes <= totals.dram_bytes_reference

@@ -1,0 +1,58 @@
+"""What every request for a job has in common: how it is recorded, and how it is answered (API-4, API-5)."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from app.context import Context
+from app.http import preferred_wait_s
+from app.jobs import events, service
+from app.jobs.records import FINAL_STATES, Accepted, JobRequest
+from compiler.errors import RequestError, printable
+
+
+def accept(
+    context: Context, request: JobRequest, *, idempotency_key: str | None, fingerprint: tuple[str, ...]
+) -> Accepted:
+    """Record a job, with its outcome if that is known; raises RequestError for a key used for another request."""
+    accepted = context.records.accept(
+        request,
+        outcome=context.results.get(request.content),
+        idempotency_key=None if idempotency_key is None else _sha256(idempotency_key),
+        fingerprint=_sha256("\n".join(fingerprint)),
+    )
+    if accepted.answer == "conflict":
+        raise RequestError(
+            "this Idempotency-Key was used for another request",
+            code="idempotency_key_reused",
+            stage="request",
+            actual=printable(idempotency_key or "", 80),
+            hint="Use a new key for a new request",
+        )
+    context.relay.wake()
+    return accepted
+
+
+async def answer(request: Request, context: Context, accepted: Accepted) -> Response:
+    """202 with where to look, or 200 where the job is final already or within the time that the caller waits."""
+    headers = {"Location": f"/v1/jobs/{accepted.job}"}
+    job = await run_in_threadpool(service.get, context, accepted.job)
+    wait_s = preferred_wait_s(request, context.settings.max_wait_s)
+    if wait_s is not None:
+        headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+        if job.state not in FINAL_STATES:
+            await events.wait_until_final(context.events, accepted.job, wait_s)
+            job = await run_in_threadpool(service.get, context, accepted.job)
+    final = job.state in FINAL_STATES
+    if not final:
+        headers["Retry-After"] = "1"
+    body = job.model_dump(mode="json", exclude_none=True)
+    return JSONResponse(body, status_code=200 if final else 202, headers=headers)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

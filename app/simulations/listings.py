@@ -1,0 +1,101 @@
+"""Listings of executables as the service and the command line give them (PROG-3)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
+from itertools import chain, islice
+from typing import Final
+
+from app.store import BlobStore
+from compiler.errors import InternalError, RequestError, printable
+from compiler.program.executable import ChipSegment, Executable, HostSegment, read
+from compiler.program.listing import ListingOptions, listing
+from compiler.version import COMPILER_VERSION
+
+# The most commands of one segment that one request may ask for at either end.
+MAX_COMMANDS: Final = 100_000
+# What reading one executable for its listing may take in memory.
+_LIMIT_BYTES: Final = 1 << 30
+_LINES_PER_PIECE: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What of an executable is listed: one group or all, the first and last commands of a segment (None: all)."""
+
+    group: str | None = None
+    head: int | None = None
+    tail: int | None = None
+    summary: bool = False
+
+
+def tag(digest: str, wanted: Wanted) -> str:
+    """A digest of all that a listing depends on."""
+    return hashlib.sha256(repr((digest, astuple(wanted), COMPILER_VERSION)).encode()).hexdigest()
+
+
+def lines(executable: Executable, wanted: Wanted) -> Iterator[str]:
+    """The listing of all segments, or of the one that has the group; raises RequestError for a group nobody has."""
+    options = ListingOptions(
+        groups=None if wanted.group is None else (wanted.group,),
+        head=wanted.head,
+        tail=wanted.tail,
+        summary=wanted.summary,
+    )
+    parts: list[Iterator[str]] = []
+    known: dict[str, None] = {}
+    for segment in executable.segments:
+        if isinstance(segment, HostSegment):
+            if wanted.group is None:
+                parts.append(_host(segment))
+            continue
+        groups = dict.fromkeys(step.group for step in segment.program.steps)
+        known |= groups
+        if wanted.group is None or wanted.group in groups:
+            parts.append(_chip(executable, segment, options))
+    if wanted.group is not None and wanted.group not in known:
+        raise RequestError(
+            f"the executable has no group {printable(wanted.group, 60)!r}",
+            code="unknown_group",
+            stage="listing",
+            actual=printable(wanted.group, 60),
+            limit=", ".join(printable(name, 60) for name in list(known)[:20]) or "no groups",
+        )
+    return chain.from_iterable(parts)
+
+
+def pieces(store: BlobStore, digest: str, wanted: Wanted) -> Iterator[str]:
+    """The text of an executable in a store, piece by piece.
+
+    It is read before the first piece is asked for, so what is wrong with the request is said at once.
+    """
+    with ExitStack() as stack:
+        try:
+            data = stack.enter_context(store.mapped(digest))
+        except FileNotFoundError:
+            raise InternalError("an executable is missing from the store", stage="store", actual=digest) from None
+        found = lines(read(data, limit_bytes=_LIMIT_BYTES, check_weights=False), wanted)
+        return _grouped(found, stack.pop_all())
+
+
+def _grouped(found: Iterator[str], stack: ExitStack) -> Iterator[str]:
+    with stack:
+        while piece := list(islice(found, _LINES_PER_PIECE)):
+            yield "\n".join(piece) + "\n"
+
+
+def _chip(executable: Executable, segment: ChipSegment, options: ListingOptions) -> Iterator[str]:
+    yield f"segment {printable(segment.id, 60)} on chip {segment.chip}"
+    yield from listing(segment.program, profile=executable.profile, options=options)
+    yield ""
+
+
+def _host(segment: HostSegment) -> Iterator[str]:
+    yield f"segment {printable(segment.id, 60)} on the host: {len(segment.nodes)} nodes"
+    for node in segment.nodes:
+        inputs, outputs = (", ".join(printable(name, 60) for name in names) for names in (node.inputs, node.outputs))
+        yield f"  {printable(node.op_type, 60)} {printable(node.name, 120)}: {inputs or 'nothing'} -> {outputs}"
+    yield ""

@@ -1,0 +1,140 @@
+"""Turning a request for a simulation into a job."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from app.compilations.service import checked_options
+from app.context import Context
+from app.errors import ConflictError
+from app.jobs import accepting
+from app.jobs import service as jobs
+from app.jobs.records import Accepted, JobRequest
+from app.models import service as models
+from compiler.cache_key import simulation_key
+from compiler.errors import RequestError, printable
+from compiler.version import COMPILER_VERSION
+
+_BOUNDS = ("time_limit_s", "memory_limit_bytes")
+
+
+class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a simulation runs on, as its record holds it: blobs by digest.
+
+    `job` is the compilation that made the executable, `report` its report, whose limits judge the outputs; both are
+    None for an uploaded executable. `inputs` None: they are made up from the seed.
+    """
+
+    executable: str
+    seed: int
+    inputs: str | None = None
+    job: str | None = None
+    report: str | None = None
+    time_limit_s: float | None = None
+    memory_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The executable that a request means; `model` judges its outputs, "" if it is not known."""
+
+    executable: str
+    name: str
+    model: str = ""
+    job: str | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a request asks to be simulated, with every reference resolved."""
+
+    target: Target
+    seed: int
+    inputs: str | None
+    time_limit_s: float | None
+    memory_limit_bytes: int | None
+
+
+def of_job(context: Context, job_id: str) -> Target:
+    """The executable of a compilation that succeeded; raises NotFoundError, or ConflictError if it has none."""
+    digest = jobs.document_digest(context, job_id, "executable")
+    fields = jobs.fields_of(context, job_id)
+    if not context.store.exists(digest):
+        raise ConflictError(f"the executable of job {job_id} is gone from the store", code="no_result", actual=digest)
+    is_there = models.find(context, fields["model"]) is not None
+    return Target(
+        executable=digest,
+        name=fields["model_name"],
+        model=fields["model"] if is_there else "",
+        job=job_id,
+        report=fields["report"],
+    )
+
+
+def bounds(context: Context, values: dict[str, Any]) -> tuple[float | None, int | None]:
+    """The limits of the job; raises RequestError for any other option, LimitError above what the service allows."""
+    unknown = next((name for name in values if name not in _BOUNDS), None)
+    if unknown is not None:
+        raise RequestError(
+            f"unknown option {printable(unknown, 60)!r} of a simulation",
+            code="unknown_option",
+            stage="request",
+            actual=printable(unknown, 60),
+            limit=", ".join(_BOUNDS),
+        )
+    options = checked_options(context, values)
+    return options.time_limit_s, options.memory_limit_bytes
+
+
+def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
+    """Accept a job; raises RequestError for a key used for another request."""
+    accepted = _submit(context, wanted, wanted.target.model, idempotency_key, request_id)
+    if accepted.answer == "unknown_model":  # deleted since we looked: it runs without a judge
+        return _submit(context, wanted, "", idempotency_key, request_id)
+    return accepted
+
+
+def _submit(
+    context: Context, wanted: Wanted, model: str, idempotency_key: str | None, request_id: str | None
+) -> Accepted:
+    settings, target = context.settings, wanted.target
+    report = target.report if model else None
+    options = SimulationOptions(
+        executable=target.executable,
+        seed=wanted.seed,
+        inputs=wanted.inputs,
+        job=target.job,
+        report=report,
+        time_limit_s=wanted.time_limit_s,
+        memory_limit_bytes=wanted.memory_limit_bytes,
+    )
+    text = msgspec.json.encode(options, order="deterministic").decode()
+    queue: Literal["short", "long"] = (
+        "long" if context.store.size_bytes(target.executable) >= settings.long_model_bytes else "short"
+    )
+    request = JobRequest(
+        job=secrets.token_hex(16),
+        kind="simulation",
+        content=simulation_key(
+            target.executable,
+            inputs_sha256=wanted.inputs,
+            seed=wanted.seed,
+            judge=(model, report or "") if model else (),
+        ),
+        model=model,
+        model_name=target.name,
+        profile="",
+        profile_name="",
+        options=text,
+        queue=queue,
+        time_limit_s=wanted.time_limit_s or settings.time_limit_s,
+        memory_limit_bytes=wanted.memory_limit_bytes or settings.memory_limit_bytes,
+        compiler_version=COMPILER_VERSION,
+        request_id=request_id or "",
+    )
+    return accepting.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

@@ -1,0 +1,1 @@
+"""ONNX's backend test suite, with Tessera as the backend."""
