@@ -86,7 +86,9 @@ def status_of(error: TesseraError) -> HTTPStatus:
 
 def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
     """A problem from the parts that TesseraError.to_dict gives; texts become one printable line each."""
-    clean: dict[str, Any] = {name: printable(value) if isinstance(value, str) else value for name, value in parts.items()}
+    clean: dict[str, Any] = {
+        name: printable(value) if isinstance(value, str) else value for name, value in parts.items()
+    }
     code = str(clean.pop("code", "error"))
     return Problem(
         type=f"urn:tessera:problem:{code}",

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rich.console import Console
@@ -15,18 +16,32 @@ from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job, Model
+from app.simulations.listings import SHORT, lines
 from compiler.errors import RequestError, TesseraError
 from compiler.options import parse_assignments
 from compiler.plan import Plan, plan_json, report_json
+from compiler.program.executable import Executable, write_to
+
+if TYPE_CHECKING:
+    from compiler.compile import Compilation
+
+EXECUTABLE_NAME: Final = "executable.tsx"
+LISTING_NAME: Final = "listing.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for."""
+    """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for.
+
+    `executable` is what was made here, `server` and `job` where it lies on a service.
+    """
 
     plan: bytes
     report: bytes
     pictures: Mapping[str, str] = field(default_factory=dict)
+    executable: Executable | None = None
+    server: str | None = None
+    job: str | None = None
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
@@ -51,18 +66,29 @@ def compiled(model: Path, profile: str, settings: Sequence[str], console: Consol
 def compile_here(
     model: Path, profile: str, settings: Sequence[str], console: Console, *, pictures: bool = False
 ) -> Compiled:
-    """Compile in this process; nothing is started."""
+    """Compile in this process within the options' bounds; nothing is started."""
+    options = parse_assignments(settings)
+    with bounded(options.time_limit_s, options.memory_limit_bytes):
+        compilation = compilation_here(model, profile, settings, console, pictures=pictures)
+    return Compiled(
+        plan=plan_json(compilation.plan),
+        report=report_json(compilation.report),
+        pictures=compilation.pictures,
+        executable=compilation.executable,
+    )
+
+
+def compilation_here(
+    model: Path, profile: str, settings: Sequence[str], console: Console, *, pictures: bool = False
+) -> Compilation:
+    """The compilation itself; its executable reads the model's file when it is written or run."""
     from compiler.compile import compile_model
 
     options = parse_assignments(settings)
     hardware = load_profile(profile)
     source = open_model(model)
-    limits = bounded(options.time_limit_s, options.memory_limit_bytes)
-    with ProgressBar(console, source.name) as bar, limits:
-        compilation = compile_model(source, hardware, options, observer=bar, pictures=pictures)
-    return Compiled(
-        plan=plan_json(compilation.plan), report=report_json(compilation.report), pictures=compilation.pictures
-    )
+    with ProgressBar(console, source.name) as bar:
+        return compile_model(source, hardware, options, observer=bar, pictures=pictures)
 
 
 def compile_on_server(server: str, model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
@@ -77,7 +103,7 @@ def compile_on_server(server: str, model: Path, profile: str, settings: Sequence
         uploaded = _upload(client, model)
         job = client.compile(uploaded.id, reference, options)
         job = follow(client, job, model.name, console)
-        return Compiled(plan=client.plan(job.id), report=client.report(job.id))
+        return Compiled(plan=client.plan(job.id), report=client.report(job.id), server=server, job=job.id)
 
 
 def _upload(client: TesseraClient, model: Path) -> Model:
@@ -125,6 +151,24 @@ def write(compiled: Compiled, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_bytes(compiled.plan)
     (folder / "report.json").write_bytes(compiled.report)
+
+
+def write_program(compiled: Compiled, folder: Path) -> list[str]:
+    """Write executable.tsx and listing.txt, the first and last commands of each segment; names of what was written."""
+    if compiled.server is not None and compiled.job is not None:
+        with TesseraClient(compiled.server) as client:
+            if client.job(compiled.job).links.get("executable") is None:
+                return []
+            client.save_executable(compiled.job, folder / EXECUTABLE_NAME)
+            (folder / LISTING_NAME).write_text(client.listing(compiled.job), encoding="utf-8")
+        return [EXECUTABLE_NAME, LISTING_NAME]
+    if compiled.executable is None:
+        return []
+    with (folder / EXECUTABLE_NAME).open("wb") as file:
+        write_to(compiled.executable, file)
+    with (folder / LISTING_NAME).open("w", encoding="utf-8") as text:
+        text.writelines(f"{line}\n" for line in lines(compiled.executable, SHORT))
+    return [EXECUTABLE_NAME, LISTING_NAME]
 
 
 def write_pictures(compiled: Compiled, folder: Path) -> None:

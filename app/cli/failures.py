@@ -13,6 +13,8 @@ from rich.text import Text
 from app.client.client import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
+from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ProgramError
 
 
 class ExitCode(IntEnum):
@@ -30,6 +32,8 @@ _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
     (ProfileError, ExitCode.MODEL_OR_PROFILE),
     (LimitError, ExitCode.MODEL_OR_PROFILE),
     (RequestError, ExitCode.USAGE),
+    (ProgramError, ExitCode.MODEL_OR_PROFILE),
+    (ExecutableError, ExitCode.MODEL_OR_PROFILE),
     (SetupError, ExitCode.USAGE),
     (UnreachableError, ExitCode.USAGE),
 )
@@ -45,6 +49,17 @@ USAGE_CODES = frozenset(
         "invalid_request",
         "invalid_schedule",
         "batch_not_possible",
+        "invalid_inputs",
+        "unknown_input",
+        "missing_input",
+        "wrong_input",
+        "unknown_group",
+        "no_values",
+        "no_such_result",
+        "wrong_profile",
+        "input_missing",
+        "wrong_tensor",
+        "wrong_type",
         "cancelled",
     )
 )
@@ -78,8 +93,9 @@ def show(error: TesseraError, *, as_json: bool) -> None:
         "op": error.op_type,
         "actual": error.actual,
         "limit": error.limit,
+        "violates": getattr(error, "violation", None),
         "hint": error.hint,
     }
     for name, value in rows.items():
         if value is not None:
-            console.print(Text.assemble((f"  {name:<7}", "dim"), printable(str(value), 1000)))
+            console.print(Text.assemble((f"  {name:<8}", "dim"), printable(str(value), 1000)))

@@ -17,6 +17,8 @@ from compiler.profile import Profile, builtin_names, builtin_profile, parse_prof
 from compiler.schedule import JSON_BYTES_MAX
 
 LEADS_OUT: Final = "external_data_path"
+# How every executable begins (docs/executable.md); no model does.
+_EXECUTABLE: Final = b"\x89TSRX"
 _CHUNK_BYTES: Final = 2**20
 
 
@@ -38,6 +40,12 @@ def existing_model(path: Path) -> Path:
             hint="Give an ONNX file",
         )
     return path
+
+
+def is_executable(path: Path) -> bool:
+    """Whether a file is an executable rather than a model, by its first bytes; raises as `existing_model`."""
+    with existing_model(path).open("rb") as file:
+        return file.read(len(_EXECUTABLE)) == _EXECUTABLE
 
 
 def open_model(path: Path) -> ModelSource:

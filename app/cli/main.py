@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from app.cli.failures import ExitCode, exit_code_of, show
-from compiler.errors import RequestError, TesseraError
+from compiler.errors import RequestError, TesseraError, printable
 from compiler.version import COMPILER_VERSION
+
+if TYPE_CHECKING:
+    from app.cli.running import Ran, Target
 
 cli = typer.Typer(
     name="tessera",
@@ -30,6 +34,12 @@ cli = typer.Typer(
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="An option of the compilation, key=value")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
+NoVerifyFlag = Annotated[bool, typer.Option("--no-verify", help="Compile without the value check: verify=none")]
+ProfileOfTarget = Annotated[
+    str | None, typer.Option("--profile", "-p", help="Of a model: a built-in profile, or a file", show_default=False)
+]
+InputsOption = Annotated[Path | None, typer.Option("--inputs", help="An .npz file; its keys are names of inputs")]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of made-up inputs [5]")]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
 ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
@@ -71,8 +81,11 @@ def compile_command(
     model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
     profile: ProfileOption,
     settings: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for plan, report, executable and listing")
+    ] = None,
     strict: StrictFlag = False,
+    no_verify: NoVerifyFlag = False,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -80,17 +93,138 @@ def compile_command(
     with failures(as_json=as_json):
         from app.cli import compiling
         from app.cli.plan_table import print_plan
+        from app.cli.run_table import print_values
 
         console = Console(stderr=True, markup=False)
-        compiled = compiling.compiled(model, profile, _all_settings(settings, strict), console, server)
+        words = _all_settings(settings, strict, no_verify=no_verify)
+        compiled = compiling.compiled(model, profile, words, console, server)
+        written: list[str] = []
         if out is not None:
             compiling.write(compiled, out)
+            written = ["plan.json", "report.json", *compiling.write_program(compiled, out)]
         if as_json:
             sys.stdout.write(compiled.plan.decode() + "\n")
+            return
+        print_plan(json.loads(compiled.plan), Console())
+        said = Console(markup=False, highlight=False)
+        print_values(json.loads(compiled.report), said)
+        if out is not None:
+            said.print(f"wrote {', '.join(written)} to {out}")
+
+
+@cli.command(name="run")
+def run_command(
+    target: Annotated[
+        Path, typer.Argument(help="An ONNX file, or an executable that was compiled", show_default=False)
+    ],
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    inputs: InputsOption = None,
+    outputs: Annotated[Path | None, typer.Option("--outputs", help="An .npz file to write the outputs to")] = None,
+    seed: SeedOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare the outputs with the model on ONNX Runtime")] = False,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="Compare an executable's outputs with this ONNX file")
+    ] = None,
+    strict: StrictFlag = False,
+    no_verify: NoVerifyFlag = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a model (compiled on the way) or an executable on given or made-up inputs, and show its outputs."""
+    with failures(as_json=as_json):
+        from app.cli import running
+        from app.cli.run_table import print_outputs
+
+        ran = _ran(
+            running.Target(path=target, profile=profile, settings=_all_settings(settings, strict, no_verify=no_verify)),
+            inputs,
+            seed,
+            server,
+            check=check,
+            against=against,
+        )
+        if outputs is not None:
+            outputs.write_bytes(ran.outputs)
+        if as_json:
+            sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
         else:
-            print_plan(json.loads(compiled.plan), Console())
-            if out is not None:
-                Console(markup=False).print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
+            console = Console(markup=False, highlight=False)
+            print_outputs(ran.report, console)
+            if outputs is not None:
+                console.print(f"wrote {outputs}")
+        if check or against is not None:
+            running.raise_unless_equal(ran, ours=against is None)
+
+
+@cli.command()
+def simulate(
+    executable: Annotated[Path, typer.Argument(help="An executable that was compiled", show_default=False)],
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    inputs: InputsOption = None,
+    seed: SeedOption = None,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Prove each program of an executable safe, run it, and show what it takes and gives: values, not yet time."""
+    with failures(as_json=as_json):
+        from app.cli import running
+        from app.cli.inputs import is_executable
+        from app.cli.run_table import print_outputs, print_segments
+
+        if not is_executable(executable):
+            raise RequestError(
+                "this file is no executable",
+                code="invalid_request",
+                actual=printable(str(executable), 200),
+                hint="`tessera compile --out DIR` writes one; `tessera run` takes a model too",
+            )
+        target = running.Target(path=executable, profile=profile, settings=_all_settings(settings, strict=False))
+        ran = _ran(target, inputs, seed, server)
+        if as_json:
+            sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
+            return
+        console = Console(markup=False, highlight=False)
+        print_segments(ran.report, console)
+        print_outputs(ran.report, console)
+
+
+@cli.command()
+def listing(
+    target: Annotated[
+        Path, typer.Argument(help="An ONNX file, or an executable that was compiled", show_default=False)
+    ],
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    group: Annotated[str | None, typer.Option("--group", help="Commands of this group (s0.g3) alone")] = None,
+    head: Annotated[int | None, typer.Option("--head", min=0, help="The first commands of each segment [all]")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, help="The last commands of each segment [all]")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Counts and bytes in place of commands")] = False,
+    strict: StrictFlag = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the program of a model (compiled on the way) or of an executable: its disassembly."""
+    with failures(as_json=as_json):
+        from app.cli import running
+        from app.simulations.listings import Wanted
+
+        console = Console(stderr=True, markup=False)
+        wanted = Wanted(group=group, head=head, tail=tail, summary=summary)
+        meant = running.Target(path=target, profile=profile, settings=_all_settings(settings, strict))
+        if server is None:
+            lines = running.listing_here(meant, wanted, console)
+        else:
+            lines = running.listing_on_server(server, meant, wanted, console)
+        if as_json:
+            sys.stdout.write(json.dumps({"listing": list(lines)}) + "\n")
+            return
+        try:
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has seen enough
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what is left unsaid goes nowhere
 
 
 @cli.command(name="plan")
@@ -208,11 +342,45 @@ def failures(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(ExitCode.INTERNAL) from None
 
 
-def _all_settings(settings: list[str] | None, strict: bool) -> list[str]:
-    """The options given, schedules read from their files, with the flag --strict as one of them."""
+def _all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:
+    """The options given, schedules read from their files, with the flags --strict and --no-verify among them."""
     from app.cli.inputs import with_schedules
 
-    return [*with_schedules(settings or []), *(["strict=true"] if strict else [])]
+    flags = {"strict=true": strict, "verify=none": no_verify}
+    return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]
+
+
+def _ran(
+    target: Target,
+    inputs: Path | None,
+    seed: int | None,
+    server: str | None,
+    *,
+    check: bool = False,
+    against: Path | None = None,
+) -> Ran:
+    """Run here, or on a service; raises RequestError for options that exclude each other."""
+    from app.cli import running
+    from app.simulations.inputs import DEFAULT_SEED
+
+    excluded = {
+        "--inputs with --seed": inputs is not None and seed is not None,
+        "--check with --against": check and against is not None,
+        "--against with --server": against is not None and server is not None,
+    }
+    for words, given in excluded.items():
+        if given:
+            raise RequestError(
+                "these options exclude each other",
+                code="invalid_request",
+                actual=words,
+                hint="Leave out one of the two",
+            )
+    console = Console(stderr=True, markup=False)
+    feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed)
+    if server is not None:
+        return running.run_on_server(server, target, feed, console, check=check)
+    return running.run_here(target, feed, console, check=check, against=against)
 
 
 def _profile_rows(server: str | None) -> list[dict[str, object]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -136,6 +136,69 @@ class TesseraClient:
         """The report of a job that succeeded, as JSON."""
         return self._request("GET", f"/v1/jobs/{job_id}/report").content
 
+    def simulate(
+        self,
+        *,
+        executable: Path | None = None,
+        job: str | None = None,
+        inputs: Path | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Ask for a run of an executable file, or of the one that a compilation made, on an .npz file or a seed.
+
+        Files are read in pieces. `options` are time_limit_s and memory_limit_bytes.
+        """
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        fields = {} if job is None else {"job": job}
+        if inputs is None and seed is not None:
+            fields["seed"] = str(seed)
+        if options:
+            fields["options"] = msgspec.json.encode(dict(options)).decode()
+        paths = {"executable": executable, "inputs": inputs}
+        with ExitStack() as stack:
+            files: dict[str, Any] = {name: (None, value) for name, value in fields.items()}
+            files |= {
+                name: (path.name, stack.enter_context(path.open("rb")))
+                for name, path in paths.items()
+                if path is not None
+            }
+            answer = self._request("POST", "/v1/simulations", files=files, headers=headers)
+        return msgspec.json.decode(answer.content, type=Job)
+
+    def outputs(self, job_id: str) -> bytes:
+        """The outputs of a simulation that succeeded, as .npz."""
+        return self._request("GET", f"/v1/jobs/{job_id}/outputs").content
+
+    def listing(
+        self,
+        job_id: str,
+        *,
+        group: str | None = None,
+        head: int | None = None,
+        tail: int | None = None,
+        summary: bool = False,
+    ) -> str:
+        """The disassembly of a compilation that succeeded; of each segment the first and last commands."""
+        given = {"group": group, "head": head, "tail": tail, "summary": summary or None}
+        parameters = {name: value for name, value in given.items() if value is not None}
+        return self._request("GET", f"/v1/jobs/{job_id}/listing", params=parameters).text
+
+    def save_executable(self, job_id: str, path: Path) -> None:
+        """Save the executable of a compilation that succeeded, piece by piece."""
+        url = f"/v1/jobs/{job_id}/executables/0"
+        try:
+            with self._http.stream("GET", url) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _problem(answer)
+                with path.open("wb") as file:
+                    for piece in answer.iter_bytes(_CHUNK_BYTES):
+                        file.write(piece)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self._unreachable(error) from None
+
     def follow(self, job_id: str) -> Iterator[JobEvent]:
         """The events of a job until it is final; a lost connection is taken up where it broke."""
         last_id: str | None = None
@@ -170,15 +233,18 @@ class TesseraClient:
             raise ServiceError(problem, int(problem.get("status", 422)))
         return job
 
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        return UnreachableError(
+            f"no service answers at {self._url}",
+            actual=type(error).__name__,
+            hint="Start one with `tessera serve`, or leave --server out to compile here",
+        )
+
     def _request(self, method: str, path: str, *, accept: tuple[int, ...] = (), **arguments: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise UnreachableError(
-                f"no service answers at {self._url}",
-                actual=type(error).__name__,
-                hint="Start one with `tessera serve`, or leave --server out to compile here",
-            ) from None
+            raise self._unreachable(error) from None
         if answer.is_success or answer.status_code in accept:
             return answer
         raise _problem(answer)

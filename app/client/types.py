@@ -46,6 +46,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: str | None = None
     options: dict[str, Any] = {}
     problem: dict[str, Any] | None = None
+    kind: str = "compilation"
+    links: dict[str, str] = {}
 
     @property
     def final(self) -> bool:

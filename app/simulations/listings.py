@@ -32,6 +32,10 @@ class Wanted:
     summary: bool = False
 
 
+# What is listed unless more is asked for.
+SHORT: Final = Wanted(head=1000, tail=100)
+
+
 def tag(digest: str, wanted: Wanted) -> str:
     """A digest of all that a listing depends on."""
     return hashlib.sha256(repr((digest, astuple(wanted), COMPILER_VERSION)).encode()).hexdigest()

@@ -119,6 +119,10 @@ class GroupWeights:
         fixed = each = 0
         for operand in self._constants[step]:
             size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
+            along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
+            if along is not None and self.group.geometry.ops[step] is self.group.geometry.product:
+                extent = self._shape(operand)[along]
+                size = size // extent * ceil_div(extent, self.group.input_parts)
             axis = self._channel_axis(step, operand)
             if axis is None:
                 fixed += size

@@ -513,6 +513,23 @@ class TiledGroup:
         return stage.extents if alike else tile
 
     @property
+    def estimated_commands(self) -> int:
+        """About how many commands the group's program takes: calls, what is kept, and what cores send each other."""
+        shared = self.channel_parts > 1 and not self.channels_are_free
+        workers = self.channel_parts if shared else 1
+        kept = sum(1 for name in self.geometry.made if self.frustums.kept_bytes(name)) * 2
+        if self.is_nested:
+            tiles, steps = self.core_walk.total * self.slices, len(self.geometry.ops)
+        elif self.profile.sram is None:
+            tiles, steps = self.walk.tiles * self.slices, len(self.geometry.ops)
+        else:
+            tiles = self.walk.tiles * self.slices
+            steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in self.stages)
+            workers = 1
+        sent = 2 if shared else 0
+        return tiles * (steps * workers * (1 + sent) + kept * workers)
+
+    @property
     def needed_bytes(self) -> int:
         """Bytes of the part of the inputs that the outputs need, once."""
         return self.geometry.needed_input_bytes

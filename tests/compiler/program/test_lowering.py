@@ -194,13 +194,13 @@ def test_corners_of_tiles_cut_along_two_axes_are_kept(mode: HaloMode) -> None:
 @pytest.mark.parametrize("placement", Placement)
 def test_every_core_makes_the_tiles_that_the_placement_deals_to_it(placement: Placement, mode: HaloMode) -> None:
     network = pair(height=8, width=8)
-    tiling = group(
-        network, chip(cores=4), {"H": 2, "W": 2}, mode, units=4, spread=Spread.BANDS, placement=placement
-    )
+    tiling = group(network, chip(cores=4), {"H": 2, "W": 2}, mode, units=4, spread=Spread.BANDS, placement=placement)
     found = run(network, tiling)
     owner = tiling.walk.assignment.owner
     made = {core: {(h[0] // 2, w[0] // 2) for _, _, h, w in boxes} for core, boxes in found.boxes_by_core(1).items()}
-    assert made == {core: set(zip(*map(np.ndarray.tolist, np.nonzero(owner == core)), strict=True)) for core in range(4)}
+    assert made == {
+        core: set(zip(*map(np.ndarray.tolist, np.nonzero(owner == core)), strict=True)) for core in range(4)
+    }
 
 
 # --- what units share out (TILE-5, FUSE-S1) -----------------------------------------------------------------------------
@@ -311,9 +311,7 @@ def test_streamed_weights_are_read_again_with_every_tile() -> None:
 
 def test_weights_that_wait_in_the_sram_are_read_once_and_moved_again_and_again() -> None:
     network = pair(channels=4)
-    tiling = group(
-        network, chip(sram=1 << 15, wram=640), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True
-    )
+    tiling = group(network, chip(sram=1 << 15, wram=640), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True)
     assert set(tiling.homes) == {WeightHome.SRAM}
     found = run(network, tiling)
     assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))

@@ -1,0 +1,224 @@
+"""Running and listing executables from the command line: in this process, or on a service (UI-1)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from app.cli import compiling
+from app.cli.inputs import is_executable, load_profile, open_model
+from app.cli.limits import bounded
+from app.cli.progress import ProgressBar
+from app.client.client import TesseraClient
+from app.simulations.arrays import Array, read_arrays, write_arrays
+from app.simulations.listings import Wanted, lines
+from app.simulations.report import SimulationReport, simulation_json
+from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe
+from compiler.errors import InternalError, ModelError, RequestError, printable
+from compiler.options import Options, parse_assignments
+from compiler.plan import Report
+from compiler.program.executable import Executable, check_profile, write
+
+_BOUNDS = frozenset(("time_limit_s", "memory_limit_bytes"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the command line names: a model to compile for a profile, or an executable file."""
+
+    path: Path
+    profile: str | None
+    settings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """The inputs: an .npz file, or else made up from a seed."""
+
+    inputs: Path | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a run gave: the report, and the outputs as .npz."""
+
+    report: SimulationReport
+    outputs: bytes
+
+
+def run_here(target: Target, feed: Feed, console: Console, *, check: bool, against: Path | None) -> Ran:
+    """Run in this process; raises InternalError or ModelError where outputs are not those of the model."""
+    options = _options(target)
+    given = _given(feed)
+    with bounded(options.time_limit_s, options.memory_limit_bytes):
+        executable, digest, report = _executable(target, console)
+        judge = None
+        if against is not None:
+            judge = Judge(source=open_model(against), limits={})
+        elif check and report is not None:
+            judge = _judge(target.path, report)
+        elif check:
+            raise _no_judge()
+        with ProgressBar(console, target.path.name) as bar:
+            watcher = Watcher(bar.phase, bar.cancelled)
+            found = run_and_describe(executable, digest, given=given, seed=feed.seed, judge=judge, watcher=watcher)
+    return _ran(found)
+
+
+def run_on_server(server: str, target: Target, feed: Feed, console: Console, *, check: bool) -> Ran:
+    """Run on a service: the executable of a compilation there, compared with its model, or an executable file."""
+    _options(target)
+    if check and is_executable(target.path):
+        raise _no_judge()
+    with TesseraClient(server) as client:
+        if is_executable(target.path):
+            job = client.simulate(executable=target.path, inputs=feed.inputs, seed=feed.seed)
+        else:
+            compiled = _compiled_on_server(server, target, console)
+            job = client.simulate(job=compiled, inputs=feed.inputs, seed=feed.seed)
+        job = compiling.follow(client, job, target.path.name, console)
+        report = msgspec.json.decode(client.report(job.id), type=SimulationReport)
+        return Ran(report=report, outputs=client.outputs(job.id))
+
+
+def listing_here(target: Target, wanted: Wanted, console: Console) -> Iterator[str]:
+    """The lines of the listing of a model's program, or of an executable file."""
+    options = _options(target)
+    with bounded(options.time_limit_s, options.memory_limit_bytes):
+        executable, _, _ = _executable(_unchecked(target), console)
+    return lines(executable, wanted)
+
+
+def listing_on_server(server: str, target: Target, wanted: Wanted, console: Console) -> Iterator[str]:
+    """The lines of the listing of a model's program as a service gives it."""
+    if is_executable(target.path):
+        raise RequestError(
+            "an executable file is listed here, not on a service",
+            code="invalid_request",
+            actual="--server with an executable",
+            hint="Leave out --server",
+        )
+    compiled = _compiled_on_server(server, _unchecked(target), console)
+    with TesseraClient(server) as client:
+        text = client.listing(compiled, group=wanted.group, head=wanted.head, tail=wanted.tail, summary=wanted.summary)
+    return iter(text.splitlines())
+
+
+def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
+    """Raise where an output was compared and is off: InternalError if we compiled the model, else ModelError."""
+    comparison = ran.report.comparison
+    for output in comparison.outputs if comparison is not None else ():
+        if not output.holds:
+            kind = InternalError if ours else ModelError
+            raise kind(
+                f"output {printable(output.tensor, 120)!r} is not what the model computes",
+                code="values_differ",
+                stage="compare",
+                actual="infinite" if output.max_error is None else output.max_error,
+                limit=output.limit,
+                hint="This is a defect of Tessera" if ours else "Name the model that the executable was made of",
+            )
+
+
+def _options(target: Target) -> Options:
+    """The options; an executable takes bounds alone, for the others were decided when it was made."""
+    options = parse_assignments(target.settings)
+    names = (word.partition("=")[0].partition(".")[0] for word in target.settings)
+    odd = next((name for name in names if name not in _BOUNDS), None)
+    if odd is not None and is_executable(target.path):
+        raise RequestError(
+            "an executable was compiled already: it takes no options but bounds",
+            code="invalid_option",
+            actual=printable(odd, 60),
+            limit=", ".join(sorted(_BOUNDS)),
+        )
+    return options
+
+
+def _unchecked(target: Target) -> Target:
+    """The same without the value check, which a listing does not need."""
+    if is_executable(target.path) or any(word.startswith("verify=") for word in target.settings):
+        return target
+    return Target(path=target.path, profile=target.profile, settings=[*target.settings, "verify=none"])
+
+
+def _given(feed: Feed) -> Mapping[str, Array] | None:
+    if feed.inputs is None:
+        return None
+    with feed.inputs.open("rb") as file:
+        return read_arrays(file)
+
+
+def _executable(target: Target, console: Console) -> tuple[Executable, str, Report | None]:
+    """The executable, its digest, and the report of its compilation, None for a file."""
+    if is_executable(target.path):
+        with target.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        executable = checked_read(data)
+        if target.profile is not None:
+            check_profile(executable, load_profile(target.profile))
+        return executable, digest, None
+    compilation = compiling.compilation_here(target.path, _profile(target), target.settings, console)
+    if compilation.executable is None:
+        raise RequestError(
+            "the profile describes what programs cannot do, so there is no executable",
+            code="no_executable",
+            actual=compilation.report.values.reason,
+        )
+    hashed = hashlib.sha256()
+    for piece in write(compilation.executable):
+        hashed.update(piece)
+    return compilation.executable, hashed.hexdigest(), compilation.report
+
+
+def _judge(model: Path, report: Report) -> Judge:
+    """The model, with the limits that its compilation stated; where it stated none, each type's own hold."""
+    limits = {output.tensor: output.limit for output in report.values.outputs}
+    return Judge(source=open_model(model), limits=limits, skipped=frozenset(report.values.skipped))
+
+
+def _compiled_on_server(server: str, target: Target, console: Console) -> str:
+    compiled = compiling.compile_on_server(server, target.path, _profile(target), target.settings, console)
+    assert compiled.job is not None
+    return compiled.job
+
+
+def _profile(target: Target) -> str:
+    if target.profile is None:
+        raise RequestError(
+            "a model is compiled for a profile, and none is named",
+            code="no_profile",
+            hint="Give --profile NAME, or the path of an executable file",
+        )
+    return target.profile
+
+
+def _no_judge() -> RequestError:
+    return RequestError(
+        "an executable does not hold its model, so there is nothing to compare with",
+        code="invalid_request",
+        actual="--check with an executable",
+        hint="Name the model: --against MODEL",
+    )
+
+
+def _ran(found: Simulation) -> Ran:
+    outputs = io.BytesIO()
+    write_arrays(outputs, found.outputs)
+    return Ran(report=found.report, outputs=outputs.getvalue())
+
+
+def report_json(ran: Ran) -> dict[str, Any]:
+    """The report as plain values."""
+    values: dict[str, Any] = msgspec.json.decode(simulation_json(ran.report))
+    return values
