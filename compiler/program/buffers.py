@@ -108,8 +108,12 @@ def inputs_in(buffers: Buffers, place: int, level: str, sizes: Mapping[str, int]
 
 def dense(slot: Slot, axes: tuple[str, ...], lengths: tuple[int, ...], element: int, box: Box) -> Held:
     """A box in a slot whose strides are those of the largest box that it has to hold."""
-    strides = strides_of(lengths, memory_order(axes), element)
-    return Held(slot, slot.address, tuple(start for start, _ in box), strides, box)
+    return in_slot(slot, strides_of(lengths, memory_order(axes), element), box)
+
+
+def in_slot(slot: Slot, strides: tuple[int, ...], box: Box) -> Held:
+    """A box at the beginning of a slot."""
+    return Held(slot, slot.address, tuple([start for start, _ in box]), strides, box)
 
 
 def pieces_of(

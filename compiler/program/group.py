@@ -15,11 +15,12 @@ from itertools import pairwise
 from typing import Final
 
 from compiler.errors import InternalError, LimitError
+from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import OpFacts
 from compiler.ops.product import Product
-from compiler.program.buffers import Buffers, dense, inputs_in, pieces_of
+from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
 from compiler.program.context import Context, Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.program import OUTPUT, Level, Opcode
@@ -67,6 +68,8 @@ class GroupLowering(ABC):
         self.buffers = Buffers(self.machine, memory_of(group), before)
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.takes_over = self.taken_over()
+        self._strides: dict[str, tuple[int, ...]] = {}
+        self._wanted: dict[tuple[object, ...], Box | None] = {}
         self.rounds = rounds_of(group, self.tiles)
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
@@ -187,14 +190,18 @@ class GroupLowering(ABC):
         return tuple(number for axis, number in index.items() if not (skip and axis == "C"))
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
+        strides = self._strides.get(name)
+        if strides is None:
+            strides = self._strides[name] = self.strides(name)
+        return in_slot(slot, strides, box)
+
+    def strides(self, name: str) -> tuple[int, ...]:
+        """Bytes between positions of a tensor's tiles in the unit's memory; of one that lies over another, that one's."""
         if name in self.group.reduced:
-            return dense(slot, self.tensors[name].axes, self._part_lengths(name), self.element(name), box)
-        source = self.takes_over.get(name)
-        basis = name if source is None else self._root(name)
-        lengths, element = self.group.frustums.lengths(basis), self.element(basis)
-        return dense(
-            slot, self.tensors[basis].axes if source is None else self.tensors[name].axes, lengths, element, box
-        )
+            return strides_of(self._part_lengths(name), memory_order(self.tensors[name].axes), self.element(name))
+        basis = self._root(name)
+        lengths = self.group.frustums.lengths(basis)
+        return strides_of(lengths, memory_order(self.tensors[name].axes), self.element(basis))
 
     def _part_box(self, name: str, unit: int, box: Box, parity: int) -> tuple[Box, int]:
         """The part of a reduced input's box that is at hand, and which of its two buffers holds it."""
@@ -438,12 +445,15 @@ class GroupLowering(ABC):
             target = self.tile(op.output, other, index, parity)
             if other == unit or target is None or is_empty(mine):
                 continue
-            wanted = self.wanted(
-                step,
-                op.output,
-                lambda name: self.made(name, index),
-                lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
-            )
+            key = (step, other, *index.values())
+            if key not in self._wanted:
+                self._wanted[key] = self.wanted(
+                    step,
+                    op.output,
+                    lambda name: self.made(name, index),
+                    lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
+                )
+            wanted = self._wanted[key]
             if self.tiles.stores(op.output):
                 wanted = held.box
             part = overlap(mine, wanted) if wanted is not None else None

@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import product, zip_longest
 
+from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.facts import OpFacts
-from compiler.program.buffers import dense, pieces_of, waiting_cell
+from compiler.program.buffers import in_slot, pieces_of, waiting_cell
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import FACTORS, GroupLowering, Part, channel_part, saved_box
@@ -33,6 +34,7 @@ class NestedLowering(GroupLowering):
         """As any group's."""
         self.core_tiles = Tiles(group.core_frustums)
         self._lengths: dict[str, tuple[int, ...]] = {}
+        self._core_strides: dict[str, tuple[int, ...]] = {}
         self._core_stores: dict[tuple[int, int, str, str], Store] = {}
         blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
         self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
@@ -103,10 +105,11 @@ class NestedLowering(GroupLowering):
                 return other
         return geometry.inputs[0]
 
-    def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
+    def strides(self, name: str) -> tuple[int, ...]:
+        """As any group's; nothing in the SRAM lies over another but the group's result over its input."""
         if name in self.group.reduced:
-            return super()._in_slot(name, slot, box)
-        return dense(slot, self.tensors[name].axes, self.group.frustums.lengths(name), self.element(name), box)
+            return super().strides(name)
+        return strides_of(self.group.frustums.lengths(name), memory_order(self.tensors[name].axes), self.element(name))
 
     def _core_box(self, name: str, index: Index) -> Box:
         """What a core's buffer of a tensor holds for a core tile: of inputs all it needs, else what is not in stores."""
@@ -153,7 +156,11 @@ class NestedLowering(GroupLowering):
         slot = self.buffers.slots[self.core_place(unit, core), ("core tile", name)]
         root = self._root(name)
         origin = self._core_part(root, unit, self._core_box(root, index))
-        return dense(slot, self.tensors[name].axes, self._core_lengths(root), self.element(root), origin).part(box)
+        strides = self._core_strides.get(name)
+        if strides is None:
+            order = memory_order(self.tensors[name].axes)
+            strides = self._core_strides[name] = strides_of(self._core_lengths(root), order, self.element(root))
+        return in_slot(slot, strides, origin).part(box)
 
     def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
         """Where a box of a tensor lies in a core."""
@@ -385,12 +392,15 @@ class NestedLowering(GroupLowering):
                 alike = same == index and (other, peer) != (unit, core)
                 if not alike or source is None or target is None or is_empty(mine):
                     continue
-                wanted = self.wanted(
-                    step,
-                    op.output,
-                    lambda name, index=index: self.core_tiles.fresh(name, index),  # type: ignore[misc]
-                    lambda reader, box, at=(other, peer): self._part(reader, at[0], at[1], box),  # type: ignore[misc]
-                )
+                key = (step, other, peer, *index.values())
+                if key not in self._wanted:
+                    self._wanted[key] = self.wanted(
+                        step,
+                        op.output,
+                        lambda name, index=index: self.core_tiles.fresh(name, index),  # type: ignore[misc]
+                        lambda reader, box, at=(other, peer): self._part(reader, at[0], at[1], box),  # type: ignore[misc]
+                    )
+                wanted = self._wanted[key]
                 if self.core_tiles.stores(op.output):
                     wanted = self.core_tiles.fresh(op.output, index)
                 part = overlap(mine, wanted) if wanted is not None else None

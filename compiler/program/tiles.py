@@ -61,6 +61,9 @@ class Tiles:
         self.counts = {axis: tiles.count for axis, tiles in frustums.tiles.items()}
         self._dims: dict[str, tuple[_Dim, ...]] = {}
         self._unfollowed: dict[str, tuple[str, ...]] = {}
+        self._followed: dict[str, tuple[str, ...]] = {}
+        self._needed: dict[tuple[object, ...], Box] = {}
+        self._fresh: dict[tuple[object, ...], Box] = {}
         self._stores: dict[str, tuple[StoreShape, ...]] = {}
         self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
 
@@ -79,19 +82,35 @@ class Tiles:
 
     def needed(self, name: str, index: Index) -> Box:
         """The box of a tensor that a tile needs."""
-        return tuple(
-            (d.starts[0], d.stops[0]) if d.axis is None else (d.starts[index[d.axis]], d.stops[index[d.axis]])
-            for d in self.dims(name)
-        )
+        key = (name, *[index[axis] for axis in self.followed(name)])
+        found = self._needed.get(key)
+        if found is None:
+            found = self._needed[key] = tuple(
+                (d.starts[0], d.stops[0]) if d.axis is None else (d.starts[index[d.axis]], d.stops[index[d.axis]])
+                for d in self.dims(name)
+            )
+        return found
 
     def fresh(self, name: str, index: Index) -> Box:
         """The box of a tensor that a tile makes anew; empty where it makes none."""
-        if not self.is_made(name, index):
+        axes = self.followed(name)
+        if self._unfollowed[name] and not self.is_made(name, index):
             return tuple((0, 0) for _ in self.dims(name))
-        return tuple(
-            (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
-            for d in self.dims(name)
-        )
+        key = (name, *[index[axis] for axis in axes])
+        found = self._fresh.get(key)
+        if found is None:
+            found = self._fresh[key] = tuple(
+                (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
+                for d in self.dims(name)
+            )
+        return found
+
+    def followed(self, name: str) -> tuple[str, ...]:
+        """The axes of the walk that a tensor's boxes follow."""
+        found = self._followed.get(name)
+        if found is None:
+            found = self._followed[name] = tuple(dict.fromkeys(d.axis for d in self.dims(name) if d.axis is not None))
+        return found
 
     def is_made(self, name: str, index: Index) -> bool:
         """False where a tensor is the same for all tiles along an axis, and this is not the first of them."""
