@@ -75,11 +75,26 @@ class GroupLowering(ABC):
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
         self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
+        self._refuse_what_has_no_commands()
         self.weights = GroupWeights(self)
         for unit in range(self.units):
             self.lay_out(unit)
         self.weights.lay_out()
         self.buffers.finish()
+
+    def _refuse_what_has_no_commands(self) -> None:
+        """Raises LimitError for tilings that only a pinned schedule can ask for, and that are not lowered."""
+        kept = [name for name in self.group.reduced if self.tiles.stores(name)]
+        staged = self.profile.sram is not None and not self.group.is_nested
+        if self.group.input_parts > 1 and (kept or staged):
+            raise LimitError(
+                "sums in parts are not lowered with kept halos of what is summed, nor breadth-first under an SRAM",
+                code="not_lowered",
+                stage="lower",
+                node=self.context.graph.ops[self.geometry.ops[0].index].node,
+                actual=f"{self.group.input_parts} parts",
+                limit="1 part, or halo recompute and order depth-first",
+            )
 
     # --- memory ----------------------------------------------------------------------------------------------------
 

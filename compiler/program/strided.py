@@ -100,5 +100,5 @@ def granularity(normal: Normal, select: Any) -> int:
         return 1
     low, counts, strides = normal.low[select], normal.counts[select], normal.strides[select]
     # a dimension of bytes next to each other is so many bytes long; any other one goes by its stride
-    lengths = np.where(strides == 1, counts, strides)
+    lengths = np.where(strides == 1, counts, strides).astype(np.int64)
     return int(np.gcd(np.gcd.reduce(low), np.gcd.reduce(lengths, axis=None))) if len(low) else 0

@@ -20,6 +20,7 @@ from onnx import TensorProto
 from compiler.errors import printable
 from compiler.frontend.functions import all_nodes, subgraphs
 from compiler.frontend.read import plain_domain
+from compiler.frontend.values import type_of_text
 
 Array = NDArray[Any]
 # A tensor, a sequence (list) of them, or an optional one (None if it is empty).
@@ -110,10 +111,29 @@ def _on_onnxruntime(
         data = light.SerializeToString()
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         del data, light
-        found = session.run(None, dict(feeds))
+        found = [
+            _retyped(value, declared.type)
+            for value, declared in zip(session.run(None, dict(feeds)), session.get_outputs(), strict=True)
+        ]
     except failures as error:
         return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
     return Run(values=tuple(found), judge=judge, reason="")
+
+
+def _retyped(value: Value, kind: str) -> Value:
+    """A tensor in the numpy type of its element type: ONNX Runtime hands out small floats as their bits.
+
+    Raises TypeError if the elements do not lie one by one in what it handed out.
+    """
+    declared = type_of_text(kind) if isinstance(value, np.ndarray) else None
+    if declared is None or value.dtype.kind in "OSU":
+        return value
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(declared.tensor_type.elem_type)
+    if value.dtype == wanted:
+        return value
+    if value.dtype.itemsize != wanted.itemsize:
+        raise TypeError(f"{value.dtype} stands for {kind}")
+    return value.view(wanted)
 
 
 def _failures(state: Any) -> tuple[type[Exception], ...]:

@@ -42,6 +42,9 @@ def simple_configurations(
     for (spread_units, spread), core_spread, (order, in_sram) in product(
         _unit_spreads(geometry, table, units, profile), _core_spreads(table, cores), orders
     ):
+        if spread is Spread.INPUT_CHANNELS and has_sram and order is Order.BREADTH_FIRST:
+            # partial sums stay in the cores: a stage would have to put them into the SRAM after each part
+            continue
         base = Configuration(
             units=spread_units,
             spread=spread,
@@ -90,6 +93,9 @@ def finer_configurations(table: SizeTable, base: Configuration) -> Iterator[Conf
         yield replace(sliced, double_buffered=False)
     product = table.geometry.product
     if product is None or product.matrix is None or not _is_classifier(table.geometry, product):
+        return
+    if base.halo or (base.order is Order.BREADTH_FIRST and base.cores > 1):
+        # what is kept of an input would have to be kept part by part, and so would sums in the SRAM
         return
     for parts in (2, 4, 8, 16, 32, 64):
         if parts <= product.matrix.in_channels:

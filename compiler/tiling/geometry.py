@@ -147,6 +147,12 @@ class GroupGeometry:
             if source is not None:
                 last[source] = step
             last[op.output] = max(last.get(op.output, -1), step)
+        over = {source: name for name, source in self.takes_over.items()}
+        for name in self.inputs:
+            # the next tile's input comes where this one's was, whatever has been written over that
+            while name in over:
+                name = over[name]
+            last[name] = len(self.ops)
         return (
             names,
             np.array([first[name] for name in names], dtype=np.int64),
