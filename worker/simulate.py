@@ -12,8 +12,8 @@ from app.jobs.records import Lease
 from app.jobs.results import Outcome
 from app.settings import Settings
 from app.simulations.arrays import Array, read_arrays, write_arrays
+from app.simulations.options import SimulationOptions
 from app.simulations.report import simulation_json
-from app.simulations.service import SimulationOptions
 from app.simulations.simulate import Judge, Watcher, simulate
 from app.store import BlobStore
 from compiler.frontend.source import ModelSource

@@ -59,7 +59,10 @@ USAGE_CODES = frozenset(
         "wrong_profile",
         "input_missing",
         "wrong_tensor",
-        "wrong_type",
+        "input_type",
+        "invalid_address_table",
+        "unknown_tensor",
+        "unknown_value",
         "cancelled",
     )
 )

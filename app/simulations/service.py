@@ -15,27 +15,12 @@ from app.jobs import accepting
 from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
+from app.simulations.options import SimulationOptions
 from compiler.cache_key import simulation_key
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
 
 _BOUNDS = ("time_limit_s", "memory_limit_bytes")
-
-
-class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a simulation runs on, as its record holds it: blobs by digest.
-
-    `job` is the compilation that made the executable, `report` its report, whose limits judge the outputs; both are
-    None for an uploaded executable. `inputs` None: they are made up from the seed.
-    """
-
-    executable: str
-    seed: int
-    inputs: str | None = None
-    job: str | None = None
-    report: str | None = None
-    time_limit_s: float | None = None
-    memory_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

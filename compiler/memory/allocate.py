@@ -295,7 +295,9 @@ def _places_of(buffers: Iterable[Buffer]) -> list[_Place]:
     for name, heir in heirs.items():
         owner = by_name.get(name)
         if owner is None or heir.size_bytes > owner.size_bytes or heir.begin not in (owner.end - 1, owner.end):
-            raise InternalError("a buffer cannot take over the space it asks for", stage="memory", actual=f"{heir} after {owner}")
+            raise InternalError(
+                "a buffer cannot take over the space it asks for", stage="memory", actual=f"{heir} after {owner}"
+            )
     places = []
     joined = 0
     for first in by_name.values():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from compiler.ops.facts import OpFacts
 from compiler.program.emitter import Box, Held, is_empty
-from compiler.program.group import FACTORS, GroupLowering, Part
+from compiler.program.group import GroupLowering
+from compiler.program.parts import FACTORS, Part
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound
@@ -67,7 +68,7 @@ class FlatLowering(GroupLowering):
         for unit, tile, held, box in entries:
             parts = self.parts(unit)
             if before is not None and parts:
-                self.pass_sums(before, held, box, unit, self.queue("link", sender), op)
+                self.pass_sums(before, held, box, self.queue("link", sender), op)
             for turn, part in enumerate(parts):
                 self.load_part(op, unit, tile, part, turn)
                 for number, (low, high) in enumerate(slices):

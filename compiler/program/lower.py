@@ -1,4 +1,4 @@
-"""The pass that turns planned groups into programs, proves them, and cuts further what exceeds a limit (PROG, PART-3)."""
+"""The pass that turns planned groups into programs, proves them, and cuts what exceeds a limit (PROG-1, PART-3)."""
 
 from __future__ import annotations
 

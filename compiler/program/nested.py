@@ -11,7 +11,8 @@ from compiler.ops.facts import OpFacts
 from compiler.program.buffers import in_slot, pieces_of, waiting_cell
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
-from compiler.program.group import FACTORS, GroupLowering, Part, channel_part, saved_box
+from compiler.program.group import GroupLowering, saved_box
+from compiler.program.parts import FACTORS, Part, channel_part
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job, in_step, owners
 from compiler.program.tiles import Index, Store, Tiles
@@ -112,7 +113,7 @@ class NestedLowering(GroupLowering):
         return strides_of(self.group.frustums.lengths(name), memory_order(self.tensors[name].axes), self.element(name))
 
     def _core_box(self, name: str, index: Index) -> Box:
-        """What a core's buffer of a tensor holds for a core tile: of inputs all it needs, else what is not in stores."""
+        """What a core's buffer of a tensor holds for a core tile: of inputs all, else what is not in stores."""
         kept = () if name in self.geometry.inputs else self.group.core_kept_axes
         if not self.core_tiles.is_made(name, index) and name not in self.geometry.inputs:
             return tuple((0, 0) for _ in self.core_tiles.dims(name))
@@ -143,7 +144,7 @@ class NestedLowering(GroupLowering):
             found = tuple(longest)
             if name in self.group.reduced:
                 axis = self._reduced_axis(name)
-                part = ceil_div(self.group.summed_extent, self.group.input_parts)
+                part = ceil_div(self.geometry.summed_extent, self.group.input_parts)
                 found = (*found[:axis], part, *found[axis + 1 :])
             self._lengths[name] = found
         return found
@@ -324,7 +325,7 @@ class NestedLowering(GroupLowering):
                 entries.setdefault(channels, []).append((job, held, box))
                 if sent and core in sent:
                     source, sender = sent[core]
-                    self.pass_sums(source, held, box, unit, self.queue("cdma", sender), op)
+                    self.pass_sums(source, held, box, self.queue("cdma", sender), op)
         summed = None if part is None else part.range
         for channels, jobs in entries.items():
             cores = [(unit, core) for (unit, _, core, _), _, _ in jobs]
@@ -427,7 +428,7 @@ class NestedLowering(GroupLowering):
                     self.emitter.copy(Opcode.MOVE, queue, source, held, part, self.element(name))
 
     def _save_results(self, name: str, unit: int, core: int, index: Index, *, others: bool) -> None:
-        """Put what later core tiles need into their core's stores: to other cores at once, to the own one at the end."""
+        """Put what later core tiles need into stores: of other cores at once, of the own one at the end."""
         if name not in self.group.core_resident or not self._is_last(name, index):
             return
         for axis in reversed(self.core_tiles.order):

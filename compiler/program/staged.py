@@ -208,7 +208,7 @@ class StagedLowering(GroupLowering):
                 name = operand.tensor
                 if operand.constant or operand.gathered is not None:
                     continue
-                need = self.need(op, operand, piece.box)
+                need = self.need(operand, piece.box)
                 staying = self.staying(name, unit, index)
                 if staying is not None:
                     operands.append((operand.number, staying.part(need)))
@@ -252,7 +252,7 @@ class StagedLowering(GroupLowering):
             mine: Bound = []
             for number, operand in operands:
                 source = next(o for o in self.context.operands(op.index) if o.number == number)
-                need = overlap(operand.box, self.need(op, source, box)) if source.gathered is None else operand.box
+                need = overlap(operand.box, self.need(source, box)) if source.gathered is None else operand.box
                 if need is not None:
                     mine.append((number, operand.part(need)))
             self.call(op, core, box, [*bound, *mine], held)

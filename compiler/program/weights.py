@@ -225,12 +225,41 @@ class GroupWeights:
             if slot.content != (step, channels, summed):
                 slot.begin((step, channels, summed))
                 lacking.append(core)
+        if lacking and self._from_holder(step, lacking, bound, (step, channels, summed), turn):
+            return bound
         if lacking:
             self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
             filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
             for number, (operand, box) in enumerate(filled):
                 self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
         return bound
+
+    def _from_holder(
+        self, step: int, lacking: list[Core], bound: dict[Core, Bound], content: object, turn: int
+    ) -> bool:
+        """Pass weights on from a core that holds them already; False if none does, or if there is no way from it."""
+        for (other, *core), slots in self._slots.items():
+            holder = (core[0], core[1])
+            if other != step or holder in lacking or not slots or slots[turn % len(slots)].content != content:
+                continue
+            sender = self.lowering.core_number(*holder)
+            queues = [self.lowering.between_cores(sender, self.lowering.core_number(*c)) for c in lacking]
+            if any(queue is None for queue in queues):
+                return False
+            self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
+            source = slots[turn % len(slots)]
+            for target, queue in zip(lacking, queues, strict=True):
+                for number, held in bound[target]:
+                    element = self._element_of(step, number)
+                    at = held.address - held.slot.address + source.address
+                    mine = Held(source, at, held.origin, held.strides, held.box)
+                    self.emitter.copy(Opcode.EXCHANGE, queue or 0, mine, held, held.box, element)
+            return True
+        return False
+
+    def _element_of(self, step: int, number: int) -> int:
+        operand = next(operand for operand in self._constants[step] if operand.number == number)
+        return self.lowering.element(operand.tensor)
 
     def _in_place(self, core: Core, boxes: list[tuple[Operand, Box]]) -> Bound:
         """Stationary weights that lie where they are used."""
@@ -278,7 +307,7 @@ class GroupWeights:
             self.to_cores(staged[unit], unit, cores, held, box, element)
 
     def _passes_spare(self, step: int, unit: int, several: int) -> bool:
-        """True if weights pass the SRAM outside the group's buffers: for several cores, if there is room to speak of."""
+        """True if weights pass the SRAM outside the group's buffers: for several cores, if there is room."""
         level, lowering = self.unit_level, self.lowering
         if level is None or (step, unit) in self._unit_slots:
             return False
@@ -324,7 +353,8 @@ class GroupWeights:
     ) -> dict[int, Held] | None:
         """Where a weight's box lies in each unit's SRAM, loaded if it does not yet; None if it goes to cores directly.
 
-        `several`: how many cores need the box. Weights that wait in the SRAM are loaded whole, as far as the unit needs them.
+        `several`: how many cores need the box. Weights that wait in the SRAM are loaded whole, as far as the unit needs
+        them.
         """
         lowering = self.lowering
         if (step, units[0]) not in self._unit_slots:

@@ -20,6 +20,7 @@ from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable
+from compiler.tiling.commands import commands_check
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan, estimates
@@ -39,8 +40,6 @@ from compiler.units import ceil_div
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
 PRICED: Final = 4
 PINNED: Final = 64
-# The commands of a group of several ops: with more, tiles are so small that issuing commands is what takes the time.
-GROUP_COMMANDS_MAX: Final = 1 << 13
 _HALVINGS: Final = 12
 _BASES: Final = 3
 # An estimate may lie so far above the price: beyond it a configuration is given up.
@@ -478,15 +477,6 @@ def _complete(
         row = smaller
         plan = replace(plan, tile=search.tile(entry.block, row))
     return broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)
-
-
-def commands_check(group: TiledGroup) -> Check | None:
-    """PROG-1:commands as a check of a group of several ops; None if its program is not too long to be sensible."""
-    limit = min(group.profile.limits.commands or GROUP_COMMANDS_MAX, GROUP_COMMANDS_MAX)
-    actual = group.estimated_commands
-    if len(group.geometry.ops) == 1 or actual <= limit:
-        return None
-    return Check(rule="PROG-1:commands", holds=False, actual=actual, limit=limit)
 
 
 def completed(

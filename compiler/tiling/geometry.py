@@ -319,6 +319,11 @@ class GroupGeometry:
                 return None
         return first
 
+    @property
+    def summed_extent(self) -> int:
+        """Positions of the axis that the group's product sums over, taps apart; 1 if it has none."""
+        return 1 if self.product is None or self.product.matrix is None else self.product.matrix.in_channels
+
     @cached_property
     def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
         """Per op its weights, as `GraphFacts.weight_entries` has them."""

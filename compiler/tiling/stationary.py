@@ -12,7 +12,6 @@ from compiler.ops.facts import GraphFacts, Operand, OpFacts
 from compiler.profile.schema import Profile
 from compiler.units import ceil_div
 
-
 _ALIGNMENT: Final = 8
 
 

@@ -134,12 +134,6 @@ class TiledGroup:
         over_units = self.configuration.units if self.configuration.spread is Spread.INPUT_CHANNELS else 1
         return over_units * self.configuration.input_slices
 
-    @property
-    def summed_extent(self) -> int:
-        """Positions of the axis that the group's product sums over, taps apart; 1 if it has none."""
-        product = self.geometry.product
-        return 1 if product is None or product.matrix is None else product.matrix.in_channels
-
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""
         channels = self.core_frustums.channels(op)
@@ -305,7 +299,7 @@ class TiledGroup:
         if self.input_parts == 1:
             return Fraction(1)
         if name in self.reduced:
-            return largest_part(self.summed_extent, self.input_parts)
+            return largest_part(self.geometry.summed_extent, self.input_parts)
         product = self.geometry.product
         width = self.geometry.facts.tensors[name].element_bytes
         if product is not None and name == product.output:
@@ -360,7 +354,7 @@ class TiledGroup:
 
     @cached_property
     def core_kept_axes(self) -> frozenset[str]:
-        """Axes of the walk along which the cores themselves keep what later tiles need: the innermost that have room."""
+        """Axes of the walk along which the cores keep what later tiles need: the innermost that have room."""
         room = self.core_room_bytes
         found: frozenset[str] = frozenset()
         for axis in reversed(list(self.core_frustums.tiles)):
@@ -511,23 +505,6 @@ class TiledGroup:
         alike = piece.axes == output.axes and piece.shape == output.shape
         tile = tuple(self.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True))
         return stage.extents if alike else tile
-
-    @property
-    def estimated_commands(self) -> int:
-        """About how many commands the group's program takes: calls, what is kept, and what cores send each other."""
-        shared = self.channel_parts > 1 and not self.channels_are_free
-        workers = self.channel_parts if shared else 1
-        kept = sum(1 for name in self.geometry.made if self.frustums.kept_bytes(name)) * 2
-        if self.is_nested:
-            tiles, steps = self.core_walk.total * self.slices, len(self.geometry.ops)
-        elif self.profile.sram is None:
-            tiles, steps = self.walk.tiles * self.slices, len(self.geometry.ops)
-        else:
-            tiles = self.walk.tiles * self.slices
-            steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in self.stages)
-            workers = 1
-        sent = 2 if shared else 0
-        return tiles * (steps * workers * (1 + sent) + kept * workers)
 
     @property
     def needed_bytes(self) -> int:

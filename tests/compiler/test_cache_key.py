@@ -34,6 +34,7 @@ CHANGES: dict[str, Any] = {
     "max_vector_nodes": 2,
     "chips": "single",
     "strict": True,
+    "verify": "none",
     "precision": "int8",
     "batch": 2,
     "split": "top-down",

@@ -1,9 +1,8 @@
-"""What commands a group becomes, choice by choice of its tiling: one small network and one pinned tiling each (PROG-1)."""
+"""What commands a group becomes, choice by choice of its tiling: a small network and a pinned tiling each (PROG-1)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightHome, WeightLoads
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
-from tests.compiler.program.lowered import Lowered, Network, fits, lower, run
+from tests.compiler.program.lowered import Network, lower, run
 from tests.compiler.tiling.tilings import along, configuration
 from tests.models import Model
 from tests.profiles import profile_values
@@ -141,10 +140,8 @@ def test_exchanged_halos_pass_from_cluster_to_cluster_by_cdma() -> None:
         order=Order.BREADTH_FIRST,
     )  # fmt: skip
     found = run(network, tiling)
-    passed = found.commands(Opcode.EXCHANGE)
-    assert found.engines(passed) == {"cdma"}
-    assert set(found.places(passed, "source")) == {(Level.SRAM, 0)}
-    assert set(found.places(passed, "target")) == {(Level.SRAM, 1)}
+    assert found.passed_between(Level.SRAM) == {(0, 1)}
+    assert "cdma" in found.engines(found.commands(Opcode.EXCHANGE))
     assert found.loaded_bytes("x") == bytes_of(network, "x")
 
 
@@ -203,7 +200,7 @@ def test_every_core_makes_the_tiles_that_the_placement_deals_to_it(placement: Pl
     }
 
 
-# --- what units share out (TILE-5, FUSE-S1) -----------------------------------------------------------------------------
+# --- what units share out (TILE-5, FUSE-S1) ---------------------------------------------------------------------------
 
 
 def test_spread_images_stay_with_their_core() -> None:
@@ -244,7 +241,7 @@ def classifier(dtype: int = TensorProto.FLOAT) -> Network:
     return Network(model)
 
 
-# --- slices in time (TILE-6) ----------------------------------------------------------------------------------------------
+# --- slices in time (TILE-6) ------------------------------------------------------------------------------------------
 
 
 def test_input_slices_leave_sums_unfinished_until_the_last_one() -> None:
@@ -273,7 +270,7 @@ def test_inner_channel_slices_read_the_input_once() -> None:
     assert [c for _, c, *_ in found.boxes_by_core(0)[0]] == [(0, 4), (4, 8), (0, 4), (4, 8)]
 
 
-# --- double buffering (PROG-1) --------------------------------------------------------------------------------------------
+# --- double buffering (PROG-1) ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sram", [0, 1 << 15])
@@ -289,7 +286,7 @@ def test_double_buffering_loads_the_next_tile_into_a_buffer_of_its_own(buffered:
     assert len({int(row["target_address"]) for row in of_input}) == (2 if buffered else 1)
 
 
-# --- weights: homes, loads, memories (TILE-6, TILE-7) ---------------------------------------------------------------------
+# --- weights: homes, loads, memories (TILE-6, TILE-7) -----------------------------------------------------------------
 
 
 def test_resident_weights_are_read_once_whatever_the_number_of_tiles() -> None:
@@ -319,15 +316,14 @@ def test_weights_that_wait_in_the_sram_are_read_once_and_moved_again_and_again()
 
 
 @pytest.mark.parametrize(
-    ("memories", "level"),
-    [({"wram": 4096}, Level.WRAM), ({"nram_weights": 4096}, Level.NRAM_WEIGHTS), ({}, Level.NRAM)],
+    ("memories", "level"), [((4096, 0), Level.WRAM), ((0, 4096), Level.NRAM_WEIGHTS), ((0, 0), Level.NRAM)]
 )
 @pytest.mark.parametrize("sram", [0, 1 << 15])
 def test_weights_lie_in_the_memory_that_the_core_has_for_them(
-    memories: dict[str, int], level: Level, sram: int
+    memories: tuple[int, int], level: Level, sram: int
 ) -> None:
     network = pair()
-    found = run(network, group(network, chip(sram=sram, **memories), {"H": 6}))  # type: ignore[arg-type]
+    found = run(network, group(network, chip(sram=sram, wram=memories[0], nram_weights=memories[1]), {"H": 6}))
     of_weights = {b["place"] for b in found.program.bindings if b["operand"] in (1, 2)}
     assert {found.program.places[place].level for place in of_weights} == {level}
 
@@ -367,10 +363,10 @@ def test_without_a_bus_each_core_fetches_shared_weights_from_the_sram() -> None:
 @pytest.mark.parametrize("sram", [0, 1 << 15])
 def test_multicast_reads_shared_weights_once_for_all_units(sram: int) -> None:
     network = pair()
-    many = {"clusters": 4, "cores": 1} if sram else {"cores": 4}
+    clusters, cores = (4, 1) if sram else (1, 4)
     order = Order.BREADTH_FIRST if sram else Order.DEPTH_FIRST
     streamed = tuple((op, WeightLoads.STREAMED) for op in network.ops)
-    profile = chip(sram=sram, multicast=True, wram=4096, **many)
+    profile = chip(sram=sram, multicast=True, wram=4096, clusters=clusters, cores=cores)
     found = run(network, group(network, profile, {"H": 3}, units=4, spread=Spread.BANDS, order=order, loads=streamed))
     loads = found.commands(Opcode.LOAD)
     assert 4 in loads["targets"].tolist()
@@ -410,7 +406,7 @@ def test_large_weights_pass_a_core_slice_by_slice() -> None:
     assert len(addresses) == 2, "two halves of the core's weight memory take turns"
 
 
-# --- ops -------------------------------------------------------------------------------------------------------------------
+# --- ops --------------------------------------------------------------------------------------------------------------
 
 
 def test_an_op_that_works_in_place_writes_over_its_operand() -> None:
@@ -460,7 +456,7 @@ def test_lines_and_volumes_are_tiled_as_images_are(rank: int, mode: HaloMode) ->
     model = Model()
     extents = [7, 6, 5][:rank] if rank > 1 else [20]
     x = model.input([1, 2, *extents], "x")
-    kernel = {"kernel_shape": [3] * rank, "pads": [1] * (2 * rank)}
+    kernel: dict[str, Any] = {"kernel_shape": [3] * rank, "pads": [1] * (2 * rank)}
     y = model.node("Conv", [x, model.weight(3, 2, *([3] * rank))], **kernel)
     model.output(model.node("Conv", [y, model.weight(2, 3, *([3] * rank))], **kernel))
     network = Network(model)
@@ -501,14 +497,14 @@ def test_values_of_every_element_type_come_through(dtype: str, sram: int) -> Non
     run(network, group(network, chip(sram=sram), {"H": 3}, order=Order.BREADTH_FIRST, double_buffered=True))
 
 
-# --- the program as a whole -------------------------------------------------------------------------------------------------
+# --- the program as a whole -------------------------------------------------------------------------------------------
 
 
 def every_spread() -> list[tuple[str, Network, TiledGroup]]:
     """Tilings of all kinds, by name."""
     network = pair(batch=2)
     flat, nested = chip(cores=2), chip(clusters=2, cores=2, sram=1 << 15, bus=True)
-    cores = {"cores": 2, "core_spread": Spread.BANDS}
+    cores: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
     return [
         ("flat", network, group(network, flat, {"H": 3}, HaloMode.CACHED, double_buffered=True)),
         ("bands", network, group(network, flat, {"H": 3}, HaloMode.EXCHANGE, units=2, spread=Spread.BANDS)),

@@ -1,0 +1,221 @@
+"""Where everything of a group lies: the places of its units and cores, tiles in their buffers, stores (PROG-2)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Final
+
+from compiler.errors import InternalError
+from compiler.ir.layout import memory_order, strides_of
+from compiler.ops import call_of, definition
+from compiler.ops.facts import OpFacts
+from compiler.ops.product import Product
+from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
+from compiler.program.context import Context, Operand
+from compiler.program.emitter import Box, Held, Slot, is_empty
+from compiler.program.program import Level
+from compiler.program.rounds import rounds_of
+from compiler.program.tiles import Index, Tiles
+from compiler.tiling.memory import KEPT, TILE, memory_of, taken_over
+from compiler.tiling.tile import Spread
+from compiler.tiling.tiled import TiledGroup
+from compiler.units import ceil_div
+
+_SPARE_ALIGNMENT: Final = 64
+
+
+class Located(ABC):
+    """One group's memory, while it is lowered."""
+
+    def __init__(
+        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
+    ) -> None:
+        """`steps`: the number of each op's step in the program; `before`: slots of the group before, by place."""
+        self.context = context
+        self.emitter = context.emitter
+        self.machine = context.machine
+        self.group = group
+        self.geometry = group.geometry
+        self.configuration = group.configuration
+        self.profile = group.profile
+        self.step_of = steps
+        self.tiles = Tiles(group.frustums)
+        self.tensors = self.geometry.facts.tensors
+        self.units = 1 if self.configuration.spread is Spread.SINGLE else self.configuration.units
+        self.level = Level.NRAM if self.profile.sram is None else Level.SRAM
+        self.buffers = Buffers(self.machine, memory_of(group), before)
+        self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
+        self.takes_over = self.taken_over()
+        self._strides: dict[str, tuple[int, ...]] = {}
+        self._wanted: dict[tuple[object, ...], Box | None] = {}
+        self.rounds = rounds_of(group, self.tiles)
+        # which of an input's two buffers a tile uses, and which one a unit used last
+        self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
+        self._last_turn: dict[tuple[int, str], int] = {}
+        self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
+
+    # --- memory ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def lay_out(self, unit: int) -> None:
+        """Make the slots of a unit and its cores."""
+
+    def taken_over(self) -> dict[str, str]:
+        """Results that are written over an operand where tensors' tiles lie."""
+        return taken_over(self.group, self.group.volumes(self.group.frustums))
+
+    def place(self, unit: int) -> int:
+        """The place that holds a unit's tiles."""
+        return self.buffers.place(self.level, unit)
+
+    def core_place(self, unit: int, core: int) -> int:
+        """The activation memory of a unit's core."""
+        return self.buffers.place(Level.NRAM, self.core_number(unit, core))
+
+    def core_number(self, unit: int, core: int) -> int:
+        """The number of a unit's core on the chip."""
+        return unit if self.profile.sram is None else unit * self.profile.cores_per_cluster + core
+
+    def queue(self, engine: str, number: int) -> int:
+        """The queue of an engine."""
+        return self.machine.queue_of[engine, number]
+
+    def spare_bytes(self, level: Level) -> int:
+        """How much may pass through a memory at once on its way to the cores: what no buffer of the group takes."""
+        return self.machine.places[self.buffers.place(level, 0)].capacity_bytes - self._spare_at(level)
+
+    def _spare_at(self, level: Level) -> int:
+        found = self.buffers.levels.get(level.value)
+        return -(-found.allocation.peak_bytes // _SPARE_ALIGNMENT) * _SPARE_ALIGNMENT if found is not None else 0
+
+    def spare(self, level: Level, unit: int, size_bytes: int) -> Slot:
+        """Bytes of a memory for what only passes it, beside the group's buffers."""
+        place = self.buffers.place(level, unit)
+        return self.buffers.insert(place, self._spare_at(level), size_bytes)
+
+    def element(self, name: str) -> int:
+        """Bytes of one element of a tensor as it lies on the chip."""
+        return self.tensors[name].element_bytes
+
+    def unit_tensors(self, unit: int, names: tuple[str, ...]) -> None:
+        """Slots for the tiles and stores of tensors in a unit's memory."""
+        place, level = self.place(unit), self.level.value
+        sizes = {name: self.buffers.size(level, TILE + name) for name in self.geometry.inputs if name in names}
+        inputs_in(self.buffers, place, level, sizes, TILE)
+        for name in names:
+            size = self.buffers.size(level, TILE + name)
+            if name not in sizes and size:
+                source = self.takes_over.get(name)
+                self.buffers.take(place, level, TILE + name, ("tile", name, 0))
+                if source is not None and (place, ("tile", source, 1)) in self.buffers.slots:
+                    other = self.buffers.slots[place, ("tile", source, 1)]
+                    self.buffers.add(place, ("tile", name, 1), other.address, min(size, other.size_bytes))
+            if self.buffers.size(level, KEPT + name):
+                self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
+
+    # --- tiles in the unit's memory ---------------------------------------------------------------------------------
+
+    def first_slice(self, name: str, index: Index) -> bool:
+        """False for a tensor that all slices of the channels share, at the slices after the first of a unit."""
+        if "C" not in self.tiles.counts or self.configuration.slices_outer or self._follows_channels(name):
+            return True
+        return index["C"] % self._slice_count == 0
+
+    @property
+    def _slice_count(self) -> int:
+        units = self.units if self.configuration.spread is Spread.CHANNELS else 1
+        return ceil_div(self.tiles.counts["C"], units)
+
+    def last_slice(self, name: str, index: Index) -> bool:
+        """True where a tile is the last one of its unit that reads what slices of the channels share."""
+        if "C" not in self.tiles.counts or self.configuration.slices_outer or self._follows_channels(name):
+            return True
+        return index["C"] % self._slice_count == self._slice_count - 1 or index["C"] == self.tiles.counts["C"] - 1
+
+    def _follows_channels(self, name: str) -> bool:
+        return any(dim.axis == "C" for dim in self.tiles.dims(name))
+
+    def made(self, name: str, index: Index) -> Box:
+        """What a tile makes anew of a tensor."""
+        return self.tiles.fresh(name, index)
+
+    def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
+        """Where a tile's new part of a tensor lies in its unit's memory; None if it makes none."""
+        box = self.made(name, index)
+        if name in self.group.reduced:
+            box, parity = self._part_box(name, unit, box, parity)
+        if is_empty(box):
+            return None
+        place = self.place(unit)
+        if name not in self.group.reduced:
+            root = self.turn_root(name)
+            parity = self._turns.get((unit, root, self._turn_key(root, index)), 0)
+        slot = self.buffers.slots.get((place, ("tile", name, parity))) or self.buffers.slots[place, ("tile", name, 0)]
+        return self._in_slot(name, slot, box)
+
+    def turn_root(self, name: str) -> str:
+        """The input of the group in whose buffer a tensor's tiles lie, if they do; else the tensor itself."""
+        return self._root(name)
+
+    def _turn_key(self, name: str, index: Index) -> tuple[int, ...]:
+        """What names a tile of an input: slices of the channels share what does not follow these."""
+        skip = "C" in index and not self.configuration.slices_outer and not self._follows_channels(name)
+        return tuple(number for axis, number in index.items() if not (skip and axis == "C"))
+
+    def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
+        strides = self._strides.get(name)
+        if strides is None:
+            strides = self._strides[name] = self.strides(name)
+        return in_slot(slot, strides, box)
+
+    def strides(self, name: str) -> tuple[int, ...]:
+        """Byte strides of a tensor's tiles in the unit's memory; of one that lies over another, that one's."""
+        if name in self.group.reduced:
+            return strides_of(self._part_lengths(name), memory_order(self.tensors[name].axes), self.element(name))
+        basis = self._root(name)
+        lengths = self.group.frustums.lengths(basis)
+        return strides_of(lengths, memory_order(self.tensors[name].axes), self.element(basis))
+
+    def _part_box(self, name: str, unit: int, box: Box, parity: int) -> tuple[Box, int]:
+        """The part of a reduced input's box that is at hand, and which of its two buffers holds it."""
+        found, turn = self._parts_held.get((unit, name), ((0, 0), parity))
+        axis = self._reduced_axis(name)
+        return (*box[:axis], found, *box[axis + 1 :]), turn
+
+    def _reduced_axis(self, name: str) -> int:
+        product = self.geometry.product
+        operands = () if product is None else self.context.operands(product.index)
+        for operand in operands:
+            axis = self.summed_axis(product, operand) if product is not None and operand.tensor == name else None
+            if axis is not None:
+                return axis
+        raise InternalError("an input that is summed in parts has no summed axis", stage="lower", node=name)
+
+    def _part_lengths(self, name: str) -> tuple[int, ...]:
+        lengths, axis = list(self.group.frustums.lengths(name)), self._reduced_axis(name)
+        lengths[axis] = ceil_div(self.geometry.summed_extent, self.group.input_parts)
+        return tuple(lengths)
+
+    def _root(self, name: str) -> str:
+        while name in self.takes_over:
+            name = self.takes_over[name]
+        return name
+
+    def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
+        """Where a box of a tensor lies in a unit's memory."""
+        stores = [
+            s for shape in self.tiles.stores(name) if (s := self.buffers.store(self.place(unit), name, shape.axis))
+        ]
+        return pieces_of(self.tiles, name, index, box, self.tile(name, unit, index, parity), stores)
+
+    def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:
+        """The axis of an operand that a product sums over; None for other operands and ops."""
+        node = self.context.graph.ops[op.index]
+        kind = definition(node)
+        axes = kind.summed(call_of(self.context.graph, node)) if isinstance(kind, Product) else None
+        return None if axes is None or operand.number >= len(axes) else axes[operand.number]
+
+    def op_of(self, name: str) -> OpFacts:
+        """The op of the group that makes a tensor."""
+        return next(op for op in self.geometry.ops if op.output == name)

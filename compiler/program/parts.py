@@ -1,0 +1,278 @@
+"""What units or cores share of one tile: parts of the channels, and parts of a sum (FUSE-S1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from compiler.errors import LimitError
+from compiler.ops.base import FLOATS
+from compiler.ops.facts import OpFacts
+from compiler.program.context import Operand
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.located import Located
+from compiler.program.program import OUTPUT, Level, Opcode
+from compiler.program.rounds import Job
+from compiler.program.tiles import Index
+from compiler.tiling.tile import Spread
+from compiler.units import ceil_div, element_bytes
+
+# Operands of a product that are multiplied; a third one is added when the sum ends.
+FACTORS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of what a product sums over: its range (None: all of it), and whether the sum begins and ends here."""
+
+    range: tuple[int, int] | None
+    begins: bool
+    ends: bool
+
+
+class SharedLowering(Located):
+    """Calls on boxes or parts of them, and what passes between units for them."""
+
+    def deliver(self, region: Held, targets: list[Held], units: list[int], box: Box, element: int) -> None:
+        """Load a box for several units: by multicast, or to the first and from there to the others, or each alone."""
+        engine = "gdma" if self.level is Level.SRAM else "iodma"
+        engine = engine if self.machine.has(engine) else "iodma"
+        between = "cdma" if self.level is Level.SRAM else "link"
+        first, *rest = targets
+        queue = self.queue(engine, units[0])
+        consecutive = all(b.slot.place - a.slot.place == 1 for a, b in zip(targets, rest, strict=False))
+        if rest and self.profile.dram.multicast and consecutive:
+            self.emitter.copy(Opcode.LOAD, queue, region, first, box, element, [held.slot for held in rest])
+            return
+        self.emitter.copy(Opcode.LOAD, queue, region, first, box, element)
+        for held, unit in zip(rest, units[1:], strict=True):
+            if self.machine.has(between):
+                self.emitter.copy(Opcode.EXCHANGE, self.queue(between, units[0]), first, held, box, element)
+            else:
+                self.emitter.copy(Opcode.LOAD, self.queue(engine, unit), region, held, box, element)
+
+    # --- parts of the channels ----------------------------------------------------------------------------------------
+
+    def hands_out(self, op: OpFacts, unit: int, core: int) -> bool:
+        """False, for all but one, where all units or cores make a result whole since it has no channels."""
+        if op.channel_axis is not None or self.group.channels_are_free:
+            return True
+        alone = unit == 0 or self.configuration.spread is not Spread.CHANNELS
+        return alone and (core == 0 or self.configuration.core_spread is not Spread.CHANNELS)
+
+    def unit_part(self, op: OpFacts, unit: int, box: Box) -> Box:
+        """The part of an op's box that a unit makes where units share out the channels of a common tile."""
+        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
+            return box
+        return channel_part(op, box, unit, self.units)
+
+    def share_channels(self, step: int, op: OpFacts, unit: int, index: Index, parity: int, engine: str) -> None:
+        """Where units make parts of the channels, send this unit's part to those that need it for a later op."""
+        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
+            return
+        held = self.tile(op.output, unit, index, parity)
+        if held is None:
+            return
+        mine = self.unit_part(op, unit, held.box)
+        found: list[tuple[Held, Box]] = []
+        for other in range(self.units):
+            target = self.tile(op.output, other, index, parity)
+            if other == unit or target is None or is_empty(mine):
+                continue
+            key = (step, other, *index.values())
+            if key not in self._wanted:
+                self._wanted[key] = self.wanted(
+                    step,
+                    op.output,
+                    lambda name: self.made(name, index),
+                    lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
+                )
+            wanted = self._wanted[key]
+            if self.tiles.stores(op.output):
+                wanted = held.box
+            part = overlap(mine, wanted) if wanted is not None else None
+            if part is not None:
+                found.append((target, part))
+        self.send(held, found, self.queue(engine, unit), self.element(op.output))
+
+    def send(self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
+        """From one memory to others: neighbours that need the same box at the same address get it at once."""
+        number = 0
+        while number < len(targets):
+            first, box = targets[number]
+            also: list[Slot] = []
+            while number + 1 < len(targets):
+                held, other = targets[number + 1]
+                follows = held.slot.place == first.slot.place + len(also) + 1
+                if not follows or other != box or held.at(box) != first.at(box) or held.strides != first.strides:
+                    break
+                also.append(held.slot)
+                number += 1
+            opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
+            self.emitter.copy(opcode, queue, source, first, box, element, also)
+            number += 1
+
+    def between_cores(self, sender: int, receiver: int) -> int | None:
+        """The queue that moves bytes from one core to another: its link, its engine in a cluster, or the cluster's."""
+        if self.machine.has("link"):
+            return self.queue("link", sender)
+        per = self.profile.cores_per_cluster
+        if self.profile.sram is not None and sender // per == receiver // per and self.machine.has("mvdma"):
+            return self.queue("mvdma", sender)
+        return self.queue("cdma", sender // per) if self.machine.has("cdma") else None
+
+    def wanted(
+        self, step: int, name: str, made: Callable[[str], Box], part: Callable[[OpFacts, Box], Box]
+    ) -> Box | None:
+        """What ops after `step` need of a tensor for their parts of what they make: one box that holds it all."""
+        found: Box | None = None
+        for op in self.geometry.ops[step + 1 :]:
+            box = made(op.output)
+            box = part(op, box) if not is_empty(box) else box
+            for operand in () if is_empty(box) else self.context.operands(op.index):
+                if operand.tensor == name:
+                    need = self.need(operand, box)
+                    pairs = zip(found or need, need, strict=True)
+                    found = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
+        return found
+
+    def need(self, operand: Operand, box: Box) -> Box:
+        """The box of an operand that an op needs to make a box."""
+        shape = self.context.graph.tensors[operand.tensor].shape if operand.gathered is None else None
+        if shape is None:
+            return box
+        return tuple(
+            axis_map.project_one(*(box[axis_map.axis] if axis_map.axis is not None else (0, 1)), extent)
+            for axis_map, extent in zip(operand.access, shape, strict=True)
+        )
+
+    def gather(self, op: OpFacts, core: int, box: Box, at_hand: dict[int, list[Held]], result: Held) -> bool:
+        """An op that reads rows of a table in DRAM through indices: its rows come to the core; False for other ops.
+
+        `at_hand`: where the boxes of its other operands lie in the core; those that lie in DRAM are read there.
+        """
+        operands = self.context.operands(op.index)
+        if not any(operand.gathered for operand in operands):
+            return False
+        bound: list[tuple[int, Held]] = []
+        for operand in operands:
+            if operand.gathered is not None:
+                bound.append((operand.number, self.context.region(operand.tensor)))
+            elif operand.constant or operand.tensor in self.geometry.inputs:
+                bound.append((operand.number, self.context.region(operand.tensor).part(self.need(operand, box))))
+            else:
+                bound += [(operand.number, piece) for piece in at_hand.get(operand.number, [])]
+        if not self.machine.has("iodma"):
+            raise LimitError(
+                "no engine of the profile brings rows of a table from DRAM to a core",
+                code="no_engine",
+                stage="lower",
+                node=self.context.graph.ops[op.index].node,
+                op_type=op.kind,
+                limit="iodma",
+            )
+        table = self.context.table(op.index)
+        entry = self.context.entry(table, box)
+        reads = [piece.slot for _, piece in bound]
+        self.emitter.step = self.step_of[op.index]
+        queue = self.queue("iodma", core)
+        self.emitter.call(
+            queue, table, entry, [*bound, (OUTPUT, result.part(box))], reads, (result.slot,), Opcode.GATHER
+        )
+        return True
+
+    def need_of_part(self, op: OpFacts, operand: Operand, box: Box, part: Part | None) -> Box:
+        """As `need`, of what is summed over only a part."""
+        need = self.need(operand, box)
+        axis = self.summed_axis(op, operand) if part is not None and part.range is not None else None
+        if axis is None or part is None or part.range is None:
+            return need
+        return (*need[:axis], part.range, *need[axis + 1 :])
+
+    # --- sums in parts ------------------------------------------------------------------------------------------------
+
+    def parts(self, unit: int) -> list[Part]:
+        """The parts of the summed axis that a unit works on, one after another."""
+        count = self.group.input_parts
+        if count == 1:
+            return [Part(None, True, True)]
+        extent, slices = self.geometry.summed_extent, self.configuration.input_slices
+        size = ceil_div(extent, count)
+        mine = range(unit * slices, (unit + 1) * slices) if self.shares_sums else range(slices)
+        ranges = [(k, (min(extent, k * size), min(extent, (k + 1) * size))) for k in mine]
+        last = ceil_div(extent, size) - 1
+        return [Part(found, k == 0, k == last) for k, found in ranges if found[0] < found[1]]
+
+    @property
+    def shares_sums(self) -> bool:
+        """True if each unit adds up its part of what is summed over."""
+        return self.configuration.spread is Spread.INPUT_CHANNELS
+
+    @property
+    def summing_units(self) -> int:
+        """How many units have a part of what is summed over."""
+        if not self.shares_sums:
+            return 1
+        return sum(1 for unit in range(self.units) if self.parts(unit))
+
+    def workers(self, op: OpFacts, jobs: list[Job], *, after: bool = False) -> list[Job]:
+        """Who works on an op; of sums in parts (and `after` them) only the last unit has the result."""
+        if not self.shares_sums or (op is self.geometry.product and not after):
+            return jobs
+        return [(unit, index) for unit, index in jobs if unit == self.summing_units - 1]
+
+    def pass_sums(self, source: Held, target: Held, box: Box, queue: int, op: OpFacts) -> None:
+        """Unfinished sums from where one unit made them to where another takes them up."""
+        dtype = "float32" if self.context.graph.tensors[op.output].dtype in FLOATS else ""
+        width = element_bytes(dtype) if dtype else self.element(op.output)
+        scale = width // self.element(op.output)
+        wide = [Held(h.slot, h.address, h.origin, tuple(s * scale for s in h.strides), h.box) for h in (source, target)]
+        self.emitter.copy(Opcode.EXCHANGE, queue, wide[0], wide[1], box, width)
+
+    def load_part(self, op: OpFacts, unit: int, index: Index, part: Part, turn: int) -> None:
+        """Load what an op reads of a part of the summed axis into the unit's memory."""
+        for operand in self.context.operands(op.index):
+            if operand.tensor in self.group.reduced and part.range is not None:
+                self._parts_held[unit, operand.tensor] = (part.range, turn % 2)
+                held = self.tile(operand.tensor, unit, index, turn % 2)
+                if held is None or held.slot.content == (part.range, held.box):
+                    continue
+                held.slot.begin((part.range, held.box))
+                region = self.context.region(operand.tensor)
+                self.deliver(region, [held], [unit], held.box, self.element(operand.tensor))
+
+    def call(
+        self,
+        op: OpFacts,
+        queue: int,
+        box: Box,
+        operands: list[tuple[int, Held]],
+        result: Held,
+        part: Part | None = None,
+    ) -> None:
+        """Emit the call that makes a box of an op's output, or adds a part of its sums."""
+        table = self.context.table(op.index)
+        self.emitter.step = self.step_of[op.index]
+        if part is None or part.range is None:
+            entry = self.context.entry(table, box)
+            bound = [*operands, (OUTPUT, result.part(box))]
+        else:
+            entry = self.context.entry(table, box, part.range, begins=part.begins, ends=part.ends)
+            # sums are wider than results: they lie at the same places of a wider box, hence all of it is bound
+            bound = [*operands, (OUTPUT, result)]
+        reads = [held.slot for _, held in operands]
+        if part is not None and not part.begins:
+            reads.append(result.slot)
+        self.emitter.call(queue, table, entry, bound, reads, (result.slot,))
+
+
+def channel_part(op: OpFacts, box: Box, number: int, parts: int) -> Box:
+    """Part `number` of `parts` of a box's channels; all of a box without channels."""
+    if op.channel_axis is None or parts == 1:
+        return box
+    start, stop = box[op.channel_axis]
+    size = ceil_div(stop - start, parts)
+    low = min(stop, start + number * size)
+    part = (low, min(stop, low + size))
+    return (*box[: op.channel_axis], part, *box[op.channel_axis + 1 :])

@@ -1,0 +1,37 @@
+"""How long a group's program is going to be: a bound that keeps fusion from tiles of a few positions (PROG-1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from compiler.tiling.figures import Check
+from compiler.tiling.tiled import TiledGroup
+
+# The commands of a group of several ops: with more, tiles are so small that issuing commands is what takes the time.
+GROUP_COMMANDS_MAX: Final = 1 << 13
+
+
+def commands_check(group: TiledGroup) -> Check | None:
+    """PROG-1:commands as a check of a group of several ops; None if its program is not too long to be sensible."""
+    limit = min(group.profile.limits.commands or GROUP_COMMANDS_MAX, GROUP_COMMANDS_MAX)
+    if len(group.geometry.ops) == 1:
+        return None
+    actual = estimated_commands(group)
+    return None if actual <= limit else Check(rule="PROG-1:commands", holds=False, actual=actual, limit=limit)
+
+
+def estimated_commands(group: TiledGroup) -> int:
+    """About how many commands a group's program takes: calls, what is kept, and what cores send each other."""
+    shared = group.channel_parts > 1 and not group.channels_are_free
+    workers = group.channel_parts if shared else 1
+    kept = sum(1 for name in group.geometry.made if group.frustums.kept_bytes(name)) * 2
+    sent = 2 if shared else 0
+    if group.is_nested:
+        tiles, steps = group.core_walk.total * group.slices, len(group.geometry.ops)
+    elif group.profile.sram is None:
+        tiles, steps = group.walk.tiles * group.slices, len(group.geometry.ops)
+    else:
+        # pieces are shared out to the cores: nobody works on one with others
+        tiles, workers = group.walk.tiles * group.slices, 1
+        steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in group.stages)
+    return tiles * (steps * workers * (1 + sent) + kept * workers)
