@@ -170,6 +170,7 @@ class _SegmentIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     macs: Any = None
     weight_bytes: Any = None
     resident_bytes_per_core: Any = None
+    program_bytes: Any = None
     cycles: Any = None
     units: Any = None
     host: Any = None

@@ -468,6 +468,7 @@ class _Lowering:
             opset=self.model.opsets[""],
             host=MappingProxyType({name: node for name, node in self.host.items() if name in hosts}),
             dims=MappingProxyType(dict(sorted(self.table.fixed.items()))),
+            source=self.model.source,
         )
 
     def _needed(self, outputs: Sequence[str]) -> tuple[Op, ...]:

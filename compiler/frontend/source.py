@@ -48,3 +48,8 @@ class ModelSource:
     def view(self, offset: int, size_bytes: int, file: str = "") -> memoryview:
         """A window into the model file, or into `file` beside it, without a copy."""
         return memoryview(self.files[file] if file else self.data)[offset : offset + size_bytes]
+
+
+def opened(source: object | None, otherwise: ModelSource) -> ModelSource:
+    """The source that a graph carries; `otherwise` for a graph that was made without a file."""
+    return source if isinstance(source, ModelSource) else otherwise

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from compiler.errors import InternalError
-from compiler.frontend.source import ModelSource
+from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant, Opaque, Splat, Stored
 from compiler.ir.graph import HOST, Graph, HostNode
@@ -35,13 +35,14 @@ def executable_of(lowered: LoweredGraph, source: ModelSource, profile: Profile, 
         return None
     fused = lowered.mapped.fused
     graph = fused.partitioned.graph
+    weights_of = opened(graph.source, source)
     has_values = options.precision == "model"
     segments: list[ChipSegment | HostSegment] = []
     for found, part, chip in zip(fused.segments, lowered.segments, lowered.mapped.chip_of, strict=True):
         if found.segment.kind is SegmentKind.HOST:
             segments.append(_host_segment(graph, found.segment))
         elif part.program is not None:
-            weights = _weights(graph, source, part.program) if has_values else ()
+            weights = _weights(graph, weights_of, part.program) if has_values else ()
             segments.append(ChipSegment(id=found.segment.id, chip=chip or 0, program=part.program, weights=weights))
     plain = msgspec.to_builtins(options)
     for bound in ("time_limit_s", "memory_limit_bytes"):
@@ -57,7 +58,7 @@ def executable_of(lowered: LoweredGraph, source: ModelSource, profile: Profile, 
             _value(graph, name, tensor) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)
         ),
         segments=tuple(segments),
-        constants=tuple(_host_constants(graph, source)) if has_values else (),
+        constants=tuple(_host_constants(graph, weights_of)) if has_values else (),
         has_values=has_values,
     )
 

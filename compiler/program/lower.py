@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.errors import InternalError, LimitError
-from compiler.frontend.source import ModelSource
+from compiler.frontend.source import ModelSource, opened
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
 from compiler.fusion.groups import FusedSegment
@@ -113,7 +113,7 @@ class LowerSegments:
             ],
             handed_out(facts, ops),
             self.compilers.of(facts).resident_bytes(ops),
-            Decoders(facts.graph, self.source),
+            Decoders(facts.graph, opened(facts.graph.source, self.source)),
         )
         try:
             verified = verify(program, shared=self.profile.engines.shared)

@@ -12,7 +12,7 @@ from compiler.frontend.patterns.attention import find_attention
 from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite
 from compiler.frontend.patterns.normalisations import NORMALISATIONS
 from compiler.frontend.patterns.softmax import SOFTMAX
-from compiler.frontend.source import ModelSource
+from compiler.frontend.source import ModelSource, opened
 from compiler.ir.constant import Constant
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ir.pattern import Pattern
@@ -50,7 +50,7 @@ class RecognisePatterns:
         return replace(rewritten, patterns=tuple(sorted(patterns, key=lambda pattern: position[pattern.ops[-1]])))
 
     def _rewritten(self, graph: Graph) -> Graph:
-        lookup = Lookup(graph, self.source)
+        lookup = Lookup(graph, opened(graph.source, self.source))
         tensors = dict(graph.tensors)
         replaced: dict[int, Op] = {}
         taken: set[int] = set()
@@ -74,7 +74,7 @@ class RecognisePatterns:
         return replace(graph, ops=ops, tensors=MappingProxyType(kept), patterns=tuple(patterns))
 
     def _attention(self, graph: Graph) -> list[Pattern]:
-        lookup = Lookup(graph, self.source)
+        lookup = Lookup(graph, opened(graph.source, self.source))
         patterns = []
         for index, op in enumerate(graph.ops):
             found = find_attention(lookup, index) if op.kind == "Softmax" else None

@@ -168,7 +168,7 @@ def test_core_tiles_keep_cached_halos_in_their_core() -> None:
 
 def test_what_a_core_has_no_room_to_keep_waits_in_the_sram() -> None:
     network = pair(width=16)
-    tiling = group(network, chip(sram=1 << 15, nram=1536, wram=1 << 12), {}, HaloMode.CACHED, {"H": 2, "W": 5})
+    tiling = group(network, chip(sram=1 << 15, nram=1280, wram=1 << 12), {}, HaloMode.CACHED, {"H": 2, "W": 5})
     assert tiling.kept_outside_cores_bytes > 0
     found = run(network, tiling)
     assert found.levels(Opcode.MOVE)[Level.NRAM, Level.SRAM] > 12 * 16 // 10, "results alone are fewer"

@@ -336,11 +336,11 @@ def check(case: Case) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_tiling_that_fits_is_lowered_to_a_safe_program_with_the_right_values(kind: str) -> None:
     """PROG-1, PROG-2, PROG-4, SIM-1: a seeded sample; the test marked `full` takes many more."""
-    examine(cases(kind=kind), 12)
+    examine(cases(kind=kind), 20)
 
 
 def test_groups_that_follow_one_another_do_not_disturb_each_other() -> None:
-    examine(cases(groups=2), 12)
+    examine(cases(groups=2), 20)
 
 
 @pytest.mark.full
