@@ -101,4 +101,4 @@ def show(error: TesseraError, *, as_json: bool) -> None:
     }
     for name, value in rows.items():
         if value is not None:
-            console.print(Text.assemble((f"  {name:<8}", "dim"), printable(str(value), 1000)))
+            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(str(value), 1000)))

@@ -114,9 +114,19 @@ def listing_on_server(server: str, target: Target, wanted: Wanted, console: Cons
 
 
 def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
-    """Raise where an output was compared and is off: InternalError if we compiled the model, else ModelError."""
+    """Raise InternalError (if we compiled the model, else ModelError) for an output that is off.
+
+    Raises RequestError where nothing could be compared.
+    """
     comparison = ran.report.comparison
-    for output in comparison.outputs if comparison is not None else ():
+    if comparison is None or comparison.holds is None:
+        raise RequestError(
+            "the outputs could not be compared",
+            code="not_compared",
+            stage="compare",
+            actual="the model is not known" if comparison is None else comparison.reason,
+        )
+    for output in comparison.outputs:
         if not output.holds:
             kind = InternalError if ours else ModelError
             raise kind(

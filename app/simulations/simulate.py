@@ -20,7 +20,7 @@ from app.simulations.arrays import Array, plain_tensors
 from app.simulations.inputs import fitted_inputs, made_up_inputs
 from app.simulations.report import ComparisonReport, SimulationReport, TensorReport, VerifiedSegment
 from compiler.describe_execution import output_check
-from compiler.errors import CompilationCancelledError, RequestError
+from compiler.errors import CompilationCancelledError, RequestError, printable
 from compiler.frontend.source import ModelSource
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import profile_digest
@@ -229,9 +229,12 @@ def _comparison(judge: Judge, inputs: Mapping[str, Array], outputs: Mapping[str,
         return _not_compared(str(error))
     if not reference.has_run:
         return _not_compared(reference.reason)
+    unknown = next((name for name in outputs if name not in reference.values), None)
+    if unknown is not None:
+        return _not_compared(f"the model has no output {printable(unknown, 120)!r}")
     compared, skipped = [], []
     for name, value in outputs.items():
-        if name in judge.skipped or name not in reference.values:
+        if name in judge.skipped:
             skipped.append(name)
         else:
             compared.append(compare(name, value, reference.values[name], limit=judge.limits.get(name)))

@@ -161,6 +161,7 @@ def _attempted(
             core=dict(pin.core),
             modes=attempt.modes,
             fixed=fixed,
+            is_searched=False,
         )
         found = _chosen(geometry, profile, constraints, wanted)
         if isinstance(found, Refusal):

@@ -20,7 +20,7 @@ from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable
-from compiler.tiling.commands import commands_check
+from compiler.tiling.commands import COMMANDS_RULE, commands_check
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan, estimates
@@ -55,7 +55,8 @@ class Wishes:
 
     halo and placement: a mode, or `auto`. sizes and core: extents of the SRAM tile and the core tile by axis, as far
     as they are pinned. modes: the halo mode by axis, None: not pinned. fixed: pinned fields of the configuration.
-    split: how the SRAM tile of a configuration is found, along the axes that are not pinned.
+    split: how the SRAM tile of a configuration is found, along the axes that are not pinned. is_searched: whether the
+    length of the group's program binds, as it does where nobody asked for this group.
     """
 
     objective: str
@@ -66,6 +67,7 @@ class Wishes:
     modes: Mapping[str, HaloMode] | None = None
     fixed: Mapping[str, object] = field(default_factory=dict)
     split: Split = field(default_factory=Split)
+    is_searched: bool = True
 
     @property
     def is_pinned(self) -> bool:
@@ -123,13 +125,16 @@ def choose_tiling(
         failing = failing if found else refused or failing
     fitting: list[tuple[tuple[float, ...], int, _Priced]] = []
     best: tuple[float, ...] | None = None
-    priced = 0
+    priced = too_long = 0
     for estimate, entry in _promising(found, profile, wishes.objective):
         if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0] * _MARGIN):
             break
-        outcome = _complete(entry, profile, bound, wishes.core)
+        outcome = _complete(entry, profile, bound, wishes)
         if isinstance(outcome, Check):
             failing = failing or outcome
+            too_long += outcome.rule == COMMANDS_RULE
+            if too_long == PRICED:
+                break
             continue
         key = ranking(wishes.objective, Totals.of((outcome.cost,)))
         fitting.append((key, priced, outcome))
@@ -446,7 +451,7 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
 
 
 def _complete(
-    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], core: Mapping[str, int]
+    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> _Priced | Check:
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
     row = entry.row
@@ -454,9 +459,9 @@ def _complete(
     path = entry.block.path
     broken: Check | None = None
     for attempt in range(_HALVINGS if path is None else STEPS + _HALVINGS):
-        group = completed(plan.table, profile, plan.configuration, plan.tile, core)
+        group = completed(plan.table, profile, plan.configuration, plan.tile, wishes.core)
         if isinstance(group, TiledGroup):
-            too_long = None if core else commands_check(group)
+            too_long = commands_check(group) if wishes.is_searched else None
             if too_long is not None:
                 # smaller tiles take more commands still
                 return too_long

@@ -9,6 +9,7 @@ from compiler.tiling.tiled import TiledGroup
 
 # The commands of a group of several ops: with more, tiles are so small that issuing commands is what takes the time.
 GROUP_COMMANDS_MAX: Final = 1 << 13
+COMMANDS_RULE: Final = "PROG-1:commands"
 
 
 def commands_check(group: TiledGroup) -> Check | None:
@@ -17,7 +18,7 @@ def commands_check(group: TiledGroup) -> Check | None:
     if len(group.geometry.ops) == 1:
         return None
     actual = estimated_commands(group)
-    return None if actual <= limit else Check(rule="PROG-1:commands", holds=False, actual=actual, limit=limit)
+    return None if actual <= limit else Check(rule=COMMANDS_RULE, holds=False, actual=actual, limit=limit)
 
 
 def estimated_commands(group: TiledGroup) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -23,7 +24,7 @@ def written(values: dict[str, Any]) -> bytes:
 
 def test_tensors_come_back_as_they_were_and_numpy_reads_them() -> None:
     random = np.random.default_rng(1)
-    values = {
+    values: dict[str, Any] = {
         "x": random.standard_normal((2, 3)).astype(np.float32),
         "a/b:0": random.integers(-5, 5, (4,)),
         "flag": np.array(True),
@@ -99,7 +100,7 @@ def pickled() -> bytes:
     return archive(x=npy(np.array([{"a": 1}], dtype=object)))
 
 
-BAD = {
+BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"hello", "no .npz file"),
     "empty": (lambda: b"", "no .npz file"),
     "damaged": (damaged, "no .npz file"),

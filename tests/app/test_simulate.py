@@ -104,7 +104,7 @@ def test_a_damaged_file_is_refused_with_section_and_byte(small: Executable) -> N
 
 
 def outside(name: str) -> onnx.TensorProto:
-    tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[1])
+    tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=[1], raw_data=bytes(4))
     onnx.external_data_helper.set_external_data(tensor, "secret.bin")
     tensor.ClearField("raw_data")
     return tensor
@@ -152,9 +152,8 @@ def test_made_up_indices_stay_inside_the_tables_they_name() -> None:
         "gain": ("float32", (8,)),
     }
     assert 0 <= inputs["ids"].min() < inputs["ids"].max() < 8
-    assert run(
-        file_of(found), judge=Judge(source=ModelSource.from_bytes(embedding().data()), limits={})
-    ).report.comparison.holds
+    judge = Judge(source=ModelSource.from_bytes(embedding().data()), limits={})
+    assert run(file_of(found), judge=judge).report.comparison.holds
     again = made_up_inputs(found, 3)
     assert all((again[name] == inputs[name]).all() for name in inputs)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compiler import cache_key as module
-from compiler.cache_key import cache_key
+from compiler.cache_key import cache_key, simulation_key
 from compiler.options import Options, parse_options
 from compiler.profile import builtin_profile
 
@@ -87,3 +87,21 @@ def test_the_key_does_not_change_with_the_order_of_rules() -> None:
         for order in (rules.items(), reversed(rules.items()))
     )
     assert first == second
+
+
+def test_the_key_of_a_simulation_changes_with_all_that_its_result_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = simulation_key("a" * 64, inputs_sha256=None, seed=5)
+    given = simulation_key("a" * 64, inputs_sha256="c" * 64, seed=5)
+    keys = {
+        base,
+        given,
+        simulation_key("b" * 64, inputs_sha256=None, seed=5),
+        simulation_key("a" * 64, inputs_sha256=None, seed=6),
+        simulation_key("a" * 64, inputs_sha256="d" * 64, seed=5),
+        simulation_key("a" * 64, inputs_sha256=None, seed=5, judge=("m", "r")),
+        BASE,
+    }
+    assert len(keys) == 7
+    assert simulation_key("a" * 64, inputs_sha256="c" * 64, seed=6) == given  # given inputs need no seed
+    monkeypatch.setattr(module, "COMPILER_VERSION", "999")
+    assert simulation_key("a" * 64, inputs_sha256=None, seed=5) not in keys

@@ -18,6 +18,7 @@ from app.settings import Settings
 from app.store import document_store, model_store
 from compiler.errors import CompilationCancelledError, InternalError
 from compiler.profile import builtin_profile, profile_json
+from compiler.program.executable import read
 from tests.app.conftest import client, redis_url  # noqa: F401 - fixtures
 from tests.service.harness import conv_chain
 from worker.compute import Computer
@@ -90,13 +91,17 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
     assert fields["state"] == "succeeded"
     assert desk.store.exists(fields["plan"])
     assert desk.store.exists(fields["report"])
-    assert desk.results.get("c1") == {"state": "succeeded", "plan": fields["plan"], "report": fields["report"]}
+    with desk.store.mapped(fields["executable"]) as data:
+        assert read(data).model_name == "net.onnx"
+    names = ("state", "plan", "report", "executable")
+    assert desk.results.get("c1") == {name: fields[name] for name in names}
 
 
-def test_a_remembered_result_whose_blob_is_gone_is_not_used(desk: Desk) -> None:
+@pytest.mark.parametrize("name", ["plan", "executable"])
+def test_a_remembered_result_whose_blob_is_gone_is_not_used(desk: Desk, name: str) -> None:
     job = desk.submit(conv_chain(2))
     desk.computer.run("c1", desk.fence(), "w")
-    desk.store.delete(desk.job(job)["plan"])
+    desk.store.delete(desk.job(job)[name])
     assert desk.results.get("c1") is None
 
 

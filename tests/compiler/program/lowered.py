@@ -115,16 +115,18 @@ class Lowered:
         rows = self.commands(opcode)
         return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
 
-    def loaded_bytes(self, name: str) -> int:
-        """Bytes that LOAD reads of one tensor's region."""
+    def loads_of(self, name: str) -> list[int]:
+        """The numbers of the commands that load from one tensor's region."""
         region = next((r for r in self.program.regions if r.name == name), None)
         if region is None:
-            return 0
-        rows = self.commands(Opcode.LOAD)
-        inside = (rows["source_address"] >= region.address) & (
-            rows["source_address"] < region.address + region.size_bytes
-        )
-        rows = rows[inside]
+            return []
+        rows = self.program.commands
+        inside = (rows["source_address"] >= region.address) & (rows["source_address"] < region.address + region.size_bytes)
+        return [int(number) for number in np.flatnonzero(inside & (rows["opcode"] == Opcode.LOAD))]
+
+    def loaded_bytes(self, name: str) -> int:
+        """Bytes that LOAD reads of one tensor's region."""
+        rows = self.program.commands[self.loads_of(name)]
         return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
 
     def places(self, rows: Any, side: str) -> list[tuple[Level, int]]:
@@ -216,3 +218,86 @@ def run(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile:
     lowered.check_values()
     lowered.check_memory()
     return lowered
+
+
+def chip(
+    *, cores: int = 1, clusters: int = 1, sram: int = 0, sram_weights: int = 0, nram: int = 1 << 16, wram: int = 0,
+    nram_weights: int = 0, bus: bool = False, multicast: bool = False, stationary: bool = False, iodma: bool = True,
+) -> Profile:  # fmt: skip
+    """A chip with what a test asks for: without SRAM its cores are linked in a ring, with it clusters by CDMA."""
+    values = profile_values("edge4")
+    values |= {"name": "small", "clusters_per_chip": clusters, "cores_per_cluster": cores}
+    values["dram"]["multicast"] = multicast
+    values["nram"]["capacity_bytes"] = nram
+    memory = {"read_pj_per_byte": 1.0, "write_pj_per_byte": 1.0}
+    engines: dict[str, Any] = {"iodma": {"bytes_per_cycle": 8}} if iodma else {}
+    if sram:
+        values["sram"] = {"capacity_bytes": sram, **memory} | ({"weight_bytes": sram_weights} if sram_weights else {})
+        engines |= {name: {"bytes_per_cycle": 64} for name in ("gdma", "mvdma", "cdma", *(["bus"] if bus else []))}
+    else:
+        engines["link"] = {"topology": "ring", "bytes_per_cycle": 8}
+    values["engines"] = engines
+    if wram:
+        values["wram"] = {"capacity_bytes": wram, **memory}
+    if nram_weights:
+        values["nram"]["weight_bytes"] = nram_weights
+    if stationary:
+        values["weights"] = {"mode": "stationary", "compression": 1.0}
+    return profile_from_values(values)
+
+
+def pair(*, height: int = 12, width: int = 6, channels: int = 3, batch: int = 1) -> Network:
+    """Two 3×3 convolutions of a map."""
+    model = Model()
+    x = model.input([batch, channels, height, width], "x")
+    model.output(model.conv(model.conv(x, channels, 4), 4, 4, bias=True))
+    return Network(model)
+
+
+def single(filters: int = 8, *, channels: int = 3, batch: int = 1, height: int = 8) -> Network:
+    """One 3×3 convolution of a map."""
+    model = Model()
+    x = model.input([batch, channels, height, 6], "x")
+    model.output(model.conv(x, channels, filters, bias=True))
+    return Network(model)
+
+
+def group(
+    network: Network,
+    profile: Profile,
+    tile: Mapping[str, int],
+    mode: HaloMode = HaloMode.RECOMPUTE,
+    core: Mapping[str, int] | None = None,
+    **changes: Any,
+) -> TiledGroup:
+    """All ops of a network under a tiling; axes that the tile does not name are whole."""
+    geometry = GroupGeometry(network.facts, network.ops)
+    whole = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
+    spatial = tuple((axis, m) for axis, m in along(geometry, mode) if axis != "N")
+    how = configuration(**({"halo": () if mode is HaloMode.RECOMPUTE else spatial} | changes))
+    tile = {**whole, **tile}
+    return TiledGroup(geometry, profile, how, tile, None if core is None else {**tile, **core})
+
+
+def bytes_of(network: Network, name: str) -> int:
+    """Bytes of a tensor."""
+    return network.facts.tensor_bytes(name)
+
+
+def weights_of(network: Network) -> list[str]:
+    """The constants that a network's ops read."""
+    tensors = network.facts.graph.tensors
+    return [name for name, tensor in tensors.items() if tensor.constant is not None and name in used(network)]
+
+
+def used(network: Network) -> set[str]:
+    """All tensors that ops read."""
+    return {name for op in network.facts.graph.ops for name in op.inputs}
+
+
+def classifier(dtype: int = TensorProto.FLOAT) -> Network:
+    """A matrix product of few rows with large weights, and what follows it."""
+    model = Model()
+    x = model.input([3, 32], "x", dtype)
+    model.output(model.relu(model.node("Add", [model.node("MatMul", [x, model.weight(32, 10)]), model.weight(10)])))
+    return Network(model)
