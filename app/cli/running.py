@@ -6,7 +6,7 @@ import hashlib
 import io
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import TesseraClient
 from app.simulations.arrays import Array, read_arrays, write_arrays
-from app.simulations.listings import Wanted, lines
+from app.simulations.listings import MAX_COMMANDS, Wanted, lines
 from app.simulations.report import SimulationReport, simulation_json
 from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe
 from compiler.errors import InternalError, ModelError, RequestError, printable

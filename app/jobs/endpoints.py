@@ -22,6 +22,14 @@ from app.simulations import listings
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(max_length=200)]
+ListedCommands = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=listings.MAX_COMMANDS,
+        description="The first (head) and last (tail) commands of a segment; 1000 and 100 where neither is given",
+    ),
+]
 Number = Annotated[int, Path(ge=0, le=1_000_000)]
 _BINARY = "application/octet-stream"
 _FILE = {"type": "string", "format": "binary"}
@@ -109,12 +117,14 @@ def get_listing(
     context: ContextDependency,
     job_id: JobId,
     group: Annotated[str | None, Query(max_length=200, description="Commands of this group of the plan alone")] = None,
-    head: Annotated[int, Query(ge=0, le=listings.MAX_COMMANDS, description="The first commands of a segment")] = 1000,
-    tail: Annotated[int, Query(ge=0, le=listings.MAX_COMMANDS, description="The last commands of a segment")] = 100,
+    head: ListedCommands = None,
+    tail: ListedCommands = None,
     summary: Annotated[bool, Query(description="Counts and bytes in place of commands")] = False,
 ) -> Response:
     """The disassembly of a compilation that succeeded: of each segment the first and the last commands."""
     digest = service.document_digest(context, job_id, "executable")
+    if head is None and tail is None:
+        head, tail = listings.SHORT.head, listings.SHORT.tail
     wanted = listings.Wanted(group=group, head=head, tail=tail, summary=summary)
     tag = listings.tag(digest, wanted)
     headers = {"ETag": etag(tag), "Cache-Control": IMMUTABLE}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
 from compiler.program.buffers import dense, waiting_cell
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
@@ -32,6 +33,7 @@ class StagedLowering(GroupLowering):
 
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""
+        self._spare_ends: dict[int, int] = {}
         self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
         for name in self.group.core_resident:
             size = self.buffers.size(Level.NRAM.value, STAYING + name)
@@ -270,9 +272,12 @@ class StagedLowering(GroupLowering):
         size = element
         for length in lengths:
             size *= length
+        end = at + size
+        where, begin = self._beyond(slot, at, size, name)
+        held = Held(where, begin, held.origin, held.strides, need)
         for source in self.pieces(name, unit, index, need, parity) if size else []:
             self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, element)
-        return held, at + size
+        return held, end if where is slot else at
 
     def _result(
         self, op: OpFacts, slot: Slot, at: int, box: Box, inside: dict[str, Held], *, first: bool
@@ -294,7 +299,35 @@ class StagedLowering(GroupLowering):
         held = dense(slot, self.tensors[op.output].axes, lengths, size, box)
         for length in lengths:
             size *= length
-        return Held(slot, at, held.origin, held.strides, box), at + size
+        where, begin = self._beyond(slot, at, size, op.output)
+        return Held(where, begin, held.origin, held.strides, box), at + size if where is slot else at
+
+    def _beyond(self, slot: Slot, at: int, size_bytes: int, name: str) -> tuple[Slot, int]:
+        """A place for a box: in the piece's buffer, or what is left free beside all buffers.
+
+        The first tile of a walk is larger than others: what stays in the core otherwise passes it in pieces then, and
+        the plan has no buffer for these.
+        """
+        if at + size_bytes <= slot.address + slot.size_bytes:
+            return slot, at
+        place, peak = slot.place, self._spare_at(Level.NRAM)
+        capacity = self.profile.nram.capacity_bytes
+        taken = self._spare_ends.get(place, 0) if self._spare_ends.get(place, 0) > peak else peak
+        start = taken if taken + size_bytes <= capacity else peak
+        if start + size_bytes > capacity:
+            raise LimitError(
+                "a tile that is larger than the usual one has no room in the core",
+                code="not_lowered",
+                stage="lower",
+                node=name,
+                actual=size_bytes,
+                limit=capacity - peak,
+                hint="Pin a smaller tile, or halo recompute",
+            )
+        self._spare_ends[place] = -(-(start + size_bytes) // 64) * 64
+        found = self.buffers.insert(place, start, size_bytes)
+        found.begin()
+        return found, start
 
     def _put(self, op: OpFacts, unit: int, index: Index, piece: _Piece, held: Held, parity: int) -> None:
         """A piece's result back to the unit's memory."""

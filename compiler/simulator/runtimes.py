@@ -126,7 +126,7 @@ def _retyped(value: Value, kind: str) -> Value:
     Raises TypeError if the elements do not lie one by one in what it handed out.
     """
     declared = type_of_text(kind) if isinstance(value, np.ndarray) else None
-    if declared is None or value.dtype.kind in "OSU":
+    if declared is None or not declared.HasField("tensor_type") or value.dtype.kind in "OSU":
         return value
     wanted = onnx.helper.tensor_dtype_to_np_dtype(declared.tensor_type.elem_type)
     if value.dtype == wanted:

@@ -103,7 +103,16 @@ def taken_over(group: TiledGroup, sizes: Mapping[str, int]) -> dict[str, str]:
 
     Where a result is held with what waits of it, its operand is not.
     """
-    return {name: source for name, source in group.geometry.takes_over.items() if sizes[name] <= sizes[source]}
+    return {
+        name: source
+        for name, source in group.geometry.takes_over.items()
+        if sizes[name] <= sizes[source] and not _waits_outside(group, name)
+    }
+
+
+def _waits_outside(group: TiledGroup, name: str) -> bool:
+    """True if a core holds a result together with what waited of it in the SRAM: then its box is not its operand's."""
+    return group.is_nested and not group.core_kept_axes.issuperset(group.core_frustums.kept_along(name))
 
 
 def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], staging: int) -> list[Buffer]:

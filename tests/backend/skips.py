@@ -9,7 +9,8 @@ from typing import Final
 _RANDOM: Final = "ONNX does not say which numbers a seed stands for; the stored outputs are those of one generator"
 _PICTURES: Final = "ImageDecoder needs Pillow, which Tessera does not depend on"
 _HALF: Final = (
-    "one element of 192 is 0.3979 as stored, 0.3984 here and 0.3983 exactly: the suite allows 1e-3, two units of float16"
+    "one element of 192 is 0.3979 as stored, 0.3984 here and 0.3983 exactly; the suite allows 1e-3 of it, and float16 "
+    "has steps of 6e-4 of it there"
 )
 _CORNERS: Final = "ONNX Runtime, which runs this on the host, aligns corners of extents that it has not rounded"
 
@@ -36,7 +37,8 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "test_image_decoder_decode_tiff_rgb": _PICTURES,
         "test_image_decoder_decode_webp_rgb": _PICTURES,
         "test_maxunpool_export_with_output_shape": (
-            "ONNX Runtime, which runs this on the host, takes indices for places in output_shape, not in the unpooled map"
+            "ONNX Runtime, which runs this on the host, takes the indices for places in a map of output_shape; the stored "
+            "outputs take them for places in the smaller map, padded afterwards"
         ),
         "test_resize_downsample_scales_cubic_align_corners": _CORNERS,
         "test_resize_downsample_scales_linear_align_corners": _CORNERS,

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
-from onnx import helper
 from onnx.backend.test import BackendTest
-from onnx.backend.test.runner import Runner
 
-from tests.backend.backend import NATIVE_OPS, TesseraBackend, TesseraModel
+from tests.backend.backend import TesseraBackend
 from tests.backend.skips import SKIPS
 from tests.backend.summary import SUITE_TESTS
 

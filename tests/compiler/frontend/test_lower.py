@@ -481,6 +481,16 @@ def test_a_negative_dim_is_refused() -> None:
     assert (error.code, error.actual) == ("invalid_shape", -4)
 
 
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.STRING, TensorProto.FLOAT8E5M2])
+def test_an_input_without_elements_is_a_constant(dtype: int) -> None:
+    """IMPORT-1: it has but one value, so nobody has to give it."""
+    model = Model(opset=19)
+    model.output(model.node("Cast", [model.input([2, 0], "x", dtype)], to=TensorProto.INT64), TensorProto.INT64)
+    graph = model.graph()
+    assert graph.inputs == ()
+    assert graph.tensors[graph.outputs[0]].dtype == "int64"
+
+
 def test_an_input_without_shape_is_refused() -> None:
     model = Model()
     model.inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, None))

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from compiler.cost.model import price
 from compiler.frontend.source import ModelSource
@@ -16,6 +17,7 @@ from compiler.frontend.values import materialise
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
+from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders, stored_constant
 from compiler.program.lower import handed_out
@@ -29,11 +31,14 @@ from compiler.simulator.values import Chip
 from compiler.tiling.choose import _Priced, finished
 from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL
+from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
-from compiler.tiling.tile import Tiling
+from compiler.tiling.tile import HaloMode, Tiling
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
+from tests.compiler.tiling.tilings import along, configuration
 from tests.models import Model, import_graph
+from tests.profiles import profile_values
 
 
 class Network:
@@ -121,7 +126,9 @@ class Lowered:
         if region is None:
             return []
         rows = self.program.commands
-        inside = (rows["source_address"] >= region.address) & (rows["source_address"] < region.address + region.size_bytes)
+        inside = (rows["source_address"] >= region.address) & (
+            rows["source_address"] < region.address + region.size_bytes
+        )
         return [int(number) for number in np.flatnonzero(inside & (rows["opcode"] == Opcode.LOAD))]
 
     def loaded_bytes(self, name: str) -> int:
@@ -287,12 +294,8 @@ def bytes_of(network: Network, name: str) -> int:
 def weights_of(network: Network) -> list[str]:
     """The constants that a network's ops read."""
     tensors = network.facts.graph.tensors
-    return [name for name, tensor in tensors.items() if tensor.constant is not None and name in used(network)]
-
-
-def used(network: Network) -> set[str]:
-    """All tensors that ops read."""
-    return {name for op in network.facts.graph.ops for name in op.inputs}
+    read = {name for op in network.facts.graph.ops for name in op.inputs}
+    return [name for name, tensor in tensors.items() if tensor.constant is not None and name in read]
 
 
 def classifier(dtype: int = TensorProto.FLOAT) -> Network:

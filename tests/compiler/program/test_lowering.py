@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto
 
-from compiler.profile.load import profile_from_values
-from compiler.profile.schema import Profile
 from compiler.program.program import OUTPUT, Level, Opcode
-from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightHome, WeightLoads
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
-from tests.compiler.program.lowered import Network, lower, run
-from tests.compiler.tiling.tilings import along, configuration
+from tests.compiler.program.lowered import (
+    Network,
+    bytes_of,
+    chip,
+    classifier,
+    group,
+    lower,
+    pair,
+    run,
+    single,
+    weights_of,
+)
 from tests.models import Model
-from tests.profiles import profile_values
 
 KEEPING = (HaloMode.CACHED, HaloMode.EXCHANGE)
 
@@ -198,7 +203,9 @@ def test_double_buffering_loads_the_next_tile_into_a_buffer_of_its_own(buffered:
     found = run(network, group(network, chip(sram=sram), {"H": 3}, double_buffered=buffered, order=order))
     opcodes = found.program.commands["opcode"].tolist()
     first_call, loads = opcodes.index(Opcode.COMPUTE), found.loads_of("x")
-    assert sum(number < first_call for number in loads) == (2 if buffered else 1), "the second tile's input comes before"
+    assert sum(number < first_call for number in loads) == (2 if buffered else 1), (
+        "the second tile's input comes before"
+    )
     addresses = {int(found.program.commands[number]["target_address"]) for number in loads}
     assert len(addresses) == (2 if buffered else 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from zlib import crc32
 
@@ -134,6 +135,29 @@ def test_a_node_that_onnx_runtime_lacks_goes_to_onnx_reference_and_its_neighbour
     graph, source = model.graph(), ModelSource.from_bytes(model.data())
     found = reference_of_graph(graph, source, {"x": 2 * np.eye(3, dtype=np.float16)[None]})
     assert found["u"].tolist() == [8]
+
+
+def test_a_fourier_transform_is_as_exact_as_onnx_reference() -> None:
+    """ONNX Runtime sums sines in float32: where 0 belongs it gives 1e-5 of the largest."""
+    model = Model(opset=20, ir_version=9)
+    signal = np.arange(64, dtype=np.float32).reshape(1, 64, 1)
+    model.output(model.node("DFT", [model.input([1, 64, 1], "x")], out="y"))
+    found = run(model, {"x": signal})["y"]
+    exact = np.fft.fft(signal[0, :, 0].astype(np.float64))
+    assert np.abs(found[0, :, 0] + 1j * found[0, :, 1] - exact).max() < 1e-6 * np.abs(exact).max()
+
+
+def test_a_package_that_onnx_reference_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ImageDecoder decodes with Pillow."""
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    model = Model(opset=20, ir_version=9)
+    model.output(
+        model.node("ImageDecoder", [model.input([4], "x", TensorProto.UINT8)], name="decode"), TensorProto.UINT8
+    )
+    with pytest.raises(ModelError, match=r"ImportError.*Pillow") as caught:
+        run(model, {"x": np.zeros(4, np.uint8)})
+    assert caught.value.node == "decode"
 
 
 def test_a_node_that_fails_is_named_and_not_its_neighbours() -> None:
