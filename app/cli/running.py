@@ -108,6 +108,8 @@ def listing_on_server(server: str, target: Target, wanted: Wanted, console: Cons
             hint="Leave out --server",
         )
     compiled = _compiled_on_server(server, _unchecked(target), console)
+    if wanted.head is None and wanted.tail is None:
+        wanted = replace(wanted, head=MAX_COMMANDS)  # as many as one answer may hold
     with TesseraClient(server) as client:
         text = client.listing(compiled, group=wanted.group, head=wanted.head, tail=wanted.tail, summary=wanted.summary)
     return iter(text.splitlines())

@@ -182,7 +182,9 @@ class GroupLowering(SharedLowering):
                 continue
             tiles, number = self.group.frustums.tiles[dim.axis], index[dim.axis]
             if tiles.mode is not HaloMode.RECOMPUTE:
-                box.append((dim.firsts[number], dim.stops[number]))
+                # a unit that begins anew makes again what the one before it has handed out
+                before = dim.stops[number - 1] if number else dim.firsts[0]
+                box.append((max(dim.firsts[number], before), dim.stops[number]))
                 continue
             if axis != dim.axis:
                 # what the next tile begins with is the next tile's

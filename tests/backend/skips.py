@@ -37,8 +37,8 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "test_image_decoder_decode_tiff_rgb": _PICTURES,
         "test_image_decoder_decode_webp_rgb": _PICTURES,
         "test_maxunpool_export_with_output_shape": (
-            "ONNX Runtime, which runs this on the host, takes the indices for places in a map of output_shape; the stored "
-            "outputs take them for places in the smaller map, padded afterwards"
+            "ONNX Runtime, which runs this on the host, takes the indices for places in a map of output_shape; the "
+            "stored outputs take them for places in the smaller map, padded afterwards"
         ),
         "test_resize_downsample_scales_cubic_align_corners": _CORNERS,
         "test_resize_downsample_scales_linear_align_corners": _CORNERS,

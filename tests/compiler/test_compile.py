@@ -23,6 +23,7 @@ from compiler.pipeline import SilentObserver, build_pipeline, run_passes
 from compiler.plan import plan_json, report_json
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
+from compiler.program.executable import write
 from tests.models import LIGHT_NAMES, Model, light_source
 from tests.profiles import profile_values, small_profile
 
@@ -38,6 +39,8 @@ PHASES = [
     "partition",
     "fuse",
     "map",
+    "program",
+    "check values",
     "describe",
 ]
 
@@ -164,9 +167,10 @@ def test_compiling_a_then_b_then_a_gives_equal_bytes() -> None:
     """HOUSE_STYLE 5: no state outlives a compilation."""
     profile = builtin_profile("cluster4x4")
 
-    def both(data: bytes) -> tuple[bytes, bytes]:
+    def both(data: bytes) -> tuple[bytes, ...]:
         found = compile_model(data, profile)
-        return plan_json(found.plan), report_json(found.report)
+        assert found.executable is not None
+        return plan_json(found.plan), report_json(found.report), b"".join(map(bytes, write(found.executable)))
 
     other = Model(seed=9)
     other.output(other.conv(other.input([1, 3, 16, 16]), 3, 8, name="stem"))

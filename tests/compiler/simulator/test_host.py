@@ -138,13 +138,13 @@ def test_a_node_that_onnx_runtime_lacks_goes_to_onnx_reference_and_its_neighbour
 
 
 def test_a_fourier_transform_is_as_exact_as_onnx_reference() -> None:
-    """ONNX Runtime sums sines in float32: where 0 belongs it gives 1e-5 of the largest."""
+    """ONNX Runtime sums sines in float32 where the length is no power of two: 1e-6 of the largest and more."""
     model = Model(opset=20, ir_version=9)
-    signal = np.arange(64, dtype=np.float32).reshape(1, 64, 1)
-    model.output(model.node("DFT", [model.input([1, 64, 1], "x")], out="y"))
+    signal = np.arange(90, dtype=np.float32).reshape(1, 90, 1)
+    model.output(model.node("DFT", [model.input([1, 90, 1], "x")], out="y"))
     found = run(model, {"x": signal})["y"]
     exact = np.fft.fft(signal[0, :, 0].astype(np.float64))
-    assert np.abs(found[0, :, 0] + 1j * found[0, :, 1] - exact).max() < 1e-6 * np.abs(exact).max()
+    assert np.abs(found[0, :, 0] + 1j * found[0, :, 1] - exact).max() < 2e-7 * np.abs(exact).max()
 
 
 def test_a_package_that_onnx_reference_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

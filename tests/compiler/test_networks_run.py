@@ -1,0 +1,117 @@
+"""Real networks compiled, proved and run address for address, and compared with ONNX Runtime (SIM-1, PROG-4).
+
+The whole matrix (exported and light networks, three chips, fusion rules and none) is marked `full`; a sample of it by a
+fixed seed always runs.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.compile import Compilation, compile_model
+from compiler.errors import InternalError
+from compiler.options import parse_options
+from compiler.profile import builtin_profile
+from compiler.simulator.compare import compare
+from compiler.simulator.inputs import random_inputs
+from compiler.simulator.run import run_executable
+from tests.calibrate import calibrated
+from tests.exported import ExportedModel, exported_models
+from tests.models import LIGHT_NAMES, import_graph
+
+PROFILES = ("cluster4x4", "edge4", "manycore2x64")
+FUSIONS = ("rules", "none")
+EXPORTED = {model.file: model for model in exported_models()}
+
+
+def _sampled(cases: list[tuple[str, ...]], count: int, seed: int) -> list[Any]:
+    """All cases, those outside a sample by seed marked `full`."""
+    chosen = set(random.Random(seed).sample(range(len(cases)), count))
+    return [
+        pytest.param(*case, marks=() if number in chosen else pytest.mark.full, id="-".join(case))
+        for number, case in enumerate(cases)
+    ]
+
+
+def _is_small(model: ExportedModel) -> bool:
+    return model.macs < 10_000_000
+
+
+SMALL = sorted(file for file, model in EXPORTED.items() if _is_small(model))
+LARGE = sorted(file for file, model in EXPORTED.items() if not _is_small(model))
+CHECKED = [
+    *_sampled([(file, profile, fusion) for file in SMALL for profile in PROFILES for fusion in FUSIONS], 6, 5),
+    *_sampled([(file, profile, fusion) for file in LARGE for profile in PROFILES for fusion in FUSIONS], 0, 5),
+]
+
+
+def _exported(file: str, profile: str, fusion: str) -> Compilation:
+    model = EXPORTED[file]
+    return compile_model(
+        model.read(), builtin_profile(profile), parse_options({"dims": model.dims, "fusion": fusion, "verify": "none"})
+    )
+
+
+@pytest.mark.parametrize(("file", "profile", "fusion"), CHECKED)
+def test_an_exported_network_runs_with_the_values_of_onnx_runtime(file: str, profile: str, fusion: str) -> None:
+    model = EXPORTED[file]
+    options = parse_options({"dims": model.dims, "fusion": fusion})
+    compilation = compile_model(model.read(), builtin_profile(profile), options)
+    assert compilation.report.values_checked
+    assert all(output.holds for output in compilation.report.values.outputs)
+    assert compilation.executable is not None
+
+
+@cache
+def _calibrated(name: str) -> bytes:
+    return calibrated(name)
+
+
+OTHERS = [name for name in LIGHT_NAMES if name != "squeezenet"]
+LIGHT = [
+    *_sampled([(name, profile, fusion) for name in OTHERS for profile in PROFILES for fusion in FUSIONS], 0, 5),
+    *_sampled([("squeezenet", "cluster4x4", fusion) for fusion in FUSIONS], 1, 1),
+    *_sampled([("squeezenet", profile, fusion) for profile in PROFILES[1:] for fusion in FUSIONS], 0, 1),
+]
+
+
+@pytest.mark.parametrize(("name", "profile", "fusion"), LIGHT)
+def test_a_light_network_with_meaningful_weights_runs_with_the_values_of_onnx_runtime(
+    name: str, profile: str, fusion: str
+) -> None:
+    options = parse_options({"fusion": fusion})
+    compilation = compile_model(_calibrated(name), builtin_profile(profile), options)
+    assert compilation.report.values_checked
+    assert all(output.holds for output in compilation.report.values.outputs)
+
+
+def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() -> None:
+    """SIM-1: a check must be able to fail."""
+    file = next(file for file in SMALL if "keyword" in file)
+    compilation = _exported(file, "edge4", "none")
+    executable = compilation.executable
+    assert executable is not None
+    graph = import_graph(EXPORTED[file].read(), EXPORTED[file].dims)
+    one, other = random_inputs(graph, 1), random_inputs(graph, 2)
+    first = run_executable(executable, one)
+    again = run_executable(executable, one)
+    changed = run_executable(executable, other)
+    for name, values in first.items():
+        assert np.array_equal(values, again[name])
+        assert not compare(name, changed[name], values).holds
+
+
+def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value check names the output, the error and the limit; verify=none compiles without it."""
+    model = EXPORTED[next(file for file in SMALL if "keyword" in file)]
+    def disturbed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {name: values * np.float32(1.01) for name, values in run_executable(*args, **kwargs).items()}
+
+    monkeypatch.setattr("compiler.simulator.check.run_executable", disturbed)
+    with pytest.raises(InternalError, match="computes other values"):
+        compile_model(model.read(), builtin_profile("edge4"), parse_options({"dims": model.dims}))
