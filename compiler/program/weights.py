@@ -281,8 +281,8 @@ class GroupWeights:
     def _bring(self, step: int, operand: Operand, box: Box, targets: dict[Core, Held]) -> None:
         element = self.lowering.element(operand.tensor)
         residents = self.context.residents.get(operand.tensor)
-        if residents is not None:
-            self._from_peers(operand, residents, box, targets, element)
+        if residents is not None and self._are_connected(residents, box, targets):
+            self._from_peers(residents, box, targets, element)
             return
         region = self.context.region(operand.tensor)
         if self.unit_level is None:
@@ -408,9 +408,17 @@ class GroupWeights:
         lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
         return found
 
-    def _from_peers(
-        self, operand: Operand, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int
-    ) -> None:
+    def _are_connected(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held]) -> bool:
+        """True if there is a way from every core that holds a part to every one that needs it; DRAM has them too."""
+        lowering = self.lowering
+        owners = [owner for owner, held in residents if overlap(held.box, box) is not None]
+        return all(
+            owner == mine or lowering.between_cores(owner, mine) is not None
+            for owner in owners
+            for mine in (lowering.core_number(*core) for core in targets)
+        )
+
+    def _from_peers(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int) -> None:
         """Stationary weights: from the cores in which they lie over the links."""
         lowering = self.lowering
         for (unit, core), target in targets.items():
@@ -425,7 +433,3 @@ class GroupWeights:
                     self.emitter.copy(Opcode.MOVE, lowering.queue("core", mine), held, target, part, element)
                 elif queue is not None:
                     self.emitter.copy(Opcode.EXCHANGE, queue, held, target, part, element)
-                else:
-                    # no way between these cores: the weights are in DRAM too
-                    region = self.context.region(operand.tensor)
-                    self.emitter.copy(Opcode.LOAD, lowering.queue("iodma", mine), region, target, part, element)

@@ -20,7 +20,7 @@ def embedding() -> Model:
     """Rows of a table named by `ids`, scaled by `gain`: a gather from DRAM, integers and floats as inputs."""
     model = Model()
     ids, gain = model.input([2, 6], "ids", TensorProto.INT64), model.input([8], "gain")
-    rows = model.node("Gather", [model.weight(10, 8), ids], name="rows", axis=0)
+    rows = model.node("Gather", [model.weight(4, 8), ids], name="rows", axis=0)
     model.output(model.node("Mul", [rows, gain], name="scale"))
     return model
 

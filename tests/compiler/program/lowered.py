@@ -197,8 +197,14 @@ class Lowered:
                     assert place.level in self._passed(), (place.level, place.number, peak, planned)
 
     def _passed(self) -> set[Level]:
-        """Memories that hold more than the plan's buffers: weights pass the SRAM, stationary ones lie at the top."""
-        return {Level.SRAM, Level.SRAM_WEIGHTS} | {self.program.places[r.place].level for r in self.program.residents}
+        """Memories that hold more than the plan's buffers.
+
+        Weights pass the SRAM, stationary ones lie at the top, and where tensors stay in a core the pieces of a tile
+        that is larger than the usual one use what is free there.
+        """
+        levels = {Level.SRAM, Level.SRAM_WEIGHTS} | {self.program.places[r.place].level for r in self.program.residents}
+        staying = any(not group.is_nested and group.core_resident for group in self.groups)
+        return levels | ({Level.NRAM} if staying else set())
 
 
 def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
