@@ -126,6 +126,7 @@ def _largest_integer(executable: Executable) -> int:
         if isinstance(segment, ChipSegment):
             for table in segment.program.tables:
                 unit = segment.program.units[table.unit]
-                if unit.gathers >= 0 and table.operand_shapes[unit.gathers]:
-                    most = min(most, min(table.operand_shapes[unit.gathers]) - 1)
+                if unit.kind == "Gather" or unit.gathers >= 0:
+                    # along which axis does not matter: the smallest extent is within every one
+                    most = min(most, min(table.operand_shapes[max(0, unit.gathers)], default=1) - 1)
     return max(0, most)

@@ -27,7 +27,7 @@ from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise, type_of_text
 from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import HOST, Graph, HostNode, Op
-from compiler.simulator.runtimes import Value, is_random, run_model, seed_random_nodes
+from compiler.simulator.runtimes import Runtime, Value, is_random, run_model, seed_random_nodes
 
 _IR_VERSION: Final = 10
 # Operators that ONNX Runtime sums up in float32, term by term; onnx.reference does it as a fast transform, in float64.
@@ -101,7 +101,8 @@ def _run_calls(
     result: dict[str, Value] = {}
     # one model has one set of operator versions; a node from a function may have been written for others
     for (_, precise), run in groupby(calls, key=lambda call: (call.node.opsets, call.node.op_type in _ON_REFERENCE)):
-        made = _run_together(types, list(run), known, threads, precise)
+        order: tuple[Runtime, Runtime] = ("onnxruntime", "onnx.reference")
+        made = _run_together(types, list(run), known, threads, order[::-1] if precise else order)
         known |= made
         result |= made
     return result
@@ -157,14 +158,27 @@ def _key(op: Op) -> str:
 
 
 def _run_together(
-    types: Mapping[str, str], calls: list[HostCall], known: Mapping[str, Value], threads: int, precise: bool
+    types: Mapping[str, str], calls: list[HostCall], known: Mapping[str, Value], threads: int, order: Sequence[Runtime]
 ) -> dict[str, Value]:
-    """What the calls make: as one model, or one by one where that does not run."""
+    """What the calls make: as one model on the first runtime, or one by one where that does not run.
+
+    As one model on the second too, where values between the calls have no type that could be named.
+    """
     model, feeds, names = _model(types, calls, known)
-    run = run_model(model, feeds, threads=threads, reference_first=precise)
-    if run.values is not None:
-        return dict(zip(names, run.values, strict=True))
-    if len(calls) == 1:
+    alone = len(calls) == 1
+    run = run_model(model, feeds, threads=threads, runtimes=order if alone else order[:1])
+    if run.values is None and not alone:
+        made: dict[str, Value] = {}
+        try:
+            for call in calls:
+                made |= _run_together(types, [call], {**known, **made}, threads, order)
+        except InternalError:
+            run = run_model(model, feeds, threads=threads, runtimes=order[1:])
+            if run.values is None:
+                raise
+        else:
+            return made
+    if run.values is None:
         host = calls[0].node
         raise ModelError(
             "the host could not run the node on these inputs",
@@ -175,10 +189,7 @@ def _run_together(
             actual=run.reason,
             hint="Check the inputs, and whether the operator's domain is known to ONNX Runtime",
         )
-    made: dict[str, Value] = {}
-    for call in calls:
-        made |= _run_together(types, [call], {**known, **made}, threads, precise)
-    return made
+    return dict(zip(names, run.values, strict=True))
 
 
 def _model(

@@ -6,10 +6,10 @@ Nothing is written to disk and nothing read from it: weights reach ONNX Runtime 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from zlib import crc32
 
 import numpy as np
@@ -38,6 +38,7 @@ _FROM_NUMPY: Final = frozenset(
     {"float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"}
 )
 _LOCATION: Final = "memory"
+Runtime = Literal["onnxruntime", "onnx.reference"]
 # What the evaluation in Python raises; ImportError where an operator needs a package that is not there.
 _REFERENCE_FAILURES: Final = (
     ArithmeticError,
@@ -69,23 +70,22 @@ def run_model(
     *,
     weights: Mapping[str, Array] = NO_WEIGHTS,
     threads: int = 1,
-    reference_first: bool = False,
+    runtimes: Sequence[Runtime] = ("onnxruntime", "onnx.reference"),
 ) -> Run:
     """The values of a model's outputs; `weights` are those of its initializers whose data the model does not hold.
 
-    With `reference_first` onnx.reference is the first choice.
+    The first of `runtimes` that can runs it.
     """
-    if reference_first:
-        precise = _on_onnx_reference(model, feeds, weights)
-        if precise.values is not None:
-            return precise
-    first = _on_onnxruntime(model, feeds, weights, threads)
-    if first.values is not None:
-        return first
-    second = _on_onnx_reference(model, feeds, weights)
-    if second.values is not None:
-        return Run(values=second.values, judge=second.judge, reason=first.reason)
-    return Run(values=None, judge="", reason=f"{first.reason}; {second.reason}")
+    reasons: list[str] = []
+    for runtime in runtimes:
+        if runtime == "onnxruntime":
+            run = _on_onnxruntime(model, feeds, weights, threads)
+        else:
+            run = _on_onnx_reference(model, feeds, weights)
+        if run.values is not None:
+            return Run(values=run.values, judge=run.judge, reason="; ".join(reasons))
+        reasons.append(run.reason)
+    return Run(values=None, judge="", reason="; ".join(reasons))
 
 
 def _on_onnxruntime(

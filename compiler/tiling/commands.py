@@ -8,7 +8,7 @@ from compiler.tiling.figures import Check
 from compiler.tiling.tiled import TiledGroup
 
 # The commands of a group of several ops: with more, tiles are so small that issuing commands is what takes the time.
-GROUP_COMMANDS_MAX: Final = 1 << 13
+GROUP_COMMANDS_MAX: Final = 1 << 14
 COMMANDS_RULE: Final = "PROG-1:commands"
 
 

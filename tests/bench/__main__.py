@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import allocation, exported, light_models, partition, prices, scaling
+from tests.bench import allocation, exported, light_models, partition, prices, programs, scaling
 
 BENCHMARKS = {
     "light-models": light_models.run,
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "exported": exported.run,
     "allocation": allocation.run,
     "prices": prices.run,
+    "programs": programs.run,
 }
 
 
