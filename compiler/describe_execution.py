@@ -20,7 +20,10 @@ from compiler.tiling.memory import memory_of
 from compiler.tiling.price import group_of
 from compiler.units import element_bytes
 
-_TIME = "Cycles, latency and energy are closed-form estimates: programs are executed for their values, not yet for their time."
+_TIME = (
+    "Cycles, latency and energy are closed-form estimates: programs are executed for their values, not yet for their "
+    "time."
+)
 _BYTES = (
     "DRAM bytes of totals and groups are the closed form's; what the commands themselves move stands in `programs`."
 )

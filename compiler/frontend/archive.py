@@ -159,8 +159,13 @@ def _add(members: dict[str, _Member], name: str, member: _Member) -> None:
     members[path] = member
 
 
-def safe_path(location: str, *, what: str) -> str:
-    """A relative path with `.` parts removed; raises ModelError if it could leave the upload."""
+def safe_path(location: str | bytes, *, what: str) -> str:
+    """A relative path with `.` parts removed; raises ModelError if it could leave the upload.
+
+    Text of a model that is no UTF-8 comes as bytes.
+    """
+    if isinstance(location, bytes):
+        raise _leaves(repr(location), f"{what} is no text")
     parts = [part for part in location.split("/") if part not in ("", ".")]
     bad = (
         not parts

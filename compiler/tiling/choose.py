@@ -450,9 +450,7 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
     return None
 
 
-def _complete(
-    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
-) -> _Priced | Check:
+def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes) -> _Priced | Check:
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
     row = entry.row
     search, plan = entry.search, entry.plan

@@ -109,6 +109,7 @@ def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() ->
 def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The value check names the output, the error and the limit; verify=none compiles without it."""
     model = EXPORTED[next(file for file in SMALL if "keyword" in file)]
+
     def disturbed(*args: Any, **kwargs: Any) -> dict[str, Any]:
         return {name: values * np.float32(1.01) for name, values in run_executable(*args, **kwargs).items()}
 

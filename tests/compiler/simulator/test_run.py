@@ -85,3 +85,35 @@ def test_an_input_without_elements_need_not_be_given_and_keeps_its_reader_on_the
     assert [type(segment) for segment in executable.segments] == [ChipSegment]
     assert [value.name for value in executable.inputs] == ["x"]
     assert run_executable(executable, {"x": np.ones((2, 3), np.float32)})["y"] == 6
+
+
+def brain_float(model: Model) -> None:
+    """An output that ONNX Runtime cannot hand out: numpy has no bfloat16 of its own."""
+    cast = model.node("Cast", [model.input([1], "d", TensorProto.DOUBLE)], out="b", to=TensorProto.BFLOAT16)
+    model.output(cast, TensorProto.BFLOAT16)
+
+
+def test_a_neighbour_of_what_onnx_runtime_lacks_still_runs_there() -> None:
+    """onnx.reference stacks the scalars that a Loop collects as rows of a matrix; ONNX Runtime as ONNX says."""
+    model = Model(opset=22, ir_version=10)
+    brain_float(model)
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Cast", ["i"], ["s"], to=FLOAT)],
+        "body",
+        [helper.make_tensor_value_info("i", INT, []), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("d", TensorProto.BOOL, []), helper.make_tensor_value_info("s", FLOAT, [])],
+    )
+    model.output(model.node("Loop", [model.input([], "n", INT), model.constant(True)], out="y", body=body))
+    found = run_executable(executable_of(model), {"d": np.ones(1), "n": np.array(3)})
+    assert found["y"].tolist() == [0, 1, 2]
+    assert found["b"].tolist() == [1]
+
+
+def test_an_empty_sequence_between_nodes_of_which_onnx_runtime_lacks_one_is_no_error() -> None:
+    """Node by node nobody would know the sequence's type, so all of them run on onnx.reference."""
+    model = Model(opset=22, ir_version=10)
+    brain_float(model)
+    erased = model.node("SequenceErase", [model.node("SequenceConstruct", [model.input([2], "x")])])
+    model.output(model.node("SequenceLength", [erased], out="y"), INT)
+    found = run_executable(executable_of(model), {"d": np.ones(1), "x": np.zeros(2, np.float32)})
+    assert found["y"] == 0
