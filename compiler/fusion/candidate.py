@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stationary import WeightTable
+from compiler.units import ceil_div
+
+_ALIGNMENT: Final = 8
 
 
 class SegmentCompilers:
@@ -65,7 +69,7 @@ class SegmentCompiler:
 
     def evaluator(self, ops: tuple[int, ...]) -> Evaluator:
         """Tilings and prices for a segment of these ops: for the profile that its own weights leave."""
-        return self._evaluator_beside(self._weights.resident_bytes_per_core(ops))
+        return self._evaluator_beside(self.resident_bytes(ops))
 
     def _evaluator_beside(self, resident: int) -> Evaluator:
         found = self._evaluators.get(resident)
@@ -97,8 +101,8 @@ class SegmentCompiler:
         return self._refusals[ops]
 
     def resident_bytes(self, ops: tuple[int, ...]) -> int:
-        """Bytes of stationary weights in each core of a chip that runs a segment of these ops."""
-        return self._weights.resident_bytes_per_core(ops)
+        """Bytes that stationary weights take in each core; they begin at a multiple of any element's size."""
+        return ceil_div(self._weights.resident_bytes_per_core(ops), _ALIGNMENT) * _ALIGNMENT
 
     def learn(self, shares: Mapping[int, float]) -> None:
         """What programs have shown: by op, its part of the program limit that comes nearest (PART-3)."""

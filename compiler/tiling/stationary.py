@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import Final
 
 import numpy as np
 
 from compiler.ops.facts import GraphFacts, Operand, OpFacts
 from compiler.profile.schema import Profile
 from compiler.units import ceil_div
-
-_ALIGNMENT: Final = 8
 
 
 class WeightTable:
@@ -61,8 +58,7 @@ class WeightTable:
         if not self._stationary:
             return 0
         total = int(self._shares[list(ops)].sum()) + sum(share for _, share in self._shared(ops).values())
-        # their place in a core's memory begins at a multiple of any element's size
-        return ceil_div(ceil(total * self._compression), _ALIGNMENT) * _ALIGNMENT
+        return ceil(total * self._compression)
 
     def _shared(self, ops: Sequence[int]) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
