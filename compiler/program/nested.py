@@ -381,7 +381,9 @@ class NestedLowering(GroupLowering):
         return channel_part(op, channel_part(op, box, unit, units), core, cores)
 
     def _share(self, step: int, op: OpFacts, work: list[_Work]) -> None:
-        """Parts of the channels to the cores that need them for a later op."""
+        """Parts of the channels to the cores that need them for a later op; what has none every core has made."""
+        if op.channel_axis is None:
+            return
         element = self.element(op.output)
         for unit, _, core, index in work:
             mine = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))

@@ -71,6 +71,9 @@ class SharedLowering(Located):
         """Where units make parts of the channels, send this unit's part to those that need it for a later op."""
         if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
             return
+        if op.channel_axis is None:
+            # every unit has made all of it
+            return
         held = self.tile(op.output, unit, index, parity)
         if held is None:
             return

@@ -265,8 +265,14 @@ class Oracle:
         # an input comes before the first op; what is written over an operand takes space when the op has run
         self._first = dict.fromkeys(geometry.inputs, 0)
         self._first |= {op.output: step + (op.output in over) for step, op in enumerate(geometry.ops)}
-        # the next tile's inputs come beside this one's, which lie there until it is done or they are written over
-        self._whole_round = [name for name in geometry.inputs if name not in over.values()]
+        # the next tile's inputs come beside this one's, which lie there until it is done, as does what is written over
+        # them: the tile after the next finds its inputs there
+        heirs = {source: result for result, source in over.items()}
+        self._whole_round: list[str] = []
+        for name in geometry.inputs:
+            while name in heirs:
+                name = heirs[name]
+            self._whole_round.append(name)
         self._steps = len(geometry.ops) + 2
         self._touched: dict[tuple[str, Key, int], list[tuple[Visit, Box]]] = {}
         self._turn = 0

@@ -43,13 +43,14 @@ def test_inputs_are_held_for_the_whole_round() -> None:
     assert (spans["x"], spans["y"]) == ((0, 3), (0, 3))
 
 
-def test_an_input_that_is_written_over_is_held_until_then() -> None:
+def test_what_is_written_over_an_input_is_held_for_the_whole_round() -> None:
+    """The input itself is gone then, but the tile after the next finds its own input at this place."""
     model = Model()
     y = model.relu(model.input([1, 4, 4, 4], "x"))
-    model.output(model.conv(y, 4, 4))
+    model.output(model.conv(model.conv(y, 4, 4), 4, 4))
     geometry, spans = held(model)
     assert geometry.takes_over == {y: "x"}
-    assert (spans["x"], spans[y]) == ((0, 0), (1, 1))
+    assert (spans["x"], spans[y]) == ((0, 0), (1, 3))
 
 
 def test_an_elementwise_result_takes_over_the_space_of_an_operand_that_dies() -> None:
