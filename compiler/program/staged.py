@@ -334,5 +334,8 @@ class StagedLowering(GroupLowering):
         target = self.tile(op.output, unit, index, parity)
         part = overlap(held.box, target.box) if target is not None else None
         if target is not None and part is not None:
+            if op.output in self.takes_over:
+                # other cores have read what this lies over since the stage began
+                target.slot.again()
             queue = self.queue("mvdma", self.core_number(unit, piece.core))
             self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
