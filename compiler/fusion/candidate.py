@@ -102,7 +102,9 @@ class SegmentCompiler:
 
     def resident_bytes(self, ops: tuple[int, ...]) -> int:
         """Bytes that stationary weights take in each core; they begin at a multiple of any element's size."""
-        return ceil_div(self._weights.resident_bytes_per_core(ops), _ALIGNMENT) * _ALIGNMENT
+        exact = self._weights.resident_bytes_per_core(ops)
+        rounded = ceil_div(exact, _ALIGNMENT) * _ALIGNMENT
+        return rounded if rounded < self._capacity - _ALIGNMENT else exact
 
     def learn(self, shares: Mapping[int, float]) -> None:
         """What programs have shown: by op, its part of the program limit that comes nearest (PART-3)."""
