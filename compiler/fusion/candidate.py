@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stationary import WeightTable
-from compiler.units import ceil_div
-
-_ALIGNMENT: Final = 8
 
 
 class SegmentCompilers:
@@ -101,10 +97,8 @@ class SegmentCompiler:
         return self._refusals[ops]
 
     def resident_bytes(self, ops: tuple[int, ...]) -> int:
-        """Bytes that stationary weights take in each core; they begin at a multiple of any element's size."""
-        exact = self._weights.resident_bytes_per_core(ops)
-        rounded = ceil_div(exact, _ALIGNMENT) * _ALIGNMENT
-        return rounded if rounded < self._capacity - _ALIGNMENT else exact
+        """Bytes that stationary weights take in each core; the widest elements first."""
+        return self._weights.resident_bytes_per_core(ops)
 
     def learn(self, shares: Mapping[int, float]) -> None:
         """What programs have shown: by op, its part of the program limit that comes nearest (PART-3)."""
