@@ -488,7 +488,7 @@ def test_text_that_is_no_utf8_and_an_event_id_out_of_range_are_the_callers_fault
 
 
 def test_an_event_id_ahead_of_the_stream_ends_with_the_job(api: Api) -> None:
-    job = api.submit(api.upload(conv_chain(300, channels=5)), "edge4")
+    job = api.submit(api.upload(conv_chain(30, channels=5)), "edge4")
     headers = {"Last-Event-ID": "99999999999999-0"}
     answer = api.http.get(f"/v1/jobs/{job}/events", headers=headers, timeout=60)
     assert answer.status_code == 200

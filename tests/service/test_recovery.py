@@ -22,7 +22,7 @@ pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
 
 KILLS = 20
-LONG = 1500  # convolutions: the better part of a second, long enough to be hit
+LONG = 30  # convolutions: about a second with programs, proofs and values, long enough to be hit
 
 
 def records(service: EmbeddedService) -> redis.Redis:

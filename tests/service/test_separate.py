@@ -74,7 +74,7 @@ def test_api_and_two_workers_over_two_redis_survive_the_kill_of_either_worker(tm
         until(workers_seen, "both workers")
         health = [sys.executable, "-m", "worker.health"]
         assert subprocess.run(health, env=environment, check=False).returncode == 0
-        model = api.upload(conv_chain(1500))
+        model = api.upload(conv_chain(30))
         for worker in (workers[0], None):
             job = api.submit(model, "cluster4x4" if worker else "edge4")
             if worker:

@@ -54,7 +54,7 @@ def served(data_dir: Path) -> Iterator[tuple[subprocess.Popen[str], Api]]:
 
 def test_a_killed_supervisor_leaves_no_orphan_and_its_jobs_finish_at_the_next_start(tmp_path: Path) -> None:
     with served(tmp_path / "data") as (process, api):
-        model = api.upload(conv_chain(1500))
+        model = api.upload(conv_chain(30))
         jobs = [api.submit(model, rules={"FUSE-19": {"limit": 3_000_000 + index}}) for index in range(3)]
         api.in_state(jobs[0], "running")
         processes = tree(process.pid)
@@ -81,7 +81,7 @@ def test_a_job_accepted_before_a_stop_finishes_after_the_next_start(tmp_path: Pa
     with EmbeddedService(settings(tmp_path / "data")) as service:
         service.wait_until()
         api = Api(service.url)
-        job = api.submit(api.upload(conv_chain(1500)))
+        job = api.submit(api.upload(conv_chain(30)))
         api.http.close()
     with EmbeddedService(settings(tmp_path / "data")) as service:
         api = Api(service.url)
@@ -95,7 +95,7 @@ def test_stops_that_were_asked_for_are_not_held_against_a_job(tmp_path: Path) ->
         with EmbeddedService(settings(tmp_path / "data")) as service:
             service.wait_until()
             api = Api(service.url)
-            job = job or api.submit(api.upload(conv_chain(9000)))
+            job = job or api.submit(api.upload(conv_chain(450)))
             until(lambda: api.job(job)["state"] == "running", "the job to run")  # noqa: B023
             api.http.close()
     with EmbeddedService(settings(tmp_path / "data")) as service:
