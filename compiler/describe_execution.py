@@ -54,22 +54,26 @@ def values_report(check: ValueCheck) -> doc.ValuesReport:
         judge=check.judge or None,
         seed=check.seed,
         max_error=None if worst is None else _finite(worst.max_error),
-        limit=None if worst is None else worst.limit,
+        limit=None if worst is None else _finite(worst.limit),
         where=None if worst is None else worst.where,
         tensor=None if worst is None else worst.tensor,
-        outputs=tuple(output_check(comparison) for comparison in check.comparisons),
+        outputs=tuple(
+            output_check(comparison, check.spreads.get(comparison.tensor)) for comparison in check.comparisons
+        ),
         skipped=check.skipped,
+        between=None if check.between is None else output_check(check.between),
     )
 
 
-def output_check(comparison: Comparison) -> doc.OutputCheck:
+def output_check(comparison: Comparison, spread: float | None = None) -> doc.OutputCheck:
     """One comparison as it stands in a document."""
     return doc.OutputCheck(
         tensor=comparison.tensor,
         max_error=_finite(comparison.max_error),
-        limit=comparison.limit,
+        limit=_finite(comparison.limit),
         where=comparison.where,
         holds=comparison.holds,
+        spread=None if spread is None else _finite(spread),
     )
 
 

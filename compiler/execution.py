@@ -13,14 +13,17 @@ class OutputCheck(Part, frozen=True, kw_only=True):
     """How one output compares with the model's own (SIM-1).
 
     `max_error` and `limit` are relative to the root mean square of the expected tensor (exact types: 0 or 1, and 0);
-    `max_error` is None where it is not finite. `where` is the index of the largest error, empty for a scalar.
+    `max_error` is None where it is not finite. `where` is the index of the largest error, empty for a scalar. `spread`:
+    how far rounding alone carries the tensor in this model, which `limit` allows for (None: to anywhere); it is None
+    where it was not measured, as the error is within the plain limit.
     """
 
     tensor: str
     max_error: float | None
-    limit: float
+    limit: float | None
     where: tuple[int, ...]
     holds: bool
+    spread: float | None = None
 
 
 class ValuesReport(Part, frozen=True, kw_only=True):
@@ -28,7 +31,8 @@ class ValuesReport(Part, frozen=True, kw_only=True):
 
     `reason` says why nothing was compared, None where something was; `judge` is the runtime that ran the model.
     `max_error`, `limit`, `where` and `tensor` are those of the output nearest to its limit. `skipped` are outputs that
-    depend on random nodes.
+    depend on random nodes. `between`: where the model amplifies rounding (an output has a `spread`), the worst of the
+    tensors that the program hands from group to group, against the graph's own values.
     """
 
     checked: bool
@@ -41,6 +45,7 @@ class ValuesReport(Part, frozen=True, kw_only=True):
     tensor: str | None
     outputs: tuple[OutputCheck, ...]
     skipped: tuple[str, ...]
+    between: OutputCheck | None = None
 
 
 class LevelPeak(Part, frozen=True, kw_only=True):

@@ -61,7 +61,10 @@ class MatrixShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One use of an op kind: its attributes, its inputs (None where omitted), and where it stands."""
+    """One use of an op kind: its attributes, its inputs (None where omitted), and where it stands.
+
+    `maps` is what the definition's `access` says of it, for a call of which many boxes are computed.
+    """
 
     op_type: str
     node: str
@@ -70,6 +73,7 @@ class Call:
     opset: int
     output: Tensor | None = None
     values: Mapping[int, Array] = field(default_factory=dict)
+    maps: Access | None = None
 
     @property
     def result(self) -> Tensor:
@@ -371,7 +375,7 @@ class OpKind(ABC):
                 axis_map.project_one(*((0, 1) if axis_map.axis is None else box[axis_map.axis]), extent)
                 for axis_map, extent in zip(maps, tensor.shape, strict=True)
             )
-            for tensor, maps in zip(call.inputs, self.access(call), strict=True)
+            for tensor, maps in zip(call.inputs, call.maps or self.access(call), strict=True)
         )
 
     def enclosing(self, call: Call, box: Box) -> Box:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -138,27 +138,59 @@ class Conv(Product):
         }
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        filters, (_, inner, *kernel), group = call.result.shape[1], weight.shape, call.integer("group", 1)
         values, factors = widened(data), widened(weight)
-        if inner == 1:
+        if weight.shape[1] == 1:
             return self._by_channel(call, values, factors)
+        return (
+            self._channels_last(call, values, factors)
+            if _is_channels_last(values)
+            else self._channels_first(call, values, factors)
+        )
+
+    def _channels_first(self, call: Call, values: Values, factors: Values) -> Values:
+        """Sums of maps whose channels are outermost in memory: a product of weights and columns."""
+        filters, (_, inner, *kernel), group = call.result.shape[1], factors.shape, call.integer("group", 1)
         met = windows(values, call, tuple(kernel), call.result.shape[2:], 0)
         factors = factors.reshape(group, filters // group, inner * prod(kernel))
         result = np.empty(call.result.shape, dtype=values.dtype)
-        # along the first spatial axis in parts, so that the columns of no part are too many to keep near
-        rows, row_elements = call.result.shape[2], met.size // max(1, call.result.shape[2])
-        step = max(1, _LARGEST_COLUMNS // max(1, row_elements))
-        for start in range(0, rows, step):
-            at: tuple[Any, ...] = (..., slice(start, start + step), *(slice(None) for _ in kernel[1:]))
+        for rows in _parts(call, met):
+            at: tuple[Any, ...] = (..., rows, *(slice(None) for _ in kernel[1:]))
             columns = met[at].reshape(result.shape[0], group, factors.shape[2], -1)
             made = np.matmul(factors, columns)
-            result[:, :, start : start + step] = made.reshape(*result.shape[:2], -1, *result.shape[3:])
+            result[:, :, rows] = made.reshape(*result.shape[:2], -1, *result.shape[3:])
         return result
+
+    def _channels_last(self, call: Call, values: Values, factors: Values) -> Values:
+        """Sums of maps whose channels are innermost in memory: a product of rows and weights, laid out as the maps."""
+        (batch, filters, *extents), (_, inner, *kernel) = call.result.shape, factors.shape
+        group, rank = call.integer("group", 1), len(kernel)
+        met = windows(values, call, tuple(kernel), tuple(extents), 0)
+        # [group, kernel, channel of the group, filter of the group]
+        split = factors.reshape(group, filters // group, inner, prod(kernel))
+        matrix = split.transpose(0, 3, 2, 1).reshape(group, prod(kernel) * inner, filters // group)
+        result = np.empty((batch, *extents, filters), dtype=values.dtype)
+        # [group, image, position, kernel, channel of the group]
+        met = met.reshape(batch, group, inner, *kernel, *extents)
+        met = met.transpose(1, 0, *range(3 + rank, 3 + 2 * rank), *range(3, 3 + rank), 2)
+        for rows in _parts(call, met):
+            made = np.matmul(met[:, :, rows].reshape(group, -1, matrix.shape[1]), matrix)
+            into = result[:, rows]
+            into[...] = made.transpose(1, 0, 2).reshape(into.shape) if group > 1 else made.reshape(into.shape)
+        return np.moveaxis(result, -1, 1)
 
     def _by_channel(self, call: Call, data: Values, weight: Values) -> Values:
         """Sums of convolutions with one input channel per group: products by element, tap by tap."""
-        (batch, filters, *extents), group = call.result.shape, data.shape[1]
-        factors = weight.reshape(group, filters // group, *weight.shape[2:], *(1 for _ in extents))
+        (batch, filters, *extents), group, rank = call.result.shape, data.shape[1], data.ndim - 2
+        factors = weight.reshape(group, filters // group, *weight.shape[2:])
+        if _is_channels_last(data):
+            last = np.zeros((batch, *extents, group, filters // group), dtype=data.dtype)
+            products = np.empty_like(last)
+            for tap, met in taps(data, call, weight.shape[2:], tuple(extents), 0):
+                by: tuple[Any, ...] = (slice(None), slice(None), *tap)
+                np.multiply(np.moveaxis(met, 1, -1)[..., None], factors[by], out=products)
+                last += products
+            return np.moveaxis(last.reshape(batch, *extents, filters), -1, 1)
+        factors = factors.reshape(*factors.shape, *(1,) * rank)
         result = np.zeros((batch, group, filters // group, *extents), dtype=data.dtype)
         products = np.empty_like(result)
         for tap, met in taps(data, call, weight.shape[2:], tuple(extents), 0):
@@ -173,6 +205,21 @@ class Conv(Product):
 
 # Elements of the columns that a matrix product of a convolution takes at a time.
 _LARGEST_COLUMNS: Final = 2**20
+
+
+def _parts(call: Call, met: Values) -> Iterator[slice]:
+    """The output along its first spatial axis in parts, so that the columns of no part are too many to keep near."""
+    rows = call.result.shape[2]
+    step = max(1, _LARGEST_COLUMNS // max(1, met.size // max(1, rows)))
+    for start in range(0, rows, step):
+        yield slice(start, start + step)
+
+
+def _is_channels_last(data: Values) -> bool:
+    """True if the elements of neighbouring channels are neighbours in memory."""
+    extent, step = data.shape[1], data.strides[1]
+    others = [other for other, length in zip(data.strides[2:], data.shape[2:], strict=True) if length > 1]
+    return extent > 1 and step == data.itemsize and all(other > step for other in others)
 
 
 def _biased(sums: Values, bias: Array | None) -> Values:

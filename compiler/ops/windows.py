@@ -145,7 +145,11 @@ def windows(data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[in
     width = [(pads[i], max(0, reach[i] - data.shape[2 + i] - pads[i])) for i in range(rank)]
     padded = data
     if any(map(any, width)):
-        padded = np.full((*data.shape[:2], *(sum(width[i]) + data.shape[2 + i] for i in range(rank))), fill, data.dtype)
+        # laid out as the data are
+        order = sorted(range(data.ndim), key=lambda axis: -abs(data.strides[axis]))
+        around = (*data.shape[:2], *(sum(width[i]) + data.shape[2 + i] for i in range(rank)))
+        padded = np.full([around[axis] for axis in order], fill, data.dtype)
+        padded = padded.transpose([order.index(axis) for axis in range(data.ndim)])
         middle = tuple(slice(width[i][0], width[i][0] + data.shape[2 + i]) for i in range(rank))
         padded[(slice(None), slice(None), *middle)] = data
     steps = padded.strides

@@ -6,7 +6,7 @@ tensor lacks are [0, 1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -101,6 +101,7 @@ def call_of_unit(unit: Unit, table: ParameterTable, node: str) -> Call:
 def _geometry(unit: Unit, table: ParameterTable, number: int) -> TableGeometry:
     kind = OP_KINDS[unit.kind]
     call = call_of_unit(unit, table, f"table {number}")
+    call = replace(call, maps=kind.access(call))
     entries, slots, rank = table.entries, len(unit.operands) + 1, len(table.shape)
     starts = np.zeros((slots, len(entries), MAX_AXES), dtype=np.int64)
     stops = np.ones_like(starts)
@@ -113,7 +114,7 @@ def _geometry(unit: Unit, table: ParameterTable, number: int) -> TableGeometry:
     given = np.array([True, *(operand is not None for operand in unit.operands)])
     sizes = np.ones((slots, len(entries)), dtype=np.int64)
     sizes[0] = element_bytes(unit.output.dtype)
-    for slot, (operand, maps) in enumerate(zip(unit.operands, kind.access(call), strict=True), start=1):
+    for slot, (operand, maps) in enumerate(zip(unit.operands, call.maps or (), strict=True), start=1):
         if operand is None:
             stops[slot] = 0
             continue

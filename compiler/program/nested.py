@@ -185,7 +185,7 @@ class NestedLowering(GroupLowering):
                 if held is not None:
                     held.slot.begin()
         rounds = [self._core_rounds(unit, index) for unit, index in jobs]
-        if self.group.exchanges and not self._parts_are_shared:
+        if self.group.exchanges and not self._units_share_parts:
             for found in rounds:
                 for work in found:
                     self._core_round(work, parity)

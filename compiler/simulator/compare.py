@@ -17,7 +17,8 @@ float32 rounding may store neighbouring numbers, 2 u' apart, and the largest ele
 square.
 
 In float32 the floor rules up to 300,000 operations, which is all of the exported and light models; these were measured
-to agree within 5e-6 and 5e-5. What amplifies errors (cancellation, division by small values) earns no more room.
+to agree within 5e-6 and 5e-5. What amplifies errors (cancellation, division by small values, a softmax of huge values)
+earns no more room here; how much of it a model does is measured where an output misses this limit (`amplify.py`).
 """
 
 from __future__ import annotations
@@ -134,6 +135,16 @@ def limit_of_type(dtype: str) -> float:
     """The limit for a value that was rounded once, into `dtype`; 0 for what is no float."""
     unit = _UNIT.get(dtype)
     return 0.0 if unit is None else _limit(_Roundings(squares=(_PER_RESULT * unit) ** 2, unit=unit))
+
+
+def rounding_of(graph: Graph, op: Op) -> float:
+    """The standard deviation of what roundings in one op make of an element of its result, relative to the element.
+
+    0 for what rounds nothing. Of a sum of n operations it is √n unit roundoffs, the random walk of its partial sums.
+    """
+    own = _UNIT.get(graph.tensors[op.output].dtype, 0.0)
+    operations, stored = _operations(graph, op)
+    return sqrt(operations * min(own, _UNIT["float32"]) ** 2 + stored * own**2)
 
 
 def limits_of(graph: Graph) -> Mapping[str, float]:

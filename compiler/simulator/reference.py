@@ -6,7 +6,7 @@ import made, from the definitions that the compiler itself uses; it is judged by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -92,11 +92,17 @@ def reference_of_graph(
 
 
 def evaluated(
-    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], *, threads: int = 1
+    graph: Graph,
+    source: ModelSource,
+    inputs: Mapping[str, Value],
+    *,
+    threads: int = 1,
+    disturb: Callable[[Op, Value], Value] | None = None,
 ) -> Iterator[tuple[str, Value]]:
     """Every tensor that an op makes, in the ops' order, with its values; none is kept longer than ops need it.
 
-    Raises RequestError for a missing input, InternalError where a definition gives another type than it said.
+    `disturb` makes of an op's result what others read instead. Raises RequestError for a missing input, InternalError
+    where a definition gives another type than it said.
     """
     for name in graph.inputs:
         if name not in inputs:
@@ -110,12 +116,19 @@ def evaluated(
                 values[name] = value_of_constant(constant, source)
         if on_host:
             made = run_host(graph, values, stretch, threads=threads)
+            if disturb is not None:
+                made |= {
+                    name: disturb(graph.ops[index], made[name])
+                    for index in stretch
+                    if (name := graph.ops[index].output) in made
+                }
             values |= made
             yield from made.items()
         for index in stretch:
             op = graph.ops[index]
             if not on_host:
-                values[op.output] = _evaluate(graph, op, source, values)
+                result = _evaluate(graph, op, source, values)
+                values[op.output] = result if disturb is None else disturb(op, result)
                 yield op.output, values[op.output]
             for name in (*op.inputs, op.output):
                 if last.get(name, -1) <= index:

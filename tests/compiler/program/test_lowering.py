@@ -305,6 +305,23 @@ def test_without_multicast_linked_cores_pass_shared_weights_on() -> None:
     assert found.passed_between(Level.NRAM) == {(0, 1), (0, 2), (0, 3)}
 
 
+def test_clusters_that_pass_halos_work_in_turn_where_their_cores_share_the_channels() -> None:
+    """A cluster's first core tile needs what the cluster before it makes with its last one."""
+    model = Model()
+    x = model.input([1, 4, 13, 8], "x")
+    for kernel, groups in ((3, 4), (1, 1), (3, 4)):
+        x = model.conv(x, 4, 4, kernel, group=groups, pad=0)
+    model.output(x)
+    network = Network(model)
+    run(
+        network,
+        group(
+            network, chip(clusters=3, cores=2, sram=1 << 14), {"H": 3}, HaloMode.EXCHANGE, {"H": 1}, units=3,
+            spread=Spread.BANDS, cores=2, core_spread=Spread.CHANNELS, order=Order.DEPTH_FIRST,
+        ),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("spread", [Spread.BANDS, Spread.CHANNELS])
 def test_stationary_weights_are_never_read_from_dram(spread: Spread) -> None:
     network = single(8)
