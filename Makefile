@@ -7,6 +7,8 @@ EXPORT_VENV ?= .venv-export
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 WORKERS ?= 2
+# tests run side by side, a process per core
+export OPENBLAS_NUM_THREADS = 1
 
 .PHONY: help demo serve test test-all backend check format bench export-models openapi lock clean
 .DEFAULT_GOAL := help

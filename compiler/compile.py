@@ -11,6 +11,7 @@ from compiler.pipeline import Observer, PassTiming, SilentObserver, build_pipeli
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.program.executable import Executable
+from compiler.threads import one_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,8 @@ def compile_model(
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     chosen = options or Options()
     passes = build_pipeline(source, profile, chosen, pictures=pictures)
-    documents, timings = run_passes(passes, source, observer or SilentObserver())
+    with one_thread():
+        documents, timings = run_passes(passes, source, observer or SilentObserver())
     return Compilation(
         plan=documents.plan,
         report=documents.report,

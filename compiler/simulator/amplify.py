@@ -1,4 +1,4 @@
-"""How much a model itself makes of rounding: its values with every result disturbed by as much as rounding does (SIM-1).
+"""What a model itself makes of rounding: its values with every result disturbed by as much as rounding does (SIM-1).
 
 Two correct implementations sum up in different orders, so each result differs by some unit roundoffs. A model may make
 any amount of that: a softmax of two logits near 1e19 is one-hot or even by one roundoff, an average of values that

@@ -13,6 +13,7 @@ from compiler.errors import RequestError
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
 from compiler.program.program import Role, Step
 from compiler.simulator.values import Chip
+from compiler.threads import one_thread
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
 # Told after the last command of a step of a chip segment.
@@ -38,7 +39,17 @@ def run_executable(
             code="no_values",
             hint="Compile without option precision to run the model",
         )
-    values = _given(executable, inputs)
+    with one_thread():
+        return _run(executable, _given(executable, inputs), observer, results)
+
+
+def _run(
+    executable: Executable,
+    values: dict[str, Any],
+    observer: StepObserver | None,
+    results: Callable[[str, Any], None] | None,
+) -> dict[str, Any]:
+    """All segments in order, from inputs and host constants by tensor name."""
     needed = _last_uses(executable)
     types = {value.tensor: value.dtype for value in executable.inputs}
     for number, segment in enumerate(executable.segments):

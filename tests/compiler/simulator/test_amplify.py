@@ -12,9 +12,9 @@ from compiler.errors import InternalError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from compiler.simulator import check
 from compiler.simulator.amplify import spreads
 from compiler.simulator.inputs import random_inputs
-from compiler.simulator.run import run_executable
 from tests.models import Model, import_graph
 
 
@@ -93,18 +93,13 @@ def _scaled(monkeypatch: pytest.MonkeyPatch, kind: str, factor: Any) -> None:
     graph = import_graph(saturated().data())
     wanted = next(op.output for op in graph.ops if op.kind == kind)
     names = dict(zip(graph.output_tensors, graph.output_names, strict=True))
-    import compiler.simulator.check as check
+    before: Any = vars(check)["run_executable"]
 
-    before = check.run_executable
-
-    def faulty(executable: Any, inputs: Any, **options: Any) -> dict[str, Any]:
-        told = options.pop("results", None)
-
+    def faulty(executable: Any, inputs: Any, results: Any = None) -> dict[str, Any]:
         def tell(name: str, value: Any) -> None:
-            told(name, value * factor if name == wanted else value)
+            results(name, value * factor if name == wanted else value)
 
-        outputs = before(executable, inputs, **({"results": tell} if told else {}))
+        outputs = before(executable, inputs, results=tell if results else None)
         return {name: value * factor if name == names.get(wanted) else value for name, value in outputs.items()}
 
     monkeypatch.setattr("compiler.simulator.check.run_executable", faulty)
-    assert run_executable is not check.run_executable
