@@ -79,6 +79,7 @@ def window_extents(
         if room < 0:
             call.fail(
                 f"the kernel is larger than its padded input on spatial axis {index}",
+                code="invalid_shape",
                 actual=spans[index],
                 limit=padded,
             )

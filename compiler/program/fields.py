@@ -33,7 +33,7 @@ from compiler.units import DTYPE_NAMES, element_bytes
 
 _MOST_PLACES: Final = 1 << 14
 _MOST_AXIS: Final = 1 << 40
-_MOST_OPERANDS: Final = 1 << 12
+_MOST_OPERANDS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class ProgramLimits:
     """How large a program may be that is verified or simulated.
 
     `dram_bytes` is what regions take in all; `chip_bytes` what is touched of all other places; `touched_bytes` what all
-    commands read and write together; `clock_entries` commands × queues.
+    commands read and write together; `clock_entries` commands × queues; `shadow_bytes` what the proof itself may take
+    for saying who wrote what.
     """
 
     commands: int = 1 << 22
@@ -51,6 +52,7 @@ class ProgramLimits:
     chip_bytes: int = 1 << 32
     touched_bytes: int = 1 << 40
     clock_entries: int = 1 << 27
+    shadow_bytes: int = 1 << 29
 
 
 DEFAULT_LIMITS: Final = ProgramLimits()

@@ -118,6 +118,16 @@ class LowerSegments:
         try:
             verified = verify(program, shared=self.profile.engines.shared)
         except ProgramError as error:
+            if error.violation == "size":
+                raise LimitError(
+                    "the program is too large to be proved safe",
+                    code="program_too_large",
+                    stage="lower",
+                    node=facts.graph.ops[ops[0]].node,
+                    actual=error.actual,
+                    limit=error.limit,
+                    hint="Split the model, or use smaller inputs",
+                ) from error
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error

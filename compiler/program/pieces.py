@@ -218,20 +218,19 @@ def _check_cover(
     is_touched: Flags,
 ) -> None:
     """What each call needs of each slot is held by its bindings; the result's box by exactly one piece everywhere."""
-    width = int(tables.slot_counts.max())
-    group = owners * width + slots
+    table, entry = calls["table"].astype(np.int64), calls["entry"].astype(np.int64)
+    # a place for each slot of each call, call after call: ops may have thousands of operands
+    widths = tables.slot_counts[table].astype(np.int64)
+    first = np.cumsum(widths) - widths
+    count = int(widths.sum())
+    group = first[owners] + slots
     sizes = np.where(is_touched, volume(begin, end), 0.0)
-    count = len(calling) * width
     held = np.bincount(group, weights=sizes, minlength=count)
     pieces = np.bincount(group[is_touched], minlength=count)
-    need = np.zeros((len(calling), width))
+    call = np.repeat(np.arange(len(calling)), widths)
+    slot = np.arange(count) - first[call]
     volumes = volume(tables.starts, tables.stops)
-    table, entry = calls["table"].astype(np.int64), calls["entry"].astype(np.int64)
-    for slot in range(width):
-        has = slot < tables.slot_counts[table]
-        row = tables.base[table] + slot * tables.entry_counts[table] + entry
-        need[:, slot] = np.where(has, volumes[np.where(has, row, 0)], 0.0)
-    needed = need.reshape(-1)
+    needed = volumes[tables.base[table[call]] + slot * tables.entry_counts[table[call]] + entry[call]]
     # several pieces of an operand may overlap, and then hold less than their sum
     several = np.flatnonzero((pieces > 1) & (needed > 0))
     if len(several):
@@ -240,16 +239,16 @@ def _check_cover(
         low, high = np.searchsorted(sorted_group, several), np.searchsorted(sorted_group, several, side="right")
         for number, first, last in zip(several.tolist(), low.tolist(), high.tolist(), strict=True):
             rows = [row for row in order[first:last].tolist() if is_touched[row]]
-            _check_several(calling, width, number, begin[rows].tolist(), end[rows].tolist(), held, needed)
+            is_result = bool(slot[number] == 0)
+            command = int(calling[call[number]])
+            _check_several(command, is_result, number, begin[rows].tolist(), end[rows].tolist(), held, needed)
     bad = held < needed
-    refuse_first(
-        bad, np.repeat(calling, width), "the bindings do not hold a box that the call needs", "cover", held, needed
-    )
+    refuse_first(bad, calling[call], "the bindings do not hold a box that the call needs", "cover", held, needed)
 
 
 def _check_several(
-    calling: Ints,
-    width: int,
+    command: int,
+    is_result: bool,
     group: int,
     begins: list[list[int]],
     ends: list[list[int]],
@@ -260,10 +259,8 @@ def _check_several(
     boxes = list(zip(begins, ends, strict=True))
     if _disjoint(boxes):
         return
-    if group % width == 0:
-        raise ProgramError(
-            "pieces of the result overlap", violation="cover", command=int(calling[group // width]), actual=len(boxes)
-        )
+    if is_result:
+        raise ProgramError("pieces of the result overlap", violation="cover", command=command, actual=len(boxes))
     # the box cut at every piece's edges: a grid, in which each piece fills whole cells
     edges = [
         sorted({*lows, *highs}) for lows, highs in zip(zip(*begins, strict=True), zip(*ends, strict=True), strict=True)
@@ -272,7 +269,7 @@ def _check_several(
         raise ProgramError(
             "an operand is put together from too many pieces",
             violation="cover",
-            command=int(calling[group // width]),
+            command=command,
             actual=len(boxes),
         )
     grid = np.zeros([len(edge) - 1 for edge in edges], dtype=np.bool_)

@@ -128,7 +128,8 @@ class _Shadows:
 
     def __init__(self, checked: CheckedProgram, limits: ProgramLimits) -> None:
         self._checked = checked
-        self._left_bytes = limits.chip_bytes
+        self._limits = limits
+        self._left_bytes = limits.shadow_bytes
         program, accesses = checked.program, checked.accesses
         # a shadow per place on the chip, then one per area of the DRAM that is written
         self._numbers = np.where(accesses.areas >= 0, len(program.places) + accesses.areas, accesses.places)
@@ -188,7 +189,12 @@ class _Shadows:
         size = -(-(stop - begin) // word)
         self._left_bytes -= 4 * size * (1 + len(readers))
         if self._left_bytes < 0:
-            raise ProgramError("the memories touched are too large to be verified", violation="size", actual=name)
+            raise ProgramError(
+                "the memories touched are too large to be verified",
+                violation="size",
+                actual=f"{name} of {stop - begin} bytes, in words of {word}",
+                limit=self._limits.shadow_bytes,
+            )
         shadow = Shadow(
             name=name,
             begin=begin,

@@ -58,12 +58,12 @@ def saved(path: Path, model: Model) -> str:
     return str(path)
 
 
-def lstm(path: Path) -> str:
+def lstm(path: Path, hidden: int = 16) -> str:
     """A recurrent `cell`, which only the host can run, and a `relu`."""
     model = Model()
     x = model.input([4, 1, 8], "x")
-    inputs = [x, model.weight(1, 64, 8), model.weight(1, 64, 16)]
-    y = model.node("LSTM", inputs, name="cell", hidden_size=16)
+    inputs = [x, model.weight(1, 4 * hidden, 8), model.weight(1, 4 * hidden, hidden)]
+    y = model.node("LSTM", inputs, name="cell", hidden_size=hidden)
     model.output(model.node("Relu", [y], name="relu"))
     return saved(path, model)
 
