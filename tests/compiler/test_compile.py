@@ -188,7 +188,8 @@ from compiler.profile import builtin_profile
 from tests.models import light_source
 for name in ("squeezenet", "shufflenet"):
     for profile in ("cluster4x4", "edge4"):
-        found = compile_model(light_source(name), builtin_profile(profile), Options(objective=sys.argv[1], verify="none"))
+        options = Options(objective=sys.argv[1], verify="none")
+        found = compile_model(light_source(name), builtin_profile(profile), options)
         for data in (plan_json(found.plan), report_json(found.report)):
             print(hashlib.sha256(data).hexdigest())
 """

@@ -16,7 +16,7 @@ from tests.models import Model
 Fill = Callable[[Model], str]
 _TOO_LARGE: Final = "tensor_too_large expansion_too_large"
 _CAPACITY: Final = "does_not_fit chip_capacity op_too_large segment_too_large too_few_chips"
-_WORK: Final = f"{_TOO_LARGE} {_CAPACITY} invalid_shape invalid_model unknown_shape"
+_WORK: Final = f"program_too_large {_TOO_LARGE} {_CAPACITY} invalid_shape invalid_model unknown_shape"
 
 
 def _splat(model: Model, *shape: int, dtype: int = TensorProto.FLOAT) -> str:
