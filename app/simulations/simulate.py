@@ -12,9 +12,6 @@ from mmap import mmap
 from typing import Any, Final
 
 import numpy as np
-import onnx
-from google.protobuf.message import DecodeError, Message
-from onnx import TensorProto
 
 from app.simulations.arrays import Array, plain_tensors
 from app.simulations.inputs import fitted_inputs, made_up_inputs
@@ -24,11 +21,11 @@ from compiler.errors import CompilationCancelledError, RequestError, printable
 from compiler.frontend.source import ModelSource
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import profile_digest
-from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.errors import ProgramError
 from compiler.program.executable import DEFAULT_LIMIT_BYTES, ChipSegment, Executable, HostSegment, read
 from compiler.program.verify import VerifiedProgram, verify
 from compiler.simulator.compare import compare
+from compiler.simulator.outside import refuse_outside
 from compiler.simulator.reference import run_reference
 from compiler.simulator.run import run_executable
 from compiler.version import COMPILER_VERSION
@@ -137,15 +134,7 @@ def run_and_describe(
 def checked_read(data: bytes | mmap, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Executable:
     """An executable from a file; raises ExecutableError if it is damaged, or if it would make the host open files."""
     executable = read(data, limit_bytes=limit_bytes)
-    for number, segment in enumerate(executable.segments):
-        if isinstance(segment, HostSegment):
-            for node in segment.nodes:
-                _refuse_files(onnx.NodeProto, node.node, f"nodes of segment {number}")
-                for function in node.functions:
-                    _refuse_files(onnx.FunctionProto, function, f"nodes of segment {number}")
-    for constant in executable.constants:
-        if constant.form == "tensor":
-            _refuse_files(onnx.TensorProto, bytes(constant.data.view()), "constants")
+    refuse_outside(executable)
     return executable
 
 
@@ -163,30 +152,6 @@ def verified_program(executable: Executable, segment: ChipSegment) -> VerifiedPr
         )
         named.command = error.command
         raise named from None
-
-
-def _refuse_files(kind: type[Message], data: bytes, section: str) -> None:
-    """Raise ExecutableError where an ONNX message names data outside of itself."""
-    try:
-        message = kind.FromString(data)
-    except DecodeError:
-        raise ExecutableError("this is no ONNX message", section=section, offset=0) from None
-    if any(tensor.external_data or tensor.data_location for tensor in _tensors(message)):
-        raise ExecutableError(
-            "a tensor's data lies outside of the executable", section=section, offset=0, code="external_data"
-        )
-
-
-def _tensors(message: Message) -> Iterator[TensorProto]:
-    """Every tensor of a message, however deep."""
-    todo = [message]
-    while todo:
-        found = todo.pop()
-        if isinstance(found, TensorProto):
-            yield found
-        for field, value in found.ListFields():
-            if field.message_type is not None:
-                todo += [value] if isinstance(value, Message) else list(value)
 
 
 def _verified(executable: Executable) -> Iterator[VerifiedSegment]:

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 from compiler.errors import RequestError
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
 from compiler.program.program import Role, Step
+from compiler.simulator.outside import refuse_outside
 from compiler.simulator.values import Chip
 from compiler.threads import one_thread
 from compiler.units import DTYPE_NAMES, numpy_dtype
@@ -31,7 +32,8 @@ def run_executable(
 
     `results` is told of every tensor that a segment hands out or passes from group to group. Raises RequestError for
     inputs that are missing, unknown or of another type or shape, or if the executable has no weights;
-    ProgramError where a program is not safe; ModelError naming a host node that nothing can run.
+    ProgramError where a program is not safe; ModelError naming a host node that nothing can run; ExecutableError where
+    the host would open a file.
     """
     if not executable.has_values:
         raise RequestError(
@@ -39,6 +41,7 @@ def run_executable(
             code="no_values",
             hint="Compile without option precision to run the model",
         )
+    refuse_outside(executable)
     with one_thread():
         return _run(executable, _given(executable, inputs), observer, results)
 

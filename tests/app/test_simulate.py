@@ -22,6 +22,7 @@ from compiler.program.encoding.blob import Blob
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.errors import ProgramError
 from compiler.program.executable import Executable, HostConstant, HostSegment
+from compiler.simulator.run import run_executable
 from tests.models import Model
 from tests.service.executables import embedding, executable, file_of, unsafe
 from tests.service.models import network
@@ -135,6 +136,9 @@ def test_an_executable_that_names_files_is_refused(small: Executable, where: str
     bad = with_node_that_reads_a_file() if where == "node" else with_constant_in_a_file(small)
     with pytest.raises(ExecutableError) as caught:
         checked_read(file_of(bad))
+    assert caught.value.code == "external_data"
+    with pytest.raises(ExecutableError) as caught:
+        run_executable(bad, {value.name: np.zeros(value.shape or (), np.float32) for value in bad.inputs})
     assert caught.value.code == "external_data"
 
 
