@@ -18,8 +18,9 @@ from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.facts import GraphFacts
 from compiler.options import PROFIT_RULES, Options
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Choice, Refusal, Wishes, choose_tiling
+from compiler.tiling.choose import Refusal, Wishes, choose_tiling
 from compiler.tiling.figures import PHYSICAL, Check, Constraint
+from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.split import Split
 

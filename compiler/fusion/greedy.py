@@ -14,8 +14,9 @@ from compiler.fusion.none import none_groups
 from compiler.fusion.rules.gain import fuse_20
 from compiler.fusion.rules.growth import fuse_1, fuse_2, fuse_a, fuse_b
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.tiling.choose import Choice, Refusal
+from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
+from compiler.tiling.finished import Choice
 
 # Additions in a row that may fail to pay before growth ends.
 PATIENCE: Final = 4

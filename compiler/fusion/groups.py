@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from compiler.ops.facts import GraphFacts
 from compiler.partition.segments import PartitionedGraph, Segment
-from compiler.tiling.choose import Choice
 from compiler.tiling.figures import Check
+from compiler.tiling.finished import Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ for all at once -> an estimate that orders them -> core tiles and exact prices f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.cost.array import spatial_lanes
-from compiler.cost.model import Cost, price
+from compiler.cost.model import price
 from compiler.cost.objective import Totals, ranking
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
@@ -25,16 +25,17 @@ from compiler.tiling.configurations import finer_configurations, simple_configur
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.exact import figures_of
-from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
+from compiler.tiling.figures import PHYSICAL, Check, Constraint
+from compiler.tiling.finished import Choice, Priced, finished
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
+from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
-from compiler.tiling.tile import Configuration, HaloMode, LevelUse, Mode, Order, Spread, Tiling
+from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
-from compiler.tiling.walk import grid_of, walked_axes
+from compiler.tiling.walk import grid_of
 from compiler.units import ceil_div
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
@@ -76,15 +77,6 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The chosen tiling of a group, its price, and the figures that rules are checked against."""
-
-    tiling: Tiling
-    cost: Cost
-    figures: Figures
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """No tiling fits: the first constraint that fails even for the smallest tile, and the op that needs most."""
 
@@ -102,28 +94,44 @@ class _Found:
     block: Block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """A complete tiling with its figures and price."""
-
-    group: TiledGroup
-    figures: Figures
-    cost: Cost
-
-
 def choose_tiling(
     geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
     """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4)."""
     bound = (*PHYSICAL, *constraints)
+    found, failing = _largest_tiles(geometry, profile, bound, wishes, all_bases=False)
+    outcome, refused = _cheapest(found, profile, bound, wishes)
+    if refused is not None and refused.rule != COMMANDS_RULE:
+        # what looked most promising does not hold when worked out: what was left out for it may
+        found, failing = _largest_tiles(geometry, profile, bound, wishes, all_bases=True)
+        outcome, refused = _cheapest(found, profile, bound, wishes)
+    if outcome is not None:
+        return outcome
+    check = failing or refused or Check(rule="TILE-2", holds=False, actual=1, limit=0)
+    return Refusal(check=check, op=_culprit(geometry, check))
+
+
+def _largest_tiles(
+    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes, *, all_bases: bool
+) -> tuple[list[_Found], Check | None]:
+    """The largest tile of every configuration, and if there is none the constraint that the smallest one fails."""
     found: list[_Found] = []
     failing: Check | None = None
     for table in _tables(geometry, profile, wishes):
         # halos that are kept cost least as a rule: once some are found, only the best are tried without
-        here, refused = _search(table, profile, bound, wishes, _bases(found, profile, wishes))
+        bases = () if all_bases else _bases(found, profile, wishes)
+        here, refused = _search(table, profile, bound, wishes, bases)
         found.extend(here if wishes.modes is not None else map(_as_cut, here))
         failing = failing if found else refused or failing
-    fitting: list[tuple[tuple[float, ...], int, _Priced]] = []
+    return found, failing
+
+
+def _cheapest(
+    found: list[_Found], profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
+) -> tuple[Choice | None, Check | None]:
+    """The cheapest of the most promising that holds when it is worked out; else what the first of them fails."""
+    failing: Check | None = None
+    fitting: list[tuple[tuple[float, ...], int, Priced]] = []
     best: tuple[float, ...] | None = None
     priced = too_long = 0
     for estimate, entry in _promising(found, profile, wishes.objective):
@@ -144,10 +152,9 @@ def choose_tiling(
         levels = memory_of(outcome.group)
         unfit = allocation_check(levels)
         if unfit is None:
-            return finished(outcome, levels)
+            return finished(outcome, levels), None
         failing = failing or unfit
-    check = failing or Check(rule="TILE-2", holds=False, actual=1, limit=0)
-    return Refusal(check=check, op=_culprit(geometry, check))
+    return None, failing
 
 
 def _as_cut(entry: _Found) -> _Found:
@@ -233,38 +240,6 @@ def _is_consistent(choice: Configuration) -> bool:
     alone = (choice.units == 1) == (choice.spread is Spread.SINGLE)
     alone &= (choice.cores == 1) == (choice.core_spread is Spread.SINGLE)
     return alone and not (inside and choice.input_slices > 1)
-
-
-def finished(priced: _Priced, levels: Iterable[LevelMemory]) -> Choice:
-    """A complete tiling as later stages see it."""
-    group, figures = priced.group, priced.figures
-    output, walk = group.geometry.output, group.walk
-    boxes = group.frustums
-    configuration = replace(group.configuration, walk=walked_axes(group.geometry, group.configuration))
-    tiling = Tiling(
-        configuration=configuration,
-        mode=Mode.WHOLE_MAP if figures.whole_map else Mode.PARTIAL_MAP,
-        axes=output.axes,
-        tile=tuple(group.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True)),
-        core_tile=group.core_extents,
-        input_tiles=tuple((name, boxes.box_lengths(name)) for name in group.geometry.inputs),
-        tile_bytes=int(group.ends_bytes[0]),
-        tiles=walk.tiles,
-        core_tiles=group.core_tiles,
-        rounds=walk.rounds,
-        weights=group.op_weights,
-        kept_bytes=group.kept_bytes,
-        memory=tuple(
-            LevelUse(
-                level=found.level,
-                capacity_bytes=found.capacity_bytes,
-                peak_bytes=found.allocation.peak_bytes,
-                lower_bound_bytes=found.allocation.lower_bound_bytes,
-            )
-            for found in levels
-        ),
-    )
-    return Choice(tiling=tiling, cost=priced.cost, figures=figures)
 
 
 def _tables(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iterator[SizeTable]:
@@ -450,7 +425,7 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
     return None
 
 
-def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes) -> _Priced | Check:
+def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes) -> Priced | Check:
     """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
     row = entry.row
     search, plan = entry.search, entry.plan
@@ -466,7 +441,7 @@ def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ..
             figures = figures_of(group)
             failed = next((check for c in constraints if not (check := c(figures)).holds), None)
             if failed is None:
-                return _Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
+                return Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
             broken = broken or failed
         else:
             broken = broken or group

@@ -116,14 +116,6 @@ def test_an_op_beyond_a_chip_becomes_near_equal_parts_and_a_concat_of_its_name(c
     assert {part.attributes for part in parts} == {large.attributes}
 
 
-# Of three parts the one of 21 channels compiles, those of 20 do not, though they leave more room beside their weights.
-OPEN = {
-    "convolution without bias": pytest.mark.xfail(
-        reason="a roomier core is refused where a smaller one is not (issue 5 is open)", strict=True
-    )
-}
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_parts_compute_what_the_op_computes(case: str) -> None:
     """PART-3: by the definitions of the ops."""
@@ -136,7 +128,7 @@ def test_the_parts_compute_what_the_op_computes(case: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=OPEN.get(case, ())) for case in CASES])
+@pytest.mark.parametrize("case", CASES)
 def test_each_part_fits_a_chip_and_fewer_would_not(case: str) -> None:
     """PART-3: the fewest near-equal ops; of one part fewer the largest does not compile alone."""
     kind, build, channels = CASES[case]

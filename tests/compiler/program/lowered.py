@@ -28,9 +28,9 @@ from compiler.simulator.compare import compare
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph
 from compiler.simulator.values import Chip
-from compiler.tiling.choose import _Priced, finished
 from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL
+from compiler.tiling.finished import Priced, finished
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
 from compiler.tiling.tile import HaloMode, Tiling
@@ -75,7 +75,7 @@ class Network:
 
 def tiling_of(group: TiledGroup, levels: Iterable[LevelMemory]) -> Tiling:
     """The tiling of a plan that says what a group under its choices is."""
-    priced = _Priced(group=group, figures=figures_of(group), cost=price(traffic_of(group), group.profile))
+    priced = Priced(group=group, figures=figures_of(group), cost=price(traffic_of(group), group.profile))
     return finished(priced, levels).tiling
 
 

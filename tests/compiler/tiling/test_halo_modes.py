@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compiler.ops.facts import graph_facts
-from compiler.tiling.choose import Choice, Wishes, choose_tiling
+from compiler.tiling.choose import Wishes, choose_tiling
+from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement, pairs
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads

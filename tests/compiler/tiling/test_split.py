@@ -18,9 +18,10 @@ from compiler.ops.facts import GraphFacts
 from compiler.options import Options, parse_assignments, parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Choice, Wishes, choose_tiling, completed
+from compiler.tiling.choose import Wishes, choose_tiling, completed
 from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL
+from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.split import Kind, Path, Split, bottom_up_sizes, smallest_units, split_candidates, top_down_sizes
