@@ -13,7 +13,7 @@ import numpy as np
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
 from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, Work, spatial_axes
-from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.numeric import Values, narrowed, summable
 from compiler.ops.product import Product
 from compiler.ops.slab import Box, aligned
 from compiler.ops.windows import (
@@ -138,7 +138,7 @@ class Conv(Product):
         }
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        values, factors = widened(data), widened(weight)
+        values, factors = summable(data), summable(weight)
         if weight.shape[1] == 1:
             return self._by_channel(call, values, factors)
         return (
@@ -223,7 +223,7 @@ def _is_channels_last(data: Values) -> bool:
 
 
 def _biased(sums: Values, bias: Array | None) -> Values:
-    return sums if bias is None else sums + widened(bias).reshape(-1, *(1,) * (sums.ndim - 2))
+    return sums if bias is None else sums + summable(bias).reshape(-1, *(1,) * (sums.ndim - 2))
 
 
 def _extent(box: Box | None, axis: int) -> int:
@@ -364,7 +364,7 @@ class ConvTranspose(Product):
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
         """Each input element spread over the outputs that it reaches; begins of a box may be below 0."""
-        values, factors = widened(data), widened(weight)
+        values, factors = summable(data), summable(weight)
         strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
         group, pads, rank = call.integer("group", 1), call.integers("pads") or (), data.ndim - 2
         (batch, filters, *extents), inputs, kernel = call.result.shape, data.shape[2:], weight.shape[2:]

@@ -22,7 +22,7 @@ from compiler.ops.base import (
     broadcast_shapes,
     default_axes,
 )
-from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.numeric import Values, narrowed, summable
 from compiler.ops.product import Product
 
 # No array multiplies 32-bit and wider integers: the vector lanes do, a product and a sum per step.
@@ -91,7 +91,7 @@ class MatMul(Product):
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
         del call
-        return np.asarray(np.matmul(widened(data), widened(weight)))
+        return np.asarray(np.matmul(summable(data), summable(weight)))
 
     def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
         del bias
@@ -157,14 +157,14 @@ class Gemm(Product):
         return 0 if call.integer("transA", 0) else 1, 1 if call.integer("transB", 0) else 0
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        a, b = widened(data), widened(weight)
+        a, b = summable(data), summable(weight)
         return np.asarray(np.matmul(a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b))
 
     def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
         alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
         result = sums if alpha == 1 else sums * np.float32(alpha)
         if bias is not None:
-            result = result + (widened(bias) if beta == 1 else widened(bias) * np.float32(beta))
+            result = result + (summable(bias) if beta == 1 else summable(bias) * np.float32(beta))
         return narrowed(result, call.result.dtype)
 
 

@@ -22,6 +22,16 @@ def widened(array: Array) -> Values:
     return array
 
 
+def summable(array: Array) -> Values:
+    """The array in the type that products of it are summed in: floats in float64, all others in their own.
+
+    In float32 the order of a sum shows in its last digits, and a matrix product orders the sums of a block's last
+    columns otherwise than the rest: channels of equal weights would differ. In float64 such sums differ by 1e-16 and
+    are rounded to the same float32. Chips sum in float32 or wider, in orders of their own.
+    """
+    return array if array.dtype.kind in "biu" else array.astype(np.float64, copy=False)
+
+
 def narrowed(result: Any, dtype: str) -> Array:
     """A computed result in the element type `dtype`."""
     with np.errstate(all="ignore"):

@@ -16,7 +16,8 @@ from compiler.units import numpy_dtype
 class Product(OpKind):
     """A sum of products of data (input 0) and weight (input 1), to which a third input may be added.
 
-    Sums are in the accumulator's type: float32 for floats, the inputs' own type for integers.
+    Sums are made in float64 for floats (see `summable`), in the inputs' own type for integers. Partial sums that leave a
+    call are rounded to the accumulator's type: float32 for floats up to that, else the inputs' own type.
     """
 
     @abstractmethod
@@ -25,7 +26,7 @@ class Product(OpKind):
 
     @abstractmethod
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        """The sums of products, of the output's shape, in the accumulator's type."""
+        """The sums of products, of the output's shape, floats in float64."""
 
     @abstractmethod
     def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
@@ -58,7 +59,8 @@ class Product(OpKind):
             for index, (slab, ranges) in enumerate(zip(operands, needed, strict=False))
         )
         with np.errstate(all="ignore"):
-            return self.sums(self.local_call(call, box, needed), data, weight)
+            sums = self.sums(self.local_call(call, box, needed), data, weight)
+            return sums.astype(self._accumulator(call), copy=False)
 
     def finish(self, call: Call, box: Box, sums: Array, bias: Slab | None) -> Array:
         """The box from its complete sums and the third input's box (None if the op has none)."""

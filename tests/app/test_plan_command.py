@@ -22,7 +22,7 @@ def tessera(*words: str) -> Result:
 
 
 def plan(*words: str) -> dict[str, Any]:
-    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", *words, "--json")
+    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set", "verify=none", *words, "--json")
     assert answer.exit_code == 0, answer.output
     return dict(json.loads(answer.stdout))
 
@@ -34,7 +34,7 @@ def costs(document: dict[str, Any]) -> list[tuple[object, ...]]:
 
 def test_the_plan_is_shown_with_halos_placement_and_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none")
+    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set", "verify=none")
     assert answer.exit_code == 0, answer.output
     for word in ("halo", "placement", "stalls", "cycles", "bound", "layer by layer", "energy: dram", "4 bands"):
         assert word in answer.stdout
@@ -43,7 +43,7 @@ def test_the_plan_is_shown_with_halos_placement_and_stalls(monkeypatch: pytest.M
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])
 def test_the_table_fits_the_terminal_and_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none")
+    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set", "verify=none")
     assert max(len(line) for line in answer.stdout.splitlines()) <= columns
     left_out = "a wider terminal also shows: placement, halo" in answer.stdout
     # in between it depends on how long the names are
@@ -51,7 +51,7 @@ def test_the_table_fits_the_terminal_and_says_what_it_leaves_out(monkeypatch: py
 
 
 def test_a_plan_written_to_a_folder_prices_itself_as_a_schedule(tmp_path: Path) -> None:
-    answer = tessera("plan", SHUFFLENET, "-p", "edge4", "--set", "fusion=none", "--out", str(tmp_path))
+    answer = tessera("plan", SHUFFLENET, "-p", "edge4", "--set", "fusion=none", "--set", "verify=none", "--out", str(tmp_path))
     assert answer.exit_code == 0, answer.output
     assert (tmp_path / "report.json").exists()
     first = json.loads((tmp_path / "plan.json").read_text())
@@ -66,7 +66,7 @@ def test_compile_and_explain_take_a_schedule_too_from_a_file_or_in_place(tmp_pat
     pair = [nodes[1]["nodes"][0], nodes[2]["nodes"][0]]
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"fuse": [pair]}))
-    words = [SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set"]
+    words = [SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set", "verify=none", "--set"]
     from_file = tessera("compile", *words, f"schedule={file}", "--json")
     in_place = tessera("compile", *words, f"schedule={json.dumps({'fuse': [pair[::-1]]})}", "--json")
     assert from_file.exit_code == 0, from_file.output
