@@ -146,7 +146,7 @@ class StagedLowering(GroupLowering):
         first, whole = stage.steps[0], entries[0][3]
         cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
         slices = self.weights.slices(first, self._op_channels(ops[0], entries[0][2].box, ops[-1]))
-        if len(slices) == 1:
+        if len(slices) == 1 and self.weights.coexist(stage.steps, *cores[0]):
             bound = [self.weights.ensure(step, cores, channels, 0, whole) for step in stage.steps]
             for unit, index, piece, _ in entries:
                 self._piece(

@@ -7,6 +7,8 @@ needed again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -90,6 +92,11 @@ class GroupWeights:
                         if size
                     ]
                 self._lay_out_unit(step, unit)
+
+    def coexist(self, steps: Sequence[int], unit: int, core: int) -> bool:
+        """False where a core's weights of several ops lie over one another, each there while its op works."""
+        slots = sorted((slot for step in steps for slot in self._slots[step, unit, core]), key=lambda s: s.address)
+        return all(a.address + a.size_bytes <= b.address for a, b in pairwise(slots))
 
     def _half(self, size: int, halves: int) -> int:
         from compiler.tiling.memory import alignment_bytes

@@ -22,7 +22,9 @@ def tessera(*words: str) -> Result:
 
 
 def plan(*words: str) -> dict[str, Any]:
-    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set", "verify=none", *words, "--json")
+    answer = tessera(
+        "plan", SHUFFLENET, "--profile", "edge4", "--set", "fusion=none", "--set", "verify=none", *words, "--json"
+    )
     assert answer.exit_code == 0, answer.output
     return dict(json.loads(answer.stdout))
 
@@ -51,7 +53,9 @@ def test_the_table_fits_the_terminal_and_says_what_it_leaves_out(monkeypatch: py
 
 
 def test_a_plan_written_to_a_folder_prices_itself_as_a_schedule(tmp_path: Path) -> None:
-    answer = tessera("plan", SHUFFLENET, "-p", "edge4", "--set", "fusion=none", "--set", "verify=none", "--out", str(tmp_path))
+    answer = tessera(
+        "plan", SHUFFLENET, "-p", "edge4", "--set", "fusion=none", "--set", "verify=none", "--out", str(tmp_path)
+    )
     assert answer.exit_code == 0, answer.output
     assert (tmp_path / "report.json").exists()
     first = json.loads((tmp_path / "plan.json").read_text())

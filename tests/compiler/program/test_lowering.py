@@ -305,6 +305,21 @@ def test_without_multicast_linked_cores_pass_shared_weights_on() -> None:
     assert found.passed_between(Level.NRAM) == {(0, 1), (0, 2), (0, 3)}
 
 
+def test_weights_of_a_stage_that_lie_over_one_another_are_brought_back_for_each_piece() -> None:
+    """The factors and the summands of a scaled map wait in the SRAM and pass the core one after the other."""
+    model = Model()
+    x = model.input([1, 8, 12, 6], "x")
+    for kind in ("Mul", "Add", "Mul", "Add"):
+        x = model.node(kind, [x, model.weight(8, 1, 1)])
+    model.output(x)
+    network = Network(model)
+    tiling = group(network, chip(sram=1 << 15, nram=800, wram=96), {}, order=Order.BREADTH_FIRST, weights_in_sram=True)
+    assert set(tiling.homes) == {WeightHome.SRAM}
+    assert any(len(stage.steps) > 1 for stage in tiling.stages)
+    found = run(network, tiling)
+    assert found.count(Opcode.COMPUTE) > len(tiling.geometry.ops), "in pieces"
+
+
 def test_clusters_that_pass_halos_work_in_turn_where_their_cores_share_the_channels() -> None:
     """A cluster's first core tile needs what the cluster before it makes with its last one."""
     model = Model()
