@@ -16,8 +16,8 @@ from compiler.units import numpy_dtype
 class Product(OpKind):
     """A sum of products of data (input 0) and weight (input 1), to which a third input may be added.
 
-    Sums are made in float64 for floats (see `summable`), in the inputs' own type for integers. Partial sums that leave a
-    call are rounded to the accumulator's type: float32 for floats up to that, else the inputs' own type.
+    Sums are made in float64 for floats (see `summable`), in the inputs' own type for integers. Partial sums that leave
+    a call are rounded to the accumulator's type: float32 for floats up to that, else the inputs' own type.
     """
 
     @abstractmethod
