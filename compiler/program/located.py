@@ -175,7 +175,8 @@ class Located(ABC):
             return strides_of(self._part_lengths(name), memory_order(self.tensors[name].axes), self.element(name))
         basis = self._root(name)
         lengths = self.group.frustums.lengths(basis)
-        return strides_of(lengths, memory_order(self.tensors[name].axes), self.element(basis))
+        # what is written over an operand lies as the operand does, whatever its own axes are called
+        return strides_of(lengths, memory_order(self.tensors[basis].axes), self.element(basis))
 
     def _part_box(self, name: str, unit: int, box: Box, parity: int) -> tuple[Box, int]:
         """The part of a reduced input's box that is at hand, and which of its two buffers holds it."""

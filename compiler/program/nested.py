@@ -159,7 +159,7 @@ class NestedLowering(GroupLowering):
         origin = self._core_part(root, unit, self._core_box(root, index))
         strides = self._core_strides.get(name)
         if strides is None:
-            order = memory_order(self.tensors[name].axes)
+            order = memory_order(self.tensors[root].axes)
             strides = self._core_strides[name] = strides_of(self._core_lengths(root), order, self.element(root))
         return in_slot(slot, strides, origin).part(box)
 

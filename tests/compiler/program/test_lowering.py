@@ -320,6 +320,18 @@ def test_weights_of_a_stage_that_lie_over_one_another_are_brought_back_for_each_
     assert found.count(Opcode.COMPUTE) > len(tiling.geometry.ops), "in pieces"
 
 
+def test_a_sum_lies_as_the_operand_does_that_it_is_written_over() -> None:
+    """Its own axes are called after the other operand's, of which other ones are the channels."""
+    model = Model()
+    x = model.node("Conv", [model.input([2, 8, 8], "x"), model.weight(8, 8, 1)])
+    y = model.node("MatMul", [model.input([2, 8, 8], "y"), model.weight(8, 8)])
+    model.output(model.node("Add", [model.node("Add", [x, y]), x]))
+    network = Network(model)
+    tiling = group(network, chip(), {})
+    assert tiling.geometry.takes_over
+    run(network, tiling)
+
+
 def test_clusters_that_pass_halos_work_in_turn_where_their_cores_share_the_channels() -> None:
     """A cluster's first core tile needs what the cluster before it makes with its last one."""
     model = Model()
