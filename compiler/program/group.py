@@ -78,8 +78,12 @@ class GroupLowering(SharedLowering):
         """What the cores do with the tiles of a round."""
 
     def dying(self, steps: Sequence[int]) -> list[str]:
-        """Results that no op after these steps reads: what later tiles need of them has to be kept now."""
-        return [name for name in self.geometry.made if self._last_step[name] in steps]
+        """Results that no op after these steps reads: what later tiles need of them has to be kept now.
+
+        Nothing is needed of what has been written over: its only reader goes position by position.
+        """
+        over = set(self.takes_over.values())
+        return [name for name in self.geometry.made if self._last_step[name] in steps and name not in over]
 
     @cached_property
     def _last_step(self) -> dict[str, int]:

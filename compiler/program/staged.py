@@ -113,7 +113,9 @@ class StagedLowering(GroupLowering):
                     if op.output in stage.results or op.output in stage.staying:
                         self.share_channels(step, op, unit, index, parity, "cdma")
                         self.pass_on(op.output, unit, index, parity)
-            for name in self.dying(stage.steps):
+            # what is made and read inside one stage never comes to the SRAM
+            here = {*stage.inputs, *stage.results, *stage.staying}
+            for name in (name for name in self.dying(stage.steps) if name in here):
                 for unit, index in jobs:
                     self.keep(name, unit, index, parity)
 

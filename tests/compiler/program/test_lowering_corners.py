@@ -55,7 +55,7 @@ def test_rows_of_a_table_are_not_kept_where_no_op_lays_them() -> None:
     run(network, group(network, chip(cores=4), {"N": 1, "H": 1, "C": 2}, HaloMode.CACHED, **how))
 
 
-def test_what_one_reader_needs_whole_and_another_in_part_is_made_whole() -> None:
+def test_what_has_been_written_over_is_not_kept() -> None:
     model = Model()
     x = model.input([3, 6, 5], "x")
     turned = model.node("Transpose", [model.node("Mul", [x, model.node("Sigmoid", [x])])], perm=[0, 2, 1])
