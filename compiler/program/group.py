@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 
-from compiler.errors import InternalError, LimitError
+from compiler.errors import LimitError
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.parts import SharedLowering
@@ -79,8 +78,12 @@ class GroupLowering(SharedLowering):
         """What the cores do with the tiles of a round."""
 
     def dying(self, steps: Sequence[int]) -> list[str]:
-        """Results that no op after these steps reads: what later tiles need of them has to be kept now."""
-        return [name for name in self.geometry.made if self._last_step[name] in steps]
+        """Results that no op after these steps reads: what later tiles need of them has to be kept now.
+
+        Nothing is needed of what has been written over: its only reader goes position by position.
+        """
+        over = set(self.takes_over.values())
+        return [name for name in self.geometry.made if self._last_step[name] in steps and name not in over]
 
     @cached_property
     def _last_step(self) -> dict[str, int]:
@@ -121,11 +124,13 @@ class GroupLowering(SharedLowering):
     def pass_on(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
         if self.group.exchanges:
+            # units that share out one tile send each other their parts of it, and keep for themselves what waits
+            known = owners(self.group, self.tiles, dict(index))
             for axis in reversed(self.tiles.order):
                 later = self.tiles.successor(axis, index)
                 if later is not None:
                     for other in owners(self.group, self.tiles, dict(later)):
-                        if other != unit:
+                        if other not in known:
                             self._save(name, unit, index, later, other, axis, parity)
 
     def keep(self, name: str, unit: int, index: Index, parity: int) -> None:
@@ -139,8 +144,11 @@ class GroupLowering(SharedLowering):
 
     def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str, parity: int) -> None:
         store = self.buffers.store(self.place(other), name, axis)
-        box = saved_box(self.tiles, name, index, later, axis, whole=other != unit) if store is not None else None
-        if store is None or box is None:
+        if store is None or name in self.gathered:
+            # rows of a table never lie in the unit's memory as an input: each op that wants them reads them in DRAM
+            return
+        box = saved_box(self.tiles, name, index, later, axis, whole=other != unit)
+        if box is None:
             return
         targets = store.pieces(self.tiles, name, index, box)
         for source in self.pieces(name, unit, index, box, parity):
@@ -167,36 +175,6 @@ class GroupLowering(SharedLowering):
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def stored_box(self, name: str, index: Index) -> Box | None:
-        """The part of an output that a tile hands out: every position of it is in exactly one tile's."""
-        tensor = self.tensors[name]
-        primary = self.geometry.output
-        dims = self.tiles.dims(name)
-        followed = {dim.axis for dim in dims}
-        if any(index[axis] for axis in self.tiles.order if axis not in followed):
-            return None
-        box: list[tuple[int, int]] = []
-        for axis, extent, dim in zip(tensor.axes, tensor.shape, dims, strict=True):
-            if dim.axis is None:
-                box.append((0, extent))
-                continue
-            tiles, number = self.group.frustums.tiles[dim.axis], index[dim.axis]
-            if tiles.mode is not HaloMode.RECOMPUTE:
-                # a unit that begins anew makes again what the one before it has handed out
-                before = dim.stops[number - 1] if number else dim.firsts[0]
-                box.append((max(dim.firsts[number], before), dim.stops[number]))
-                continue
-            if axis != dim.axis:
-                # what the next tile begins with is the next tile's
-                if any(b < a for a, b in pairwise(dim.starts)):
-                    raise InternalError("tiles of an output do not rise", stage="lower", node=name)
-                box.append((dim.starts[number], (*dim.starts[1:], dim.stops[-1])[number]))
-                continue
-            basis = primary.shape[primary.axes.index(axis)]
-            start, stop = int(tiles.starts[number]), int(tiles.stops[number])
-            box.append((start * extent // basis, stop * extent // basis))
-        return None if is_empty(tuple(box)) else tuple(box)
-
     def _store(self, jobs: list[Job], parity: int) -> None:
         """Outputs to DRAM."""
         engine = "gdma" if self.level is Level.SRAM and self.machine.has("gdma") else "iodma"
@@ -204,7 +182,7 @@ class GroupLowering(SharedLowering):
             self.emitter.step = self.step_of[self.context.graph.producer[name]]
             region = self.context.region(name)
             for unit, index in self.workers(self.op_of(name), jobs, after=True):
-                box = self.stored_box(name, index)
+                box = stored_box(self.tiles, name, index)
                 held = self.tile(name, unit, index, parity) if box is not None else None
                 if box is None or held is None:
                     continue
@@ -214,6 +192,39 @@ class GroupLowering(SharedLowering):
                 mine = self.unit_part(self.op_of(name), unit, part) if part is not None else None
                 if mine is not None and not is_empty(mine):
                     self.emitter.copy(Opcode.STORE, self.queue(engine, unit), held, region, mine, self.element(name))
+
+
+def stored_box(tiles: Tiles, name: str, index: Index, blocks: Mapping[str, Sequence[int]] | None = None) -> Box | None:
+    """The part of an output that a tile hands out: every position of it is in exactly one tile's.
+
+    With `blocks` (the first core tile of each SRAM tile, by axis) what a core tile hands out of its SRAM tile's box.
+    """
+    geometry, walk = tiles.frustums.geometry, tiles.frustums.tiles
+    tensor, primary = geometry.facts.tensors[name], geometry.output
+    dims = tiles.dims(name)
+    again = {axis for axis in walk if walk[axis].mode is HaloMode.RECOMPUTE}
+    # what is recomputed is cut as the output is, axis by axis of the same name; the first tile has what is not cut
+    followed = {dim.axis for dim in dims} - again | again.intersection(tensor.axes)
+    begins = {axis: (0,) if blocks is None else blocks[axis] for axis in walk}
+    if any(index[axis] not in begins[axis] for axis in tiles.order if axis not in followed):
+        return None
+    box: list[tuple[int, int]] = []
+    for axis, extent, dim in zip(tensor.axes, tensor.shape, dims, strict=True):
+        alone = blocks is None and dim.axis == axis and dim.firsts == dim.starts
+        if axis in again or alone:
+            basis = primary.shape[primary.axes.index(axis)]
+            start, stop = int(walk[axis].starts[index[axis]]), int(walk[axis].stops[index[axis]])
+            box.append((start * extent // basis, stop * extent // basis))
+        elif dim.axis is None or dim.axis in again:
+            box.append((0, extent))
+        else:
+            # a unit or core that begins anew makes again what the one before it has handed out
+            number = index[dim.axis]
+            earlier = range(max(begin for begin in begins[dim.axis] if begin <= number), number)
+            rises = all(dim.starts[other] <= dim.starts[number] for other in earlier)
+            before = max((dim.stops[other] for other in earlier), default=0) if rises else 0
+            box.append((max(dim.firsts[number], before), dim.stops[number]))
+    return None if is_empty(tuple(box)) else tuple(box)
 
 
 def saved_box(tiles: Tiles, name: str, index: Index, later: Index, axis: str, *, whole: bool) -> Box | None:
@@ -230,7 +241,7 @@ def saved_box(tiles: Tiles, name: str, index: Index, later: Index, axis: str, *,
         if dim.axis is None:
             box.append((dim.starts[0], dim.stops[0]))
         elif dim.axis == axis:
-            first = dim.starts[index[axis]] if whole else dim.firsts[index[axis]]
+            first = min(dim.starts[index[axis]], dim.waits[index[axis]][0]) if whole else dim.firsts[index[axis]]
             box.append((max(old[0], first), old[1]))
         else:
             number = index[dim.axis]

@@ -11,7 +11,7 @@ from compiler.ops.facts import OpFacts
 from compiler.program.buffers import in_slot, pieces_of, waiting_cell
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
-from compiler.program.group import GroupLowering, saved_box
+from compiler.program.group import GroupLowering, saved_box, stored_box
 from compiler.program.parts import FACTORS, Part, channel_part
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job, in_step, owners
@@ -198,6 +198,10 @@ class NestedLowering(GroupLowering):
         """True if cores or units make parts of the channels of a common core tile."""
         return self.group.channel_parts > 1 and not self.group.channels_are_free
 
+    @property
+    def _cores_share_parts(self) -> bool:
+        return self._parts_are_shared and self.configuration.core_spread is Spread.CHANNELS
+
     def _core_rounds(self, unit: int, index: Index) -> list[list[_Work]]:
         ranges = []
         for axis in self.core_tiles.order:
@@ -205,7 +209,7 @@ class NestedLowering(GroupLowering):
             end = blocks[number + 1] if number + 1 < len(blocks) else self.core_tiles.counts[axis]
             ranges.append(range(blocks[number], end))
         indices = [dict(zip(self.core_tiles.order, numbers, strict=True)) for numbers in product(*ranges)]
-        if self._parts_are_shared and self.configuration.core_spread is Spread.CHANNELS:
+        if self._cores_share_parts:
             return [[(unit, index, core, found) for core in range(self.configuration.cores)] for found in indices]
         queues: dict[int, list[dict[str, int]]] = {}
         for found in indices:
@@ -346,7 +350,7 @@ class NestedLowering(GroupLowering):
                 if not self.gather(op, number, box, at_hand, held):
                     self.call(op, self.queue("core", number), box, operands, held, part)
                 if ends:
-                    self._drain(op, unit, tile, box, held, core, parity)
+                    self._drain(op, (unit, tile, core, index), box, held, parity)
 
     def _is_first(self, name: str, index: Index) -> bool:
         """False for what all slices of the channels share, at slices after the core's first."""
@@ -438,7 +442,10 @@ class NestedLowering(GroupLowering):
             if later is None:
                 continue
             for other, peer in self._workers_of(later):
-                peer_core = core if self._parts_are_shared else peer
+                if self._units_share_parts and other != unit:
+                    # it works on this tile too, and keeps what it needs itself
+                    continue
+                peer_core = core if self._cores_share_parts else peer
                 same = (other, peer_core) == (unit, core)
                 if same != others:
                     self._save_one(name, (unit, core), (other, peer_core), index, later, axis)
@@ -475,14 +482,17 @@ class NestedLowering(GroupLowering):
                     queue = self.queue("mvdma", self.core_number(*sender))
                     self.emitter.copy(opcode, queue, source, target, part, element)
 
-    def _drain(self, op: OpFacts, unit: int, tile: Index, box: Box, held: Held, core: int, parity: int) -> None:
-        """An output of the group from a core to the SRAM."""
+    def _drain(self, op: OpFacts, job: _Work, box: Box, held: Held, parity: int) -> None:
+        """An output of the group from a core to the SRAM: what no other core tile hands out."""
+        unit, tile, core, index = job
         if op.output not in (self.geometry.outputs or (self.geometry.primary,)):
             return
         if not self.hands_out(op, 0, core):
             return
         target = self.tile(op.output, unit, tile, parity)
-        part = overlap(box, target.box) if target is not None else None
+        mine = stored_box(self.core_tiles, op.output, index, self._blocks)
+        part = overlap(box, mine) if mine is not None else None
+        part = overlap(part, target.box) if part is not None and target is not None else None
         if target is not None and part is not None:
             if self.geometry.is_in_place:
                 target.slot.again()

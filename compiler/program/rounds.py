@@ -7,6 +7,7 @@ placement does not let neighbours advance in step, there is one tile per round.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
 
@@ -55,17 +56,27 @@ def rounds_of(group: TiledGroup, tiles: Tiles) -> list[list[Job]]:
 def in_step(
     tiles: Tiles, queues: dict[int, list[dict[str, int]]], indices: Sequence[dict[str, int]]
 ) -> list[list[Job]]:
-    """Rounds of what each worker has to do in turn; one tile per round where a tile would come before its makers."""
+    """Rounds of what each worker has to do in turn.
+
+    One tile per round where a tile would come before its makers, or what is sent to a worker before it is done with
+    what it was sent for earlier tiles.
+    """
+    ranks = {_key(index): rank for rank, index in enumerate(indices)}
     if any(t.mode is HaloMode.EXCHANGE for t in tiles.frustums.tiles.values()):
         number = {_key(index): place for queue in queues.values() for place, index in enumerate(queue)}
         owner = {_key(index): unit for unit, queue in queues.items() for index in queue}
+        turns = {unit: [ranks[_key(index)] for index in queue] for unit, queue in queues.items()}
         for index in indices:
             for axis in tiles.order:
                 later = tiles.successor(axis, index)
-                if later is not None and number.get(_key(later), 1 << 60) < number[_key(index)]:
+                if later is None or _key(later) not in owner:
+                    continue
+                mine, receiver = _key(index), owner[_key(later)]
+                # what waits at the receiver for tiles that come before this one gives way to what this one sends
+                behind = receiver != owner[mine] and bisect_left(turns[receiver], ranks[mine]) > number[mine]
+                if behind or number[_key(later)] < number[mine]:
                     return [[(owner[_key(index)], index)] for index in indices]
     order = sorted(queues)
-    ranks = {_key(index): rank for rank, index in enumerate(indices)}
     rounds = []
     for row in zip_longest(*(queues[unit] for unit in order)):
         jobs = [(unit, index) for unit, index in zip(order, row, strict=True) if index is not None]

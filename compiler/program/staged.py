@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 
 from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
@@ -26,6 +26,18 @@ class _Piece:
 
     core: int
     box: Box
+
+
+@dataclass(slots=True)
+class _Passing:
+    """A piece on its way through a stage: its buffer, where the free part of that begins, what lies in it."""
+
+    unit: int
+    index: Index
+    piece: _Piece
+    slot: Slot
+    at: int
+    inside: dict[str, Held]
 
 
 class StagedLowering(GroupLowering):
@@ -101,7 +113,9 @@ class StagedLowering(GroupLowering):
                     if op.output in stage.results or op.output in stage.staying:
                         self.share_channels(step, op, unit, index, parity, "cdma")
                         self.pass_on(op.output, unit, index, parity)
-            for name in self.dying(stage.steps):
+            # what is made and read inside one stage never comes to the SRAM
+            here = {*stage.inputs, *stage.results, *stage.staying}
+            for name in (name for name in self.dying(stage.steps) if name in here):
                 for unit, index in jobs:
                     self.keep(name, unit, index, parity)
 
@@ -146,7 +160,10 @@ class StagedLowering(GroupLowering):
         first, whole = stage.steps[0], entries[0][3]
         cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
         slices = self.weights.slices(first, self._op_channels(ops[0], entries[0][2].box, ops[-1]))
-        if len(slices) == 1 and self.weights.coexist(stage.steps, *cores[0]):
+        if len(slices) == 1 and self.weights.take_turns(stage.steps):
+            self._in_turns(number, stage, ops, channels, entries, parity)
+            return
+        if len(slices) == 1:
             bound = [self.weights.ensure(step, cores, channels, 0, whole) for step in stage.steps]
             for unit, index, piece, _ in entries:
                 self._piece(
@@ -196,42 +213,82 @@ class StagedLowering(GroupLowering):
         parity: int,
     ) -> None:
         """Gather what a piece reads, run the stage's ops on it, put its results back."""
+        passing = self._begin(number, unit, index, piece)
+        for place in range(len(ops)):
+            its = None if bound is None else bound[place]
+            self._pass(passing, stage, ops, place, its, slices if place == 0 else None, parity)
+
+    def _in_turns(
+        self,
+        number: int,
+        stage: CoreStage,
+        ops: list[OpFacts],
+        channels: tuple[int, int],
+        entries: list[tuple[int, Index, _Piece, tuple[int, int]]],
+        parity: int,
+    ) -> None:
+        """Pieces of a stage whose ops' weights take each other's place: one piece of each core at once, op by op."""
+        queues: dict[tuple[int, int], list[tuple[int, Index, _Piece]]] = {}
+        for unit, index, piece, _ in entries:
+            queues.setdefault((unit, piece.core), []).append((unit, index, piece))
+        for row in zip_longest(*queues.values()):
+            pieces = [self._begin(number, *entry) for entry in row if entry is not None]
+            cores = [(passing.unit, passing.piece.core) for passing in pieces]
+            for place, step in enumerate(stage.steps):
+                bound = self.weights.ensure(step, cores, channels, 0, entries[0][3])
+                for passing, core in zip(pieces, cores, strict=True):
+                    self._pass(passing, stage, ops, place, bound[core], None, parity)
+
+    def _begin(self, number: int, unit: int, index: Index, piece: _Piece) -> _Passing:
+        """A piece before the first op of its stage."""
         slot = self.buffers.slots.get((self.core_place(unit, piece.core), ("piece", number)))
         if slot is None:
             # all that the stage reads and makes stays in the core
             slot = Slot(self.core_place(unit, piece.core), 0, 0)
         slot.begin()
-        inside: dict[str, Held] = {}
-        at = slot.address
+        return _Passing(unit, index, piece, slot, slot.address, {})
+
+    def _pass(
+        self,
+        passing: _Passing,
+        stage: CoreStage,
+        ops: list[OpFacts],
+        place: int,
+        bound: Bound | None,
+        slices: list[tuple[int, int]] | None,
+        parity: int,
+    ) -> None:
+        """One op of a stage on a piece; without weights at hand (`bound`) slice by slice of them."""
+        unit, index, piece, slot, inside = passing.unit, passing.index, passing.piece, passing.slot, passing.inside
+        step, op = stage.steps[place], ops[place]
         core = self.queue("core", self.core_number(unit, piece.core))
-        for place, (step, op) in enumerate(zip(stage.steps, ops, strict=True)):
-            operands: Bound = []
-            for operand in self.context.operands(op.index):
-                name = operand.tensor
-                if operand.constant or operand.gathered is not None:
-                    continue
-                need = self.need(operand, piece.box)
-                staying = self.staying(name, unit, index)
-                if staying is not None:
-                    operands.append((operand.number, staying.part(need)))
-                    continue
-                if name not in inside or overlap(inside[name].box, need) != need:
-                    inside[name], at = self._fetch(name, slot, at, unit, index, need, piece.core, parity)
-                operands.append((operand.number, inside[name].part(need)))
-            staying = self.staying(op.output, unit, index)
+        operands: Bound = []
+        for operand in self.context.operands(op.index):
+            name = operand.tensor
+            if operand.constant or operand.gathered is not None:
+                continue
+            need = self.need(operand, piece.box)
+            staying = self.staying(name, unit, index)
             if staying is not None:
-                held = staying.part(piece.box)
-            else:
-                held, at = self._result(op, slot, at, piece.box, inside, first=place == 0)
-            inside[op.output] = held
-            if self.gather(op, self.core_number(unit, piece.core), piece.box, {n: [h] for n, h in operands}, held):
-                pass
-            elif bound is not None:
-                self.call(op, core, piece.box, [*bound[place], *operands], held)
-            else:
-                self._sliced_call(op, step, core, piece, unit, operands, held, slices if place == 0 else None)
-            if staying is None and (op.output in stage.results or op.output in stage.staying):
-                self._put(op, unit, index, piece, held, parity)
+                operands.append((operand.number, staying.part(need)))
+                continue
+            if name not in inside or overlap(inside[name].box, need) != need:
+                inside[name], passing.at = self._fetch(name, slot, passing.at, unit, index, need, piece.core, parity)
+            operands.append((operand.number, inside[name].part(need)))
+        staying = self.staying(op.output, unit, index)
+        if staying is not None:
+            held = staying.part(piece.box)
+        else:
+            held, passing.at = self._result(op, slot, passing.at, piece.box, inside, first=place == 0)
+        inside[op.output] = held
+        if self.gather(op, self.core_number(unit, piece.core), piece.box, {n: [h] for n, h in operands}, held):
+            pass
+        elif bound is not None:
+            self.call(op, core, piece.box, [*bound, *operands], held)
+        else:
+            self._sliced_call(op, step, core, piece, unit, operands, held, slices)
+        if staying is None and (op.output in stage.results or op.output in stage.staying):
+            self._put(op, unit, index, piece, held, parity)
 
     def _sliced_call(
         self,

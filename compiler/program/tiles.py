@@ -29,12 +29,16 @@ Index = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Dim:
-    """One axis of a tensor: the walk's axis that it follows, and its ranges and new ranges tile by tile."""
+    """One axis of a tensor: the walk's axis that it follows, and its ranges and new ranges tile by tile.
+
+    `waits`: what earlier tiles made of a range; of a tile that needs nothing, what the next one that does finds.
+    """
 
     axis: str | None
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     firsts: tuple[int, ...]
+    waits: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,12 @@ class Tiles:
         self._fresh: dict[tuple[object, ...], Box] = {}
         self._stores: dict[str, tuple[StoreShape, ...]] = {}
         self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
+        self._restarts = {
+            axis: [number == 0 for number in range(tiles.count)]
+            if tiles.mode is HaloMode.EXCHANGE
+            else self._begins[axis]
+            for axis, tiles in frustums.tiles.items()
+        }
 
     def dims(self, name: str) -> tuple[_Dim, ...]:
         """A tensor's axes with their ranges."""
@@ -74,7 +84,9 @@ class Tiles:
             entries = []
             for axis, starts, stops in self.frustums.boxes[name]:
                 first, last, _ = self.frustums.fresh((axis, starts, stops))
-                entries.append(_Dim(axis, _ints(starts), _ints(last), _ints(first)))
+                ranges = (_ints(starts), _ints(last), _ints(first))
+                begins = [] if axis is None else self._restarts[axis]
+                entries.append(_Dim(axis, *ranges, () if axis is None else _waits(*ranges, begins)))
             found = self._dims[name] = tuple(entries)
             followed = {dim.axis for dim in found}
             self._unfollowed[name] = tuple(axis for axis in self.order if axis not in followed)
@@ -139,7 +151,7 @@ class Tiles:
         """The positions along an axis that wait for a tile; (0, 0) if all of a tensor that does not follow it does."""
         for dim in self.dims(name):
             if dim.axis == axis:
-                start, first = dim.starts[index[axis]], min(dim.firsts[index[axis]], dim.stops[index[axis]])
+                start, first = dim.waits[index[axis]]
                 return (start, first) if first > start else None
         return (0, 0) if self.waits_whole(axis, index) else None
 
@@ -186,6 +198,21 @@ class Tiles:
         del inside
         element = self.frustums.geometry.facts.tensors[name].element_bytes
         return StoreShape(axis, tuple(lengths), ring, tuple(offsets), prod(lengths) * element)
+
+
+def _waits(
+    starts: Sequence[int], stops: Sequence[int], firsts: Sequence[int], begins: Sequence[bool]
+) -> tuple[tuple[int, int], ...]:
+    """What waits for each range: of an empty one what waits for the next of its run, so that it is not lost."""
+    found: list[tuple[int, int]] = []
+    following = (0, 0)
+    for start, stop, first, begin in reversed(list(zip(starts, stops, firsts, begins, strict=True))):
+        if stop > start:
+            following = (start, min(first, stop))
+        found.append(following)
+        if begin:
+            following = (0, 0)
+    return tuple(reversed(found))
 
 
 def _ints(values: np.ndarray) -> tuple[int, ...]:

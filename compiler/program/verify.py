@@ -26,9 +26,9 @@ from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields, is_call
 from compiler.program.pieces import Pieces, pieces_of
-from compiler.program.program import Level, Opcode, Program
+from compiler.program.program import Level, Opcode, Program, Resident
 from compiler.program.shadow import NOTHING, Judge, Shadow, Window
-from compiler.program.strided import Normal, granularity, normalise, spans
+from compiler.program.strided import Ints, Normal, granularity, normalise, spans
 from compiler.units import element_bytes
 
 
@@ -107,14 +107,17 @@ def verify(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Eng
     )
 
 
+def _extents(resident: Resident) -> tuple[Ints, Ints]:
+    """Lengths and strides of a resident box as integers, also where it has no axes."""
+    return np.array([resident.lengths], dtype=np.int64), np.array([resident.strides], dtype=np.int64)
+
+
 def _residents(program: Program) -> tuple[tuple[int, int, int], ...]:
     """Place and hull of each resident; raises ProgramError for one that leaves its place."""
     found = []
     for number, resident in enumerate(program.residents):
         size = element_bytes(program.regions[resident.region].dtype)
-        hull = spans(
-            np.array([resident.address]), np.array([resident.lengths]), np.array([resident.strides]), np.array([size])
-        )
+        hull = spans(np.array([resident.address]), *_extents(resident), np.array([size]))
         low, high = int(hull.low[0]), int(hull.high[0])
         capacity = program.places[resident.place].capacity_bytes
         if hull.is_far[0] or low < 0 or high > capacity:
@@ -152,9 +155,7 @@ class _Shadows:
         program = self._checked.program
         for resident, (place, low, _) in zip(program.residents, self._checked.residents, strict=True):
             size = element_bytes(program.regions[resident.region].dtype)
-            normal = normalise(
-                np.array([low]), np.array([resident.lengths]), np.array([resident.strides]), np.array([size])
-            )
+            normal = normalise(np.array([low]), *_extents(resident), np.array([size]))
             if normal.repeats.any() or normal.tangles.any():
                 raise ProgramError("a resident's elements lie on one another", violation="twice")
             found.setdefault(place, []).append(normal)

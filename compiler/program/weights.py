@@ -93,11 +93,6 @@ class GroupWeights:
                     ]
                 self._lay_out_unit(step, unit)
 
-    def coexist(self, steps: Sequence[int], unit: int, core: int) -> bool:
-        """False where a core's weights of several ops lie over one another, each there while its op works."""
-        slots = sorted((slot for step in steps for slot in self._slots[step, unit, core]), key=lambda s: s.address)
-        return all(a.address + a.size_bytes <= b.address for a, b in pairwise(slots))
-
     def _half(self, size: int, halves: int) -> int:
         from compiler.tiling.memory import alignment_bytes
 
@@ -109,7 +104,9 @@ class GroupWeights:
         if level is None:
             return
         place = buffers.place(level, unit)
-        for name in (f"{WEIGHTS}{step}", f"{PASSING}{step}", PASSING):
+        # what passes the buffer of all steps is what the planner made it for: resident weights may be larger
+        passing = (f"{PASSING}{step}", PASSING) if self.group.passing_unit_bytes[step] else ()
+        for name in (f"{WEIGHTS}{step}", *passing):
             if buffers.size(level.value, name):
                 known = buffers.slots.get((place, ("unit weights", name)))
                 self._unit_slots[step, unit] = known or buffers.take(place, level.value, name, ("unit weights", name))
@@ -151,6 +148,16 @@ class GroupWeights:
         parts = ceil_div(length, count)
         size = ceil_div(length, parts)
         return [(low, min(channels[1], low + size)) for low in range(channels[0], channels[1], size)]
+
+    def take_turns(self, steps: Sequence[int]) -> bool:
+        """True if the weights of some of these ops lie in each other's place in a core."""
+        found = sorted(
+            (slot.address, slot.address + slot.size_bytes)
+            for step in steps
+            for slot in self._slots[step, 0, 0]
+            if self._constants[step]
+        )
+        return any(after[0] < before[1] for before, after in pairwise(found))
 
     def _shape(self, operand: Operand) -> tuple[int, ...]:
         return self.context.graph.tensors[operand.tensor].shape

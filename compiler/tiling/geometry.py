@@ -451,6 +451,11 @@ def _hull_boxes(a: Box, b: Box) -> Box:
 def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
     if a[1] is b[1] and a[2] is b[2]:
         return a
+    for same, other in ((a, b), (b, a)):
+        follows = same[0] is not None or other[0] is None
+        if not follows and same[1][0] <= other[1].min() and same[2][0] >= other[2].max():
+            # one reader needs it all for every tile: then it follows no axis
+            return same
     if a[0] is None or b[0] is None or a[0] == b[0]:
         starts, stops = hull((a[1], a[2]), (b[1], b[2]))
         return a[0] or b[0], starts, stops

@@ -152,7 +152,7 @@ def _sram_activations(group: TiledGroup) -> list[Buffer]:
     """The SRAM of a unit: breadth-first all maps of the tile, depth-first only what enters and leaves it."""
     kept = group.kept(group.frustums)
     if not group.is_nested:
-        return _tile_buffers(group, group.volumes(group.frustums), kept, group.staging_bytes)
+        return _through_stages(group, _tile_buffers(group, group.volumes(group.frustums), kept, group.staging_bytes))
     geometry, frustums = group.geometry, group.frustums
     ends = list(geometry.inputs)
     if not geometry.is_in_place:
@@ -172,6 +172,28 @@ def _sram_activations(group: TiledGroup) -> list[Buffer]:
         for name, size in sizes.items()
         if size
     ]
+
+
+def _through_stages(group: TiledGroup, buffers: list[Buffer]) -> list[Buffer]:
+    """Buffers of an SRAM over which cores pass stage by stage: what a stage reads or makes is there for all of it.
+
+    Each piece passes all ops of its stage before the next one comes, so other pieces still read what the first op reads
+    when the last op's results come. What is made and read in one stage only lies in the cores, if nothing takes over
+    its space.
+    """
+    spans = {step: (stage.steps[0], stage.steps[-1] + 1) for stage in group.stages for step in stage.steps}
+    taken = {buffer.shares for buffer in buffers}
+    inside = {TILE + name for name in group.geometry.made}.difference(
+        TILE + name for stage in group.stages for name in (*stage.inputs, *stage.results, *stage.staying)
+    )
+    found = []
+    for buffer in buffers:
+        begin, end = buffer.begin, buffer.end
+        if spans and (buffer.name not in inside or buffer.shares is not None or buffer.name in taken):
+            begin = spans[begin][0] if buffer.shares is None else begin
+            end = spans[end - 1][1] if buffer.name not in taken else end
+        found.append(replace(buffer, begin=begin, end=end))
+    return found
 
 
 def _core_activations(group: TiledGroup) -> list[Buffer]:
@@ -240,7 +262,7 @@ def _unit_weights(group: TiledGroup) -> list[Buffer]:
     if group.is_nested and passing:
         # depth-first they all pass while one tile is there, one after another
         passing = [replace(max(passing, key=lambda b: b.size_bytes), name=PASSING, begin=0, end=1)]
-    return passing + [
+    return _through_stages(group, passing) + [
         Buffer(name=f"{WEIGHTS}{step}", size_bytes=weights.unit_bytes, begin=0, end=steps, alignment_bytes=align)
         for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True))
         if home is WeightHome.SRAM and weights.unit_bytes

@@ -254,5 +254,6 @@ def _nested(tiles: AxisTiles, size: int, per_core: int | None, mode: HaloMode) -
         mode=mode,
         times=tiles.times,
         blocks=np.cumsum(pieces) - pieces,
-        interleaved=tiles.interleaved,
+        # a core has a band of every tile: what waits along an axis outside waits for all of them
+        interleaved=tiles.interleaved or (per_core is not None and tiles.count > 1),
     )

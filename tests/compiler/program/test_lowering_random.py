@@ -333,11 +333,7 @@ def check(case: Case) -> None:
     run(case.network, *case.groups, resident_bytes=case.resident_bytes, profile=case.profile)
 
 
-# known and open: among the tilings of this kind is one whose write over an input does not wait for another core's read
-OPEN = {"line": pytest.mark.xfail(reason="a missed wait that the verifier refuses (issue 5 is open)", strict=True)}
-
-
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=OPEN.get(kind, ())) for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_tiling_that_fits_is_lowered_to_a_safe_program_with_the_right_values(kind: str) -> None:
     """PROG-1, PROG-2, PROG-4, SIM-1: a seeded sample; the test marked `full` takes many more."""
     examine(cases(kind=kind), 20)

@@ -1,0 +1,154 @@
+"""Tilings that were once lowered wrongly: a small network and a pinned tiling each (PROG-1, PROG-4, SIM-1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from compiler.tiling.placement import Placement
+from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
+from tests.compiler.program.lowered import Network, chip, group, pair, run
+from tests.models import Model
+
+STREAMED, RESIDENT = WeightLoads.STREAMED, WeightLoads.RESIDENT
+CHANNELS: dict[str, Any] = {"units": 2, "spread": Spread.CHANNELS, "cores": 2, "core_spread": Spread.CHANNELS}
+
+
+def scores(*outputs: str) -> Network:
+    """Products of a matrix with its transpose, twice."""
+    model = Model()
+    x = model.input([1, 4, 6], "x")
+    first = model.node("MatMul", [x, model.node("Transpose", [x], perm=[0, 2, 1])])
+    turned = model.node("Transpose", [first], perm=[0, 2, 1])
+    last = model.node("MatMul", [turned, model.node("Transpose", [turned], perm=[0, 2, 1])])
+    names = {"first": first, "last": last}
+    for name in outputs:
+        model.output(names[name])
+    return Network(model)
+
+
+def normed(n: int, m: int, k: int) -> Network:
+    """A softmax along the rows of a matrix."""
+    model = Model()
+    model.output(model.node("Softmax", [model.input([n, m, k], "x")], axis=1))
+    return Network(model)
+
+
+def test_an_output_that_every_tile_recomputes_whole_is_handed_out_whole() -> None:
+    network = scores("first", "last")
+    run(network, group(network, chip(), {"H": 3}))
+
+
+def test_rows_of_a_table_are_not_kept_where_no_op_lays_them() -> None:
+    model = Model()
+    indices = model.input([2, 3], dtype=TensorProto.INT64)
+    rows = model.node("Gather", [model.weight(23, 8), indices], axis=0)
+    model.output(model.node("Softmax", [rows], axis=1))
+    network = Network(model)
+    how: dict[str, Any] = {
+        "units": 4,
+        "spread": Spread.CHANNELS,
+        "halo": (("N", HaloMode.CACHED), ("H", HaloMode.CACHED)),
+    }
+    run(network, group(network, chip(cores=4), {"N": 1, "H": 1, "C": 2}, HaloMode.CACHED, **how))
+
+
+def test_what_has_been_written_over_is_not_kept() -> None:
+    model = Model()
+    x = model.input([3, 6, 5], "x")
+    turned = model.node("Transpose", [model.node("Mul", [x, model.node("Sigmoid", [x])])], perm=[0, 2, 1])
+    model.output(turned)
+    model.output(model.node("Add", [model.node("MatMul", [turned, model.weight(6, 11)]), model.weight(11)]))
+    network = Network(model)
+    profile = chip(cores=4, sram=1 << 13)
+    how: dict[str, Any] = {"cores": 4, "core_spread": Spread.CHANNELS, "order": Order.BREADTH_FIRST}
+    halo = (("N", HaloMode.EXCHANGE), ("H", HaloMode.EXCHANGE))
+    run(network, group(network, profile, {"N": 1, "H": 3}, HaloMode.EXCHANGE, halo=halo, **how))
+
+
+def test_a_unit_does_not_send_before_the_next_one_is_done_with_the_image_before() -> None:
+    network = normed(2, 5, 4)
+    how: dict[str, Any] = {"units": 4, "spread": Spread.BANDS, "placement": Placement.QUADRANTS}
+    run(network, group(network, chip(cores=4), {"N": 1, "H": 1}, HaloMode.EXCHANGE, **how))
+
+
+def test_units_that_share_out_a_tile_keep_what_waits_for_themselves() -> None:
+    model = Model()
+    x = model.node("Transpose", [model.input([1, 3, 8], "x")], perm=[0, 2, 1])
+    model.output(x)
+    model.output(model.node("Transpose", [model.node("MatMul", [x, model.weight(3, 4)])], perm=[0, 2, 1]))
+    network = Network(model)
+    profile = chip(clusters=2, cores=1, sram=1 << 13)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.CHANNELS, "order": Order.BREADTH_FIRST}
+    run(network, group(network, profile, {"H": 2}, HaloMode.EXCHANGE, **how))
+
+
+def test_weights_of_one_stage_that_take_each_others_place_come_op_by_op() -> None:
+    model = Model()
+    x = model.node("MatMul", [model.input([1, 4, 6], "x"), model.weight(6, 2)])
+    model.output(model.node("Add", [x, model.weight(2)]))
+    network = Network(model)
+    profile = chip(cores=2, sram=1 << 13, wram=1 << 12)
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS, "loads": ((0, STREAMED), (1, STREAMED))}
+    run(network, group(network, profile, {"H": 4}, order=Order.BREADTH_FIRST, **how))
+
+
+def test_resident_weights_do_not_pass_the_buffer_of_streamed_ones() -> None:
+    model = Model()
+    x = model.conv(model.input([1, 2, 6, 1], "x"), 2, 8, kernel=1, bias=True)
+    model.output(model.conv(x, 8, 1, kernel=1))
+    network = Network(model)
+    profile = chip(cores=1, sram=1 << 13, wram=1 << 12, iodma=False)
+    how: dict[str, Any] = {"loads": ((0, RESIDENT), (1, STREAMED)), "double_buffered": True}
+    run(network, group(network, profile, {"H": 1}, HaloMode.RECOMPUTE, {"H": 1}, **how))
+
+
+def test_cores_that_share_out_channels_do_not_overwrite_what_others_still_read() -> None:
+    network = pair(height=6)
+    profile = chip(clusters=2, cores=2, sram=1 << 13)
+    run(network, group(network, profile, {"H": 2}, HaloMode.CACHED, {"H": 1}, **CHANNELS))
+
+
+def test_what_waits_outlasts_a_tile_that_needs_none_of_it() -> None:
+    model = Model()
+    x = model.input([1, 1, 1, 4], "x")
+    scales = model.constant(np.array([1, 1, 2, 1], dtype=np.float32))
+    how: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    middle = model.node("Resize", [x, "", scales], **how)
+    model.output(middle)
+    model.output(model.node("Resize", [middle, "", scales], **how))
+    network = Network(model)
+    run(network, group(network, chip(), {"H": 1}, HaloMode.CACHED))
+
+
+def test_core_tiles_that_recompute_an_output_hand_out_each_position_once() -> None:
+    model = Model()
+    x = model.relu(model.input([1, 2, 8, 4], "x"))
+    model.output(x)
+    model.output(model.conv(x, 2, 2))
+    network = Network(model)
+    profile = chip(cores=2, sram=1 << 13)
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
+    run(network, group(network, profile, {"H": 4}, HaloMode.RECOMPUTE, {"H": 2}, **how))
+    run(network, group(network, profile, {"H": 4}, HaloMode.CACHED, {"H": 2}, **how))
+
+
+def test_bands_of_cores_keep_what_waits_for_all_tiles_of_a_column() -> None:
+    network = pair(height=8, width=6)
+    profile = chip(cores=2, sram=1 << 13)
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS, "walk": ("W", "H")}
+    run(network, group(network, profile, {"H": 4, "W": 3}, HaloMode.CACHED, {"H": 2, "W": 1}, **how))
+
+
+def test_results_of_a_stage_do_not_lie_over_what_its_other_pieces_read() -> None:
+    model = Model()
+    x = model.node("Cast", [model.input([1, 4, 4, 2], "x", TensorProto.INT8)], to=TensorProto.INT32)
+    flags = model.node("Cast", [x], to=TensorProto.BOOL)
+    found = model.node("Cast", [model.node("Where", [flags, x, x])], to=TensorProto.INT64)
+    model.output(found, TensorProto.INT64)
+    network = Network(model)
+    profile = chip(cores=2, sram=1 << 13)
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.CHANNELS, "order": Order.BREADTH_FIRST}
+    run(network, group(network, profile, {}, **how))
