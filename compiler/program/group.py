@@ -17,7 +17,7 @@ from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
-from compiler.program.rounds import Job, owners
+from compiler.program.rounds import Job
 from compiler.program.tiles import Index, Tiles
 from compiler.program.weights import GroupWeights
 from compiler.tiling.tile import HaloMode
@@ -124,7 +124,7 @@ class GroupLowering(SharedLowering):
             for axis in reversed(self.tiles.order):
                 later = self.tiles.successor(axis, index)
                 if later is not None:
-                    for other in owners(self.group, self.tiles, dict(later)):
+                    for other in self.owners.of(later):
                         if other != unit:
                             self._save(name, unit, index, later, other, axis, parity)
 
@@ -134,7 +134,7 @@ class GroupLowering(SharedLowering):
             return
         for axis in reversed(self.tiles.order):
             later = self.tiles.successor(axis, index)
-            if later is not None and unit in owners(self.group, self.tiles, dict(later)):
+            if later is not None and unit in self.owners.of(later):
                 self._save(name, unit, index, later, unit, axis, parity)
 
     def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str, parity: int) -> None:

@@ -15,7 +15,7 @@ from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
 from compiler.program.context import Context, Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.program.program import Level
-from compiler.program.rounds import rounds_of
+from compiler.program.rounds import Owners, rounds_of
 from compiler.program.tiles import Index, Tiles
 from compiler.tiling.memory import KEPT, TILE, memory_of, taken_over
 from compiler.tiling.tile import Spread
@@ -48,8 +48,11 @@ class Located(ABC):
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.takes_over = self.taken_over()
         self._strides: dict[str, tuple[int, ...]] = {}
+        self._summed: dict[tuple[int, int], int | None] = {}
         self._wanted: dict[tuple[object, ...], Box | None] = {}
-        self.rounds = rounds_of(group, self.tiles)
+        self._readers: dict[tuple[int, str], list[tuple[OpFacts, Operand]]] = {}
+        self.owners = Owners(group, self.tiles)
+        self.rounds = rounds_of(self.tiles, self.owners)
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
@@ -211,10 +214,13 @@ class Located(ABC):
 
     def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:
         """The axis of an operand that a product sums over; None for other operands and ops."""
-        node = self.context.graph.ops[op.index]
-        kind = definition(node)
-        axes = kind.summed(call_of(self.context.graph, node)) if isinstance(kind, Product) else None
-        return None if axes is None or operand.number >= len(axes) else axes[operand.number]
+        key = (op.index, operand.number)
+        if key not in self._summed:
+            node = self.context.graph.ops[op.index]
+            kind = definition(node)
+            axes = kind.summed(call_of(self.context.graph, node)) if isinstance(kind, Product) else None
+            self._summed[key] = None if axes is None or operand.number >= len(axes) else axes[operand.number]
+        return self._summed[key]
 
     def op_of(self, name: str) -> OpFacts:
         """The op of the group that makes a tensor."""
