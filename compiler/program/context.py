@@ -19,9 +19,11 @@ from compiler.program.program import ENTRY, MAX_AXES, OperandType, ParameterTabl
 from compiler.units import element_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """One input of an op: its number among the op's inputs, the tensor, its access, and whether it is a weight.
+
+    There is one object for each, by which results for it are looked up.
 
     `gathered`: the tensor of what is read of a table through indices, where the table is not read whole.
     """

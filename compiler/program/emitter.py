@@ -78,22 +78,24 @@ class Slot:
     def begin(self, content: object = None) -> None:
         """New content: its writes wait for all that touched these bytes before."""
         barrier = self.readers
-        _merge(barrier, self.writers)
-        _merge(barrier, self.before)
+        merge(barrier, self.writers)
+        merge(barrier, self.before)
         for slot in self.conflicts:
             slot.content = None
-            _merge(barrier, slot.readers)
-            _merge(barrier, slot.writers)
+            if slot.readers:
+                merge(barrier, slot.readers)
+            if slot.writers:
+                merge(barrier, slot.writers)
         self.barrier, self.readers, self.writers = barrier, {}, {}
         self.served = set()
         self.content = content
 
     def again(self) -> None:
         """More of the same content, over bytes that others have read since it began: writes wait for these too."""
-        _merge(self.barrier, self.before)
+        merge(self.barrier, self.before)
         for slot in self.conflicts:
-            _merge(self.barrier, slot.readers)
-            _merge(self.barrier, slot.writers)
+            merge(self.barrier, slot.readers)
+            merge(self.barrier, slot.writers)
         self.served = set()
 
     def shares_bytes(self, other: Slot) -> bool:
@@ -102,12 +104,15 @@ class Slot:
 
     def succeed(self, other: Slot) -> None:
         """Come after a slot that nothing touches any more."""
-        _merge(self.before, other.readers)
-        _merge(self.before, other.writers)
+        merge(self.before, other.readers)
+        merge(self.before, other.writers)
 
 
-def _merge(marks: _Marks, others: _Marks) -> None:
+def merge(marks: _Marks, others: _Marks) -> None:
     """Add marks to others: of each queue the latest command."""
+    if not marks:
+        marks.update(others)
+        return
     for queue, command in others.items():
         if queue not in marks or marks[queue] < command:
             marks[queue] = command
@@ -258,18 +263,21 @@ class Emitter:
         self._count = number + 1
         found: _Marks = {}
         for slot in reads:
-            _merge(found, slot.writers)
+            if slot.writers:
+                merge(found, slot.writers)
             slot.readers[queue] = number
         for slot in writes:
             if queue not in slot.served:
                 slot.served.add(queue)
-                _merge(found, slot.barrier)
+                if slot.barrier:
+                    merge(found, slot.barrier)
             if slot.is_rolling:
-                _merge(found, slot.readers)
-                _merge(found, slot.writers)
+                merge(found, slot.readers)
+                merge(found, slot.writers)
             slot.writers[queue] = number
         found.pop(queue, None)
-        self._waits.extend(sorted(found.values()))
+        if found:
+            self._waits.extend(sorted(found.values()))
         self._wait_counts.append(len(found))
 
     def copy(

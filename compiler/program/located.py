@@ -48,6 +48,9 @@ class Located(ABC):
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.takes_over = self.taken_over()
         self._strides: dict[str, tuple[int, ...]] = {}
+        self._needs: dict[tuple[Operand, Box], Box] = {}
+        self._roots: dict[str, str] = {}
+        self._core_places: dict[tuple[int, int], int] = {}
         self._summed: dict[tuple[int, int], int | None] = {}
         self._wanted: dict[tuple[object, ...], Box | None] = {}
         self._readers: dict[tuple[int, str], list[tuple[OpFacts, Operand]]] = {}
@@ -74,7 +77,10 @@ class Located(ABC):
 
     def core_place(self, unit: int, core: int) -> int:
         """The activation memory of a unit's core."""
-        return self.buffers.place(Level.NRAM, self.core_number(unit, core))
+        found = self._core_places.get((unit, core))
+        if found is None:
+            found = self._core_places[unit, core] = self.buffers.place(Level.NRAM, self.core_number(unit, core))
+        return found
 
     def core_number(self, unit: int, core: int) -> int:
         """The number of a unit's core on the chip."""
@@ -152,7 +158,9 @@ class Located(ABC):
             return None
         place = self.place(unit)
         if name not in self.group.reduced:
-            root = self.turn_root(name)
+            root = self._roots.get(name)
+            if root is None:
+                root = self._roots[name] = self.turn_root(name)
             parity = self._turns.get((unit, root, self._turn_key(root, index)), 0)
         slot = self.buffers.slots.get((place, ("tile", name, parity))) or self.buffers.slots[place, ("tile", name, 0)]
         return self._in_slot(name, slot, box)
@@ -163,8 +171,9 @@ class Located(ABC):
 
     def _turn_key(self, name: str, index: Index) -> tuple[int, ...]:
         """What names a tile of an input: slices of the channels share what does not follow these."""
-        skip = "C" in index and not self.configuration.slices_outer and not self._follows_channels(name)
-        return tuple(number for axis, number in index.items() if not (skip and axis == "C"))
+        if "C" not in index or self.configuration.slices_outer or self._follows_channels(name):
+            return tuple(index.values())
+        return tuple([number for axis, number in index.items() if axis != "C"])
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         strides = self._strides.get(name)

@@ -37,6 +37,7 @@ class NestedLowering(GroupLowering):
         self._lengths: dict[str, tuple[int, ...]] = {}
         self._core_strides: dict[str, tuple[int, ...]] = {}
         self._core_boxes: dict[tuple[object, ...], Box] = {}
+        self._core_held: dict[tuple[object, ...], Held | None] = {}
         self._core_stores: dict[tuple[int, int, str, str], Store] = {}
         blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
         self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
@@ -159,6 +160,15 @@ class NestedLowering(GroupLowering):
 
     def _core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
         """Where a core tile's part of a tensor lies in NRAM."""
+        if self.group.reduced:
+            # of what is summed in parts, the part at hand is another every time
+            return self._new_core_tile(name, unit, core, index)
+        key = (name, unit, core, *index.values())
+        if key not in self._core_held:
+            self._core_held[key] = self._new_core_tile(name, unit, core, index)
+        return self._core_held[key]
+
+    def _new_core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
         box = self._core_part(name, unit, self._core_box(name, index))
         if is_empty(box):
             return None

@@ -153,6 +153,13 @@ class SharedLowering(Located):
         """The box of an operand that an op needs to make a box."""
         if operand.gathered is not None:
             return box
+        key = (operand, box)
+        known = self._needs.get(key)
+        if known is None:
+            known = self._needs[key] = self._new_need(operand, box)
+        return known
+
+    def _new_need(self, operand: Operand, box: Box) -> Box:
         found = []
         for axis_map, extent in zip(operand.access, self.context.graph.tensors[operand.tensor].shape, strict=True):
             axis = axis_map.axis

@@ -34,10 +34,12 @@ class StagedLowering(GroupLowering):
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""
         self._spare_ends: dict[int, int] = {}
+        self._stays: set[str] = set()
         self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
         for name in self.group.core_resident:
             size = self.buffers.size(Level.NRAM.value, STAYING + name)
             if size:
+                self._stays.add(name)
                 self.buffers.take(self.core_place(unit, 0), Level.NRAM.value, STAYING + name, ("staying", name))
         for number, stage in enumerate(self.group.stages):
             for core in range(self.configuration.cores):
@@ -51,9 +53,9 @@ class StagedLowering(GroupLowering):
 
         All that the tile needs of it lies there. The first tile of a walk is larger than others and passes the SRAM.
         """
-        slot = self.buffers.slots.get((self.core_place(unit, 0), ("staying", name)))
-        if slot is None or is_empty(self.made(name, index)):
+        if name not in self._stays or is_empty(self.made(name, index)):
             return None
+        slot = self.buffers.slots[self.core_place(unit, 0), ("staying", name)]
         box = self.tiles.needed(name, index)
         held = dense(slot, self.tensors[name].axes, tuple(b - a for a, b in box), self.element(name), box)
         size = self.element(name)
