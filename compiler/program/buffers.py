@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compiler.errors import InternalError
-from compiler.ir.layout import memory_order, strides_of
 from compiler.program.emitter import Box, Held, Machine, Slot, connect, overlap
 from compiler.program.program import Level
 from compiler.program.tiles import Index, Store, StoreShape, Tiles
@@ -115,14 +114,9 @@ def inputs_in(buffers: Buffers, place: int, level: str, sizes: Mapping[str, int]
                 at += size
 
 
-def dense(slot: Slot, axes: tuple[str, ...], lengths: tuple[int, ...], element: int, box: Box) -> Held:
-    """A box in a slot whose strides are those of the largest box that it has to hold."""
-    return in_slot(slot, strides_of(lengths, memory_order(axes), element), box)
-
-
-def in_slot(slot: Slot, strides: tuple[int, ...], box: Box) -> Held:
-    """A box at the beginning of a slot."""
-    return Held(slot, slot.address, tuple([start for start, _ in box]), strides, box)
+def in_slot(slot: Slot, strides: tuple[int, ...], box: Box, address: int | None = None) -> Held:
+    """A box at the beginning of a slot, or at another address of it."""
+    return Held(slot, slot.address if address is None else address, tuple([start for start, _ in box]), strides, box)
 
 
 def pieces_of(

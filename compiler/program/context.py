@@ -175,7 +175,7 @@ class Context:
         if number is None:
             number = found.known[key] = len(found.entries)
             rest = (0,) * (MAX_AXES - len(box))
-            starts = (*(start for start, _ in box), *rest)
+            starts = (*[start for start, _ in box], *rest)
             found.entries.append((starts, (*lengths_of(box), *rest), *sums, int(begins), int(ends)))
         return number
 

@@ -256,6 +256,8 @@ class Emitter:
     _calls: array[int] = field(default_factory=lambda: array("q"))
     _bindings: array[int] = field(default_factory=lambda: array("q"))
     _boxes: dict[tuple[Box, tuple[int, ...]], int] = field(default_factory=dict)
+    # what is bound: the number of its box, and the bytes from where its origin lies to the box
+    _shapes: dict[tuple[Box, tuple[int, ...], tuple[int, ...]], tuple[int, int]] = field(default_factory=dict)
 
     def _wait(self, queue: int, reads: Iterable[Slot], writes: Iterable[Slot]) -> None:
         """Record what the next command waits for, and leave its mark on what it touches."""
@@ -322,11 +324,14 @@ class Emitter:
     ) -> None:
         """A command that calls a unit: a table's entry, and for operands (by number) where their boxes lie."""
         first = len(self._bindings) // (len(_BINDING_COLUMNS) + 1)
-        known = self._boxes
         for operand, held in operands:
-            box = held.box
-            shape = known.setdefault((box, held.strides), len(known))
-            self._bindings.extend((operand, held.slot.place, held.at(box), shape))
+            key = (held.box, held.strides, held.origin)
+            known = self._shapes.get(key)
+            if known is None:
+                number = self._boxes.setdefault(key[:2], len(self._boxes))
+                known = self._shapes[key] = (number, held.at(held.box) - held.address)
+            shape, offset = known
+            self._bindings.extend((operand, held.slot.place, held.address + offset, shape))
         self._wait(queue, reads, writes)
         calls = len(self._calls) // len(CALL.names or ())
         self._commands.extend((opcode, queue, self.step, -1, -1, 0, 0, 0, -1, calls))

@@ -121,7 +121,7 @@ class GroupLowering(SharedLowering):
     def pass_on(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
         if self.group.exchanges:
-            for axis in reversed(self.tiles.order):
+            for axis in self.tiles.stored_axes(name):
                 later = self.tiles.successor(axis, index)
                 if later is not None:
                     for other in self.owners.of(later):
@@ -130,9 +130,10 @@ class GroupLowering(SharedLowering):
 
     def keep(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Put what a tile made, and later tiles of its unit need, into the unit's stores: innermost axis first."""
-        if not self.last_slice(name, index):
+        axes = self.tiles.stored_axes(name)
+        if not axes or not self.last_slice(name, index):
             return
-        for axis in reversed(self.tiles.order):
+        for axis in axes:
             later = self.tiles.successor(axis, index)
             if later is not None and unit in self.owners.of(later):
                 self._save(name, unit, index, later, unit, axis, parity)

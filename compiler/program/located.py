@@ -50,6 +50,7 @@ class Located(ABC):
         self._strides: dict[str, tuple[int, ...]] = {}
         self._needs: dict[tuple[Operand, Box], Box] = {}
         self._roots: dict[str, str] = {}
+        self._dense: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         self._core_places: dict[tuple[int, int], int] = {}
         self._summed: dict[tuple[int, int], int | None] = {}
         self._wanted: dict[tuple[object, ...], Box | None] = {}
@@ -188,6 +189,15 @@ class Located(ABC):
         basis = self._root(name)
         lengths = self.group.frustums.lengths(basis)
         return strides_of(lengths, memory_order(self.tensors[name].axes), self.element(basis))
+
+    def dense_strides(self, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Byte strides of a tensor's box of these lengths that lies by itself."""
+        key = (name, lengths)
+        found = self._dense.get(key)
+        if found is None:
+            order = memory_order(self.tensors[name].axes)
+            found = self._dense[key] = strides_of(lengths, order, self.element(name))
+        return found
 
     def _part_box(self, name: str, unit: int, box: Box, parity: int) -> tuple[Box, int]:
         """The part of a reduced input's box that is at hand, and which of its two buffers holds it."""

@@ -183,14 +183,12 @@ class NestedLowering(GroupLowering):
 
     def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
         """Where a box of a tensor lies in a core."""
-        axes = self.group.core_kept_axes
-        stores = [
-            store
-            for shape in self.core_tiles.stores(name)
-            if shape.axis in axes and (store := self._core_stores.get((unit, core, name, shape.axis))) is not None
-        ]
-        if name in self.geometry.inputs:
-            stores = []
+        stores: list[Store] = []
+        if name not in self.geometry.inputs:
+            for shape in self.core_tiles.stores(name):
+                store = self._core_stores.get((unit, core, name, shape.axis))
+                if shape.axis in self.group.core_kept_axes and store is not None:
+                    stores.append(store)
         return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index), stores)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
@@ -358,10 +356,7 @@ class NestedLowering(GroupLowering):
                         found = self._core_pieces(operand.tensor, unit, core, index, need)
                         operands += [(operand.number, piece) for piece in found]
                 number = self.core_number(unit, core)
-                at_hand: dict[int, list[Held]] = {}
-                for operand_number, piece in operands:
-                    at_hand.setdefault(operand_number, []).append(piece)
-                if not self.gather(op, number, box, at_hand, held):
+                if not self.gather(op, number, box, operands, held):
                     self.call(op, self.queue("core", number), box, operands, held, part)
                 if ends:
                     self._drain(op, unit, tile, box, held, core, parity)
@@ -460,9 +455,10 @@ class NestedLowering(GroupLowering):
 
     def _save_results(self, name: str, unit: int, core: int, index: Index, *, others: bool) -> None:
         """Put what later core tiles need into stores: of other cores at once, of the own one at the end."""
-        if name not in self.group.core_resident or not self._is_last(name, index):
+        axes = self.core_tiles.stored_axes(name)
+        if not axes or name not in self.group.core_resident or not self._is_last(name, index):
             return
-        for axis in reversed(self.core_tiles.order):
+        for axis in axes:
             later = self.core_tiles.successor(axis, index)
             if later is None:
                 continue

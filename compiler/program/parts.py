@@ -170,11 +170,13 @@ class SharedLowering(Located):
                 found.append(axis_map.project_one(start, stop, extent))
         return tuple(found)
 
-    def gather(self, op: OpFacts, core: int, box: Box, at_hand: dict[int, list[Held]], result: Held) -> bool:
+    def gather(self, op: OpFacts, core: int, box: Box, at_hand: list[tuple[int, Held]], result: Held) -> bool:
         """An op that reads rows of a table in DRAM through indices: its rows come to the core; False for other ops.
 
-        `at_hand`: where the boxes of its other operands lie in the core; those that lie in DRAM are read there.
+        `at_hand`: by number where the boxes of its other operands lie in the core; those in DRAM are read there.
         """
+        if not self.gathered:
+            return False
         operands = self.context.operands(op.index)
         if not any(operand.gathered for operand in operands):
             return False
@@ -185,7 +187,7 @@ class SharedLowering(Located):
             elif operand.constant or operand.tensor in self.geometry.inputs:
                 bound.append((operand.number, self.context.region(operand.tensor).part(self.need(operand, box))))
             else:
-                bound += [(operand.number, piece) for piece in at_hand.get(operand.number, [])]
+                bound += [entry for entry in at_hand if entry[0] == operand.number]
         if not self.machine.has("iodma"):
             raise LimitError(
                 "no engine of the profile brings rows of a table from DRAM to a core",

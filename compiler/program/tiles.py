@@ -65,6 +65,7 @@ class Tiles:
         self._needed: dict[tuple[object, ...], Box] = {}
         self._fresh: dict[tuple[object, ...], Box] = {}
         self._stores: dict[str, tuple[StoreShape, ...]] = {}
+        self._stored_axes: dict[str, tuple[str, ...]] = {}
         self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
 
     def dims(self, name: str) -> tuple[_Dim, ...]:
@@ -150,6 +151,13 @@ class Tiles:
             found = self._stores[name] = tuple(
                 shape for number in range(len(self.order)) if (shape := self._store(name, number)) is not None
             )
+        return found
+
+    def stored_axes(self, name: str) -> tuple[str, ...]:
+        """The axes along which something of a tensor is stored, innermost first."""
+        found = self._stored_axes.get(name)
+        if found is None:
+            found = self._stored_axes[name] = tuple(shape.axis for shape in reversed(self.stores(name)))
         return found
 
     def _store(self, name: str, number: int) -> StoreShape | None:
