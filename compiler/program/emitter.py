@@ -43,9 +43,10 @@ _BINDING_COLUMNS: Final = ("operand", "place", "address")
 class Slot:
     """Bytes [address, address + size_bytes) of a place, and the last command of each queue that touched them.
 
-    `conflicts` are other slots that share bytes with it, `before` the marks of those that nothing touches any more;
-    `content` says what it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by
-    part: every write waits for what touched it before.
+    `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `conflicts` are
+    other slots that share bytes with it, `before` the marks of those that nothing touches any more; `content` says what
+    it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by part: every write waits
+    for what touched it before.
     """
 
     __slots__ = (
@@ -56,9 +57,9 @@ class Slot:
         "content",
         "is_rolling",
         "place",
-        "readers",
         "served",
         "size_bytes",
+        "touched",
         "writers",
     )
 
@@ -69,7 +70,7 @@ class Slot:
         self.size_bytes = size_bytes
         self.conflicts: list[Slot] = []
         self.content: object = None
-        self.readers: _Marks = {}
+        self.touched: _Marks = {}
         self.writers: _Marks = {}
         self.before: _Marks = {}
         self.barrier: _Marks = {}
@@ -77,16 +78,13 @@ class Slot:
 
     def begin(self, content: object = None) -> None:
         """New content: its writes wait for all that touched these bytes before."""
-        barrier = self.readers
-        merge(barrier, self.writers)
+        barrier = self.touched
         merge(barrier, self.before)
         for slot in self.conflicts:
             slot.content = None
-            if slot.readers:
-                merge(barrier, slot.readers)
-            if slot.writers:
-                merge(barrier, slot.writers)
-        self.barrier, self.readers, self.writers = barrier, {}, {}
+            if slot.touched:
+                merge(barrier, slot.touched)
+        self.barrier, self.touched, self.writers = barrier, {}, {}
         self.served = set()
         self.content = content
 
@@ -94,8 +92,7 @@ class Slot:
         """More of the same content, over bytes that others have read since it began: writes wait for these too."""
         merge(self.barrier, self.before)
         for slot in self.conflicts:
-            merge(self.barrier, slot.readers)
-            merge(self.barrier, slot.writers)
+            merge(self.barrier, slot.touched)
         self.served = set()
 
     def shares_bytes(self, other: Slot) -> bool:
@@ -104,8 +101,7 @@ class Slot:
 
     def succeed(self, other: Slot) -> None:
         """Come after a slot that nothing touches any more."""
-        merge(self.before, other.readers)
-        merge(self.before, other.writers)
+        merge(self.before, other.touched)
 
 
 def merge(marks: _Marks, others: _Marks) -> None:
@@ -267,16 +263,15 @@ class Emitter:
         for slot in reads:
             if slot.writers:
                 merge(found, slot.writers)
-            slot.readers[queue] = number
+            slot.touched[queue] = number
         for slot in writes:
             if queue not in slot.served:
                 slot.served.add(queue)
                 if slot.barrier:
                     merge(found, slot.barrier)
             if slot.is_rolling:
-                merge(found, slot.readers)
-                merge(found, slot.writers)
-            slot.writers[queue] = number
+                merge(found, slot.touched)
+            slot.touched[queue] = slot.writers[queue] = number
         found.pop(queue, None)
         if found:
             self._waits.extend(sorted(found.values()))

@@ -104,6 +104,7 @@ class GroupLowering(SharedLowering):
                 if self.first_slice(name, index):
                     self._last_turn[unit, name] = turn = 1 - self._last_turn.get((unit, name), 1)
                     self._turns[unit, name, self._turn_key(name, index)] = turn
+                    self._tiles_held.clear()
                     held = self.tile(name, unit, index, 0)
                 if held is not None:
                     held.slot.begin()

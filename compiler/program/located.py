@@ -60,6 +60,8 @@ class Located(ABC):
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
+        # where tiles lie until others are loaded
+        self._tiles_held: dict[tuple[object, ...], Held | None] = {}
         self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
 
     # --- memory ----------------------------------------------------------------------------------------------------
@@ -152,6 +154,12 @@ class Located(ABC):
 
     def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
         """Where a tile's new part of a tensor lies in its unit's memory; None if it makes none."""
+        key = (name, unit, parity, *index.values())
+        if key not in self._tiles_held:
+            self._tiles_held[key] = self._new_tile(name, unit, index, parity)
+        return self._tiles_held[key]
+
+    def _new_tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
         box = self.made(name, index)
         if name in self.group.reduced:
             box, parity = self._part_box(name, unit, box, parity)

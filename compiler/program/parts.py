@@ -260,6 +260,7 @@ class SharedLowering(Located):
         for operand in self.context.operands(op.index):
             if operand.tensor in self.group.reduced and part.range is not None:
                 self._parts_held[unit, operand.tensor] = (part.range, turn % 2)
+                self._tiles_held.clear()
                 held = self.tile(operand.tensor, unit, index, turn % 2)
                 if held is None or held.slot.content == (part.range, held.box):
                     continue

@@ -89,9 +89,8 @@ def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int
     for place, slots in now.items():
         rest = Slot(place, 0, 1 << 62)
         for slot in before.get(place, []):
-            merge(rest.readers, slot.readers)
-            merge(rest.writers, slot.writers)
-            merge(rest.writers, slot.barrier)
+            merge(rest.touched, slot.touched)
+            merge(rest.touched, slot.barrier)
         result[place] = [*slots, rest] if before.get(place) else list(slots)
     for slots in result.values():
         for slot in slots:

@@ -47,6 +47,7 @@ class GroupWeights:
         self._holders: dict[int, list[tuple[Core, list[Slot]]]] = {}
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._constants = [self._constants_of(op) for op in self.group.geometry.ops]
+        self._slices: dict[tuple[int, tuple[int, int]], list[tuple[int, int]]] = {}
         self._boxes: dict[tuple[object, ...], list[tuple[Operand, Box]]] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
         self._whole = (0, 0)
@@ -124,6 +125,13 @@ class GroupWeights:
 
     def slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
         """A range of an op's output channels in slices whose weights fit the core's slot."""
+        key = (step, channels)
+        found = self._slices.get(key)
+        if found is None:
+            found = self._slices[key] = self._new_slices(step, channels)
+        return found
+
+    def _new_slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
         slots = self._slots[step, 0, 0]
         if not slots or not self._constants[step]:
             return [channels]
