@@ -45,8 +45,8 @@ class Slot:
 
     `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `conflicts` are
     other slots that share bytes with it, `before` the marks of those that nothing touches any more; `content` says what
-    it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by part: every write waits
-    for what touched it before.
+    it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by part: every write
+    waits for what touched it before.
     """
 
     __slots__ = (

@@ -12,6 +12,7 @@ brought up to date: accesses to the same words that nobody looked at in between 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd
 from operator import itemgetter
 from typing import Final
 
@@ -86,29 +87,50 @@ class Shadow:
         word = self.word_bytes
         shape, steps = [], []
         high = low + 1
+        run, step = 1, 0
         for count, stride in zip(counts, strides, strict=True):
             if count == 1:
                 continue
             high += (count - 1) * stride
             if stride == 1:
+                run += count - 1
                 if count > word:
                     shape.append(count // word)
                     steps.append(4)
             else:
+                step = gcd(step, stride)
                 shape.append(count)
                 steps.append(stride // word * 4)
-        return Window(self, low, high, tuple(shape or (1,)), tuple(steps or (4,)))
+        return Window(self, (low, high, run, step), tuple(shape or (1,)), tuple(steps or (4,)))
 
 
 class Window:
-    """One access' words in a shadow; made once for all commands that touch just these."""
+    """One access' words in a shadow; made once for all commands that touch just these.
 
-    __slots__ = ("_offset", "_reading", "_shape", "_steps", "high", "is_written", "low", "shadow", "writers")
+    Its bytes lie in [low, high), in runs of at most `run` bytes that begin at multiples of `step` from the first (0:
+    there is one run).
+    """
 
-    def __init__(self, shadow: Shadow, low: int, high: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> None:
+    __slots__ = (
+        "_offset",
+        "_reading",
+        "_shape",
+        "_steps",
+        "high",
+        "is_written",
+        "low",
+        "run",
+        "shadow",
+        "step",
+        "writers",
+    )
+
+    def __init__(
+        self, shadow: Shadow, extent: tuple[int, int, int, int], shape: tuple[int, ...], steps: tuple[int, ...]
+    ) -> None:
         self.shadow = shadow
-        self.low = low
-        self.high = high
+        self.low, self.high, self.run, self.step = extent
+        low = self.low
         # what once was written stays written
         self.is_written = False
         self._shape = shape
@@ -251,9 +273,19 @@ def _may_meet(log: _Log, limit: int, window: Window) -> bool:
     for steps, (number, other) in enumerate(reversed(log)):
         if number <= limit:
             return False
-        if (other.low < high and low < other.high) or steps == _STEPS:
+        if steps == _STEPS or (other.low < high and low < other.high and not are_apart(window, other)):
             return True
     return False
+
+
+def are_apart(window: Window, other: Window) -> bool:
+    """True if the runs of two windows pass each other, as those of different channels of the same positions do."""
+    step = gcd(window.step, other.step)
+    if not step:
+        return False
+    ahead = (other.low - window.low) % step
+    # modulo the step either window is one run
+    return ahead >= window.run and step - ahead >= other.run
 
 
 def _check_kept(window: Window, number: int) -> None:
