@@ -19,6 +19,11 @@ class Buffers:
     def __init__(self, machine: Machine, levels: Iterable[LevelMemory], before: Mapping[int, list[Slot]]) -> None:
         self.machine = machine
         self.levels = {level.level: level for level in levels}
+        self._sizes = {
+            (level, buffer.name): buffer.size_bytes
+            for level, memory in self.levels.items()
+            for buffer in reversed(memory.buffers)
+        }
         self.slots: dict[tuple[int, Key], Slot] = {}
         self._by_place: dict[int, list[Slot]] = {}
         self._before = before
@@ -30,10 +35,7 @@ class Buffers:
 
     def size(self, level: str, name: str) -> int:
         """Bytes of a buffer of the planner; 0 if there is none of this name."""
-        found = self.levels.get(level)
-        if found is None:
-            return 0
-        return next((buffer.size_bytes for buffer in found.buffers if buffer.name == name), 0)
+        return self._sizes.get((level, name), 0)
 
     def add(self, place: int, key: Key, address: int, size_bytes: int) -> Slot:
         """A slot of its own for part of a buffer; stores and pieces are written and read in turns."""

@@ -234,9 +234,8 @@ class Located(ABC):
 
     def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
         """Where a box of a tensor lies in a unit's memory."""
-        stores = [
-            s for shape in self.tiles.stores(name) if (s := self.buffers.store(self.place(unit), name, shape.axis))
-        ]
+        shapes, place = self.tiles.stores(name), self.place(unit)
+        stores = [s for shape in shapes if (s := self.buffers.store(place, name, shape.axis))] if shapes else ()
         return pieces_of(self.tiles, name, index, box, self.tile(name, unit, index, parity), stores)
 
     def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:

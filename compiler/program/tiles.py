@@ -94,17 +94,20 @@ class Tiles:
 
     def fresh(self, name: str, index: Index) -> Box:
         """The box of a tensor that a tile makes anew; empty where it makes none."""
-        axes = self.followed(name)
-        if self._unfollowed[name] and not self.is_made(name, index):
-            return tuple((0, 0) for _ in self.dims(name))
-        key = (name, *[index[axis] for axis in axes])
+        key = (name, *index.values())
         found = self._fresh.get(key)
         if found is None:
-            found = self._fresh[key] = tuple(
-                (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
-                for d in self.dims(name)
-            )
+            found = self._fresh[key] = self._new_fresh(name, index)
         return found
+
+    def _new_fresh(self, name: str, index: Index) -> Box:
+        dims = self.dims(name)
+        if self._unfollowed[name] and not self.is_made(name, index):
+            return tuple((0, 0) for _ in dims)
+        return tuple(
+            (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
+            for d in dims
+        )
 
     def followed(self, name: str) -> tuple[str, ...]:
         """The axes of the walk that a tensor's boxes follow."""

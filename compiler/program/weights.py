@@ -32,6 +32,8 @@ Bound = list[tuple[int, Held]]
 Core = tuple[int, int]
 # What a core's slot holds: of a step's weights what a range of channels, and of what is summed over, needs.
 _Content = tuple[int, tuple[int, int], tuple[int, int] | None]
+# Origin, strides and box of what lies in a slot.
+_Laid = tuple[tuple[int, ...], tuple[int, ...], Box]
 
 
 class GroupWeights:
@@ -50,6 +52,7 @@ class GroupWeights:
         self._slices: dict[tuple[int, tuple[int, int]], list[tuple[int, int]]] = {}
         self._boxes: dict[tuple[object, ...], list[tuple[Operand, Box]]] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
+        self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
         self._summed: tuple[int, int] | None = None
 
@@ -246,19 +249,29 @@ class GroupWeights:
         found = self._bindings.get(key)
         if found is not None:
             return found
-        found = self._bindings[key] = []
-        at = slot.address
+        layout = self._layouts.get(content)
+        if layout is None:
+            layout = self._layouts[content] = self._layout(content[0], slot, boxes)
+        here = [(number, Held(slot, slot.address + at, *rest)) for number, at, rest in layout]
+        self._bindings[key] = here
+        return here
+
+    def _layout(self, step: int, slot: Slot, boxes: list[tuple[Operand, Box]]) -> list[tuple[int, int, _Laid]]:
+        """Operands' numbers and how their boxes lie behind one another; all slots of a step are of one size."""
+        found: list[tuple[int, int, _Laid]] = []
+        at = 0
         for operand, box in boxes:
             if not is_empty(box):
-                found.append((operand.number, self._held(slot, at, operand, box)))
+                held = self._held(slot, at, operand, box)
+                found.append((operand.number, at, (held.origin, held.strides, box)))
                 at += prod(lengths_of(box)) * self.lowering.element(operand.tensor)
-        if at > slot.address + slot.size_bytes:
+        if at > slot.size_bytes:
             raise LimitError(
                 "the weights of an op exceed the buffer that the plan has for them",
                 code="weights_do_not_fit",
                 stage="lower",
-                node=self.context.graph.ops[self.group.geometry.ops[content[0]].index].node,
-                actual=at - slot.address,
+                node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
+                actual=at,
                 limit=slot.size_bytes,
             )
         return found
