@@ -70,6 +70,8 @@ class AxisMap:
             return 0, 0
         if self.axis is None:
             return 0, extent
+        if self.is_identity:
+            return start, stop
         begin, end = max(0, self._first(start)), min(extent, self._last(stop))
         return (begin, end) if begin < end else (0, 0)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compiler.errors import InternalError
-from compiler.ir.layout import memory_order, strides_of
-from compiler.program.emitter import Box, Held, Machine, Slot, connect
+from compiler.program.emitter import Box, Held, Machine, Slot, connect, overlap
 from compiler.program.program import Level
 from compiler.program.tiles import Index, Store, StoreShape, Tiles
 from compiler.tiling.memory import KEPT, NEXT, LevelMemory
@@ -20,6 +19,11 @@ class Buffers:
     def __init__(self, machine: Machine, levels: Iterable[LevelMemory], before: Mapping[int, list[Slot]]) -> None:
         self.machine = machine
         self.levels = {level.level: level for level in levels}
+        self._sizes = {
+            (level, buffer.name): buffer.size_bytes
+            for level, memory in self.levels.items()
+            for buffer in reversed(memory.buffers)
+        }
         self.slots: dict[tuple[int, Key], Slot] = {}
         self._by_place: dict[int, list[Slot]] = {}
         self._before = before
@@ -31,10 +35,7 @@ class Buffers:
 
     def size(self, level: str, name: str) -> int:
         """Bytes of a buffer of the planner; 0 if there is none of this name."""
-        found = self.levels.get(level)
-        if found is None:
-            return 0
-        return next((buffer.size_bytes for buffer in found.buffers if buffer.name == name), 0)
+        return self._sizes.get((level, name), 0)
 
     def add(self, place: int, key: Key, address: int, size_bytes: int) -> Slot:
         """A slot of its own for part of a buffer; stores and pieces are written and read in turns."""
@@ -53,7 +54,13 @@ class Buffers:
     def finish(self) -> None:
         """Find out which slots share bytes, those of the group before included."""
         for place, slots in self._by_place.items():
+            before = set(self._before.get(place, []))
             connect([*slots, *self._before.get(place, [])])
+            for slot in slots:
+                for other in slot.conflicts:
+                    if other in before:
+                        slot.succeed(other)
+                slot.conflicts = [other for other in slot.conflicts if other not in before]
             for slot in slots:
                 if slot.is_rolling:
                     slot.begin()
@@ -62,10 +69,13 @@ class Buffers:
         """A slot over bytes that others may have too, known to all of them."""
         slot = Slot(place, address, size_bytes)
         slots = self._by_place.setdefault(place, [])
-        for other in (*slots, *self._before.get(place, [])):
-            if other.address < address + size_bytes and address < other.address + other.size_bytes:
+        for other in slots:
+            if slot.shares_bytes(other):
                 slot.conflicts.append(other)
                 other.conflicts.append(slot)
+        for other in self._before.get(place, []):
+            if slot.shares_bytes(other):
+                slot.succeed(other)
         slots.append(slot)
         return slot
 
@@ -106,14 +116,9 @@ def inputs_in(buffers: Buffers, place: int, level: str, sizes: Mapping[str, int]
                 at += size
 
 
-def dense(slot: Slot, axes: tuple[str, ...], lengths: tuple[int, ...], element: int, box: Box) -> Held:
-    """A box in a slot whose strides are those of the largest box that it has to hold."""
-    return in_slot(slot, strides_of(lengths, memory_order(axes), element), box)
-
-
-def in_slot(slot: Slot, strides: tuple[int, ...], box: Box) -> Held:
-    """A box at the beginning of a slot."""
-    return Held(slot, slot.address, tuple([start for start, _ in box]), strides, box)
+def in_slot(slot: Slot, strides: tuple[int, ...], box: Box, address: int | None = None) -> Held:
+    """A box at the beginning of a slot, or at another address of it."""
+    return Held(slot, slot.address if address is None else address, tuple([start for start, _ in box]), strides, box)
 
 
 def pieces_of(
@@ -122,12 +127,12 @@ def pieces_of(
     """Where the positions of a box lie: in the tile's own buffer, and in stores those that wait."""
     found: list[Held] = []
     if tile is not None:
-        part = _common(box, tile.box)
+        part = overlap(box, tile.box)
         if part is not None:
             found.append(tile.part(part))
     for store in stores:
         cell = waiting_cell(tiles, name, index, store.shape.axis)
-        part = _common(box, cell) if cell is not None else None
+        part = overlap(box, cell) if cell is not None else None
         if part is not None:
             found.extend(store.pieces(tiles, name, index, part))
     return found
@@ -156,8 +161,3 @@ def waiting_cell(tiles: Tiles, name: str, index: Index, axis: str) -> Box | None
         if all(dim.axis != other for dim in tiles.dims(name)) and tiles.waits_whole(other, index):
             return None
     return tuple(cell)
-
-
-def _common(a: Box, b: Box) -> Box | None:
-    found = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(a, b, strict=True))
-    return None if any(start >= stop for start, stop in found) else found

@@ -28,13 +28,11 @@ def clocks_of(program: Program) -> Clocks:
     start = 0
     for number, (queue, stop) in enumerate(zip(queues, offsets[1:], strict=True), start=1):
         row = rows[number]
-        before = rows[last[queue]]
-        if start == stop:
-            row[:] = before
-        else:
-            maximum(before, rows[waits[start]], out=row)
-            for index in range(start + 1, stop):
-                maximum(row, rows[waits[index]], out=row)
+        row[:] = rows[last[queue]]
+        # latest first: what is known to have ended by then brings nothing new
+        for other in reversed(waits[start:stop]):
+            if row.item(queues[other - 1]) < other:
+                maximum(row, rows[other], out=row)
         row[queue] = number
         last[queue] = number
         start = stop

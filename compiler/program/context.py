@@ -13,15 +13,17 @@ from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import GraphFacts, gathered_name
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
+from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, lengths_of
 from compiler.program.encoding.records import with_identifier
 from compiler.program.program import ENTRY, MAX_AXES, OperandType, ParameterTable, Region, Role, Unit
 from compiler.units import element_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """One input of an op: its number among the op's inputs, the tensor, its access, and whether it is a weight.
+
+    There is one object for each, by which results for it are looked up.
 
     `gathered`: the tensor of what is read of a table through indices, where the table is not read whole.
     """
@@ -38,7 +40,7 @@ class _Table:
     op: int
     rank: int
     entries: list[tuple[object, ...]] = field(default_factory=list)
-    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    known: dict[tuple[Box, tuple[int, int], bool, bool], int] = field(default_factory=dict)
 
 
 class Context:
@@ -67,6 +69,7 @@ class Context:
         self._tables: dict[int, int] = {}
         self.tables: list[_Table] = []
         self._operands: dict[int, tuple[Operand, ...]] = {}
+        self._orders: dict[str, tuple[int, ...]] = {}
 
     def region(self, name: str) -> Held:
         """The tensor's region in DRAM, made at first use."""
@@ -107,6 +110,12 @@ class Context:
         Then a slice of the output channels is one run. Of a convolution's weight the input channels lie innermost, in
         the order of the offsets in an address table of channels-last maps (ADDR-1).
         """
+        found = self._orders.get(name)
+        if found is None:
+            found = self._orders[name] = self._weight_order(name)
+        return found
+
+    def _weight_order(self, name: str) -> tuple[int, ...]:
         rank = len(self.graph.tensors[name].shape)
         for index in self.graph.consumers.get(name, ()):
             facts = self.facts.ops[index]
@@ -161,18 +170,13 @@ class Context:
     ) -> int:
         """The number of a table's entry for an output box; equal entries are one."""
         found = self.tables[table]
-        rest = (0,) * (MAX_AXES - len(box))
-        row = (
-            (*(start for start, _ in box), *rest),
-            (*(stop - start for start, stop in box), *rest),
-            *sums,
-            int(begins),
-            int(ends),
-        )
-        number = found.known.get(row)
+        key = (box, sums, begins, ends)
+        number = found.known.get(key)
         if number is None:
-            number = found.known[row] = len(found.entries)
-            found.entries.append(row)
+            number = found.known[key] = len(found.entries)
+            rest = (0,) * (MAX_AXES - len(box))
+            starts = (*[start for start, _ in box], *rest)
+            found.entries.append((starts, (*lengths_of(box), *rest), *sums, int(begins), int(ends)))
         return number
 
     def finished(self) -> tuple[tuple[ParameterTable, ...], tuple[Unit, ...]]:

@@ -7,8 +7,10 @@ content (`begin`) waits for all that touched these bytes before, through whateve
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,26 +30,36 @@ from compiler.program.program import (
 )
 
 Box = tuple[tuple[int, int], ...]
-_Moves = tuple[tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int], ...]
+_Marks = dict[int, int]
+# A transfer's runs: run bytes, counts, source strides, target strides.
+_Runs = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+# A box's copy as commands: runs, source offset and target offset each.
+_Moves = tuple[tuple[_Runs, int, int], ...]
+# Columns of what is collected command by command and binding by binding; the rest lies in tables of what is equal.
+_COMMAND_COLUMNS: Final = ("opcode", "queue", "step", "source", "target", "targets", "source_address", "target_address")
+_BINDING_COLUMNS: Final = ("operand", "place", "address")
 
 
 class Slot:
     """Bytes [address, address + size_bytes) of a place, and the last command of each queue that touched them.
 
-    `conflicts` are other slots that share bytes with it; `content` says what it holds now, for what is loaded once. A
-    *rolling* slot is written and read in turns, part by part: every write waits for what touched it before.
+    `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `conflicts` are
+    other slots that share bytes with it, `before` the marks of those that nothing touches any more; `content` says what
+    it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by part: every write
+    waits for what touched it before.
     """
 
     __slots__ = (
         "address",
         "barrier",
+        "before",
         "conflicts",
         "content",
         "is_rolling",
         "place",
-        "readers",
         "served",
         "size_bytes",
+        "touched",
         "writers",
     )
 
@@ -58,37 +70,51 @@ class Slot:
         self.size_bytes = size_bytes
         self.conflicts: list[Slot] = []
         self.content: object = None
-        self.readers: dict[int, int] = {}
-        self.writers: dict[int, int] = {}
-        self.barrier: dict[int, int] = {}
+        self.touched: _Marks = {}
+        self.writers: _Marks = {}
+        self.before: _Marks = {}
+        self.barrier: _Marks = {}
         self.served: set[int] = set()
 
     def begin(self, content: object = None) -> None:
         """New content: its writes wait for all that touched these bytes before."""
-        before: dict[int, int] = {}
-        for slot in (self, *self.conflicts):
-            for marks in (slot.readers, slot.writers):
-                for queue, command in marks.items():
-                    if before.get(queue, -1) < command:
-                        before[queue] = command
-            if slot is not self:
-                slot.content = None
-        self.barrier, self.readers, self.writers = before, {}, {}
+        barrier = self.touched
+        merge(barrier, self.before)
+        for slot in self.conflicts:
+            slot.content = None
+            if slot.touched:
+                merge(barrier, slot.touched)
+        self.barrier, self.touched, self.writers = barrier, {}, {}
         self.served = set()
         self.content = content
 
     def again(self) -> None:
         """More of the same content, over bytes that others have read since it began: writes wait for these too."""
+        merge(self.barrier, self.before)
         for slot in self.conflicts:
-            for marks in (slot.readers, slot.writers):
-                for queue, command in marks.items():
-                    if self.barrier.get(queue, -1) < command:
-                        self.barrier[queue] = command
+            merge(self.barrier, slot.touched)
         self.served = set()
 
+    def shares_bytes(self, other: Slot) -> bool:
+        """True if a byte is both slots'; an empty slot counts as the point where it lies."""
+        return other.address < self.address + self.size_bytes and self.address < other.address + other.size_bytes
 
-@dataclass(frozen=True, slots=True)
-class Held:
+    def succeed(self, other: Slot) -> None:
+        """Come after a slot that nothing touches any more."""
+        merge(self.before, other.touched)
+
+
+def merge(marks: _Marks, others: _Marks) -> None:
+    """Add marks to others: of each queue the latest command."""
+    if not marks:
+        marks.update(others)
+        return
+    for queue, command in others.items():
+        if queue not in marks or marks[queue] < command:
+            marks[queue] = command
+
+
+class Held(NamedTuple):
     """A box of a tensor as it lies in a slot: `address` is that of position `origin`, strides in bytes per axis."""
 
     slot: Slot
@@ -99,24 +125,46 @@ class Held:
 
     def at(self, box: Box) -> int:
         """The address of a box's first position."""
-        return self.address + sum(
-            (start - first) * stride for (start, _), first, stride in zip(box, self.origin, self.strides, strict=True)
-        )
+        address = self.address
+        for (start, _), first, stride in zip(box, self.origin, self.strides, strict=True):
+            address += (start - first) * stride
+        return address
 
     def part(self, box: Box) -> Held:
         """The same, for a box inside it."""
         return Held(self.slot, self.address, self.origin, self.strides, box)
 
 
+# These three are asked for every command, hence loops where expressions would do.
+
+
 def overlap(a: Box, b: Box) -> Box | None:
     """The box that two boxes have in common; None if there is none."""
-    found = tuple((max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(a, b, strict=True))
-    return None if any(start >= stop for start, stop in found) else found
+    if a == b:
+        return None if is_empty(a) else a
+    found = []
+    for (start, stop), (low, high) in zip(a, b, strict=True):
+        if low > start:
+            start = low
+        if high < stop:
+            stop = high
+        if start >= stop:
+            return None
+        found.append((start, stop))
+    return tuple(found)
 
 
 def is_empty(box: Box) -> bool:
     """True if a box holds no position."""
-    return any(start >= stop for start, stop in box)
+    for start, stop in box:  # noqa: SIM110
+        if start >= stop:
+            return True
+    return False
+
+
+def lengths_of(box: Box) -> tuple[int, ...]:
+    """The extents of a box."""
+    return tuple([stop - start for start, stop in box])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,39 +236,46 @@ def machine_of(profile: Profile, dram_bytes: int = 0) -> Machine:
 
 @dataclass(slots=True)
 class Emitter:
-    """Collects commands, calls and bindings in program order."""
+    """Collects commands, calls and bindings in program order.
+
+    Commands name their runs, and bindings their boxes, by numbers: there are few different ones of either.
+    """
 
     machine: Machine
     step: int = 0
-    commands: list[tuple[object, ...]] = field(default_factory=list)
-    waits: list[tuple[int, ...]] = field(default_factory=list)
-    calls: list[tuple[int, int, int, int]] = field(default_factory=list)
-    bindings: list[tuple[object, ...]] = field(default_factory=list)
-    _moves: dict[tuple[object, ...], _Moves] = field(default_factory=dict)
+    _count: int = 0
+    _commands: array[int] = field(default_factory=lambda: array("q"))
+    _runs: dict[_Runs, int] = field(default_factory=dict)
+    _moves: dict[tuple[object, ...], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    _waits: array[int] = field(default_factory=lambda: array("q"))
+    _wait_counts: array[int] = field(default_factory=lambda: array("q"))
+    _calls: array[int] = field(default_factory=lambda: array("q"))
+    _bindings: array[int] = field(default_factory=lambda: array("q"))
+    _boxes: dict[tuple[Box, tuple[int, ...]], int] = field(default_factory=dict)
+    # what is bound: the number of its box, and the bytes from where its origin lies to the box
+    _shapes: dict[tuple[Box, tuple[int, ...], tuple[int, ...]], tuple[int, int]] = field(default_factory=dict)
 
-    def _waits(self, queue: int, reads: Iterable[Slot], writes: Iterable[Slot]) -> None:
+    def _wait(self, queue: int, reads: Iterable[Slot], writes: Iterable[Slot]) -> None:
         """Record what the next command waits for, and leave its mark on what it touches."""
-        number = len(self.commands)
-        found: dict[int, int] = {}
+        number = self._count
+        self._count = number + 1
+        found: _Marks = {}
         for slot in reads:
-            for other, command in slot.writers.items():
-                if found.get(other, -1) < command:
-                    found[other] = command
-            slot.readers[queue] = number
+            if slot.writers:
+                merge(found, slot.writers)
+            slot.touched[queue] = number
         for slot in writes:
             if queue not in slot.served:
                 slot.served.add(queue)
-                for other, command in slot.barrier.items():
-                    if found.get(other, -1) < command:
-                        found[other] = command
+                if slot.barrier:
+                    merge(found, slot.barrier)
             if slot.is_rolling:
-                for marks in (slot.readers, slot.writers):
-                    for other, command in marks.items():
-                        if found.get(other, -1) < command:
-                            found[other] = command
-            slot.writers[queue] = number
+                merge(found, slot.touched)
+            slot.touched[queue] = slot.writers[queue] = number
         found.pop(queue, None)
-        self.waits.append(tuple(sorted(found.values())))
+        if found:
+            self._waits.extend(sorted(found.values()))
+        self._wait_counts.append(len(found))
 
     def copy(
         self,
@@ -236,32 +291,21 @@ class Emitter:
 
         `also` are slots of equal address in the places that follow the target's: they receive the same.
         """
-        lengths = tuple(stop - start for start, stop in box)
-        key = (lengths, source.strides, target.strides, element_bytes)
+        key = (lengths_of(box), source.strides, target.strides, element_bytes)
         moves = self._moves.get(key)
         if moves is None:
-            moves = self._moves[key] = _moves_of(lengths, source.strides, target.strides, element_bytes)
+            moves = self._moves[key] = self._numbered(_moves_of(*key))
         start, to = source.at(box), target.at(box)
-        writes = (target.slot, *also)
-        for run, counts, source_strides, target_strides, skip, jump in moves:
-            self._waits(queue, (source.slot,), writes)
-            self.commands.append(
-                (
-                    opcode,
-                    queue,
-                    self.step,
-                    source.slot.place,
-                    target.slot.place,
-                    len(writes),
-                    start + skip,
-                    to + jump,
-                    run,
-                    counts,
-                    source_strides,
-                    target_strides,
-                    -1,
-                )
-            )
+        reads, writes = (source.slot,), (target.slot, *also)
+        places = (source.slot.place, target.slot.place, len(writes))
+        for runs, skip, jump in moves:
+            self._wait(queue, reads, writes)
+            self._commands.extend((opcode, queue, self.step, *places, start + skip, to + jump, runs, -1))
+
+    def _numbered(self, moves: _Moves) -> tuple[tuple[int, int, int], ...]:
+        """A copy's commands with the numbers of their runs."""
+        known = self._runs
+        return tuple((known.setdefault(runs, len(known)), skip, jump) for runs, skip, jump in moves)
 
     def call(
         self,
@@ -274,42 +318,77 @@ class Emitter:
         opcode: Opcode = Opcode.COMPUTE,
     ) -> None:
         """A command that calls a unit: a table's entry, and for operands (by number) where their boxes lie."""
-        first = len(self.bindings)
+        first = len(self._bindings) // (len(_BINDING_COLUMNS) + 1)
         for operand, held in operands:
-            box = held.box
-            rest = (0,) * (MAX_AXES - len(box))
-            self.bindings.append(
-                (
-                    operand,
-                    held.slot.place,
-                    held.at(box),
-                    (*(start for start, _ in box), *rest),
-                    (*(stop - start for start, stop in box), *rest),
-                    (*held.strides, *rest),
-                )
-            )
-        self._waits(queue, reads, writes)
-        zeros = (0,) * MAX_COUNTS
-        self.commands.append((opcode, queue, self.step, -1, -1, 0, 0, 0, 0, zeros, zeros, zeros, len(self.calls)))
-        self.calls.append((table, entry, first, len(self.bindings) - first))
+            key = (held.box, held.strides, held.origin)
+            known = self._shapes.get(key)
+            if known is None:
+                number = self._boxes.setdefault(key[:2], len(self._boxes))
+                known = self._shapes[key] = (number, held.at(held.box) - held.address)
+            shape, offset = known
+            self._bindings.extend((operand, held.slot.place, held.address + offset, shape))
+        self._wait(queue, reads, writes)
+        calls = len(self._calls) // len(CALL.names or ())
+        self._commands.extend((opcode, queue, self.step, -1, -1, 0, 0, 0, -1, calls))
+        self._calls.extend((table, entry, first, len(operands)))
 
     def arrays(self) -> tuple[Rows, Rows, Rows, Rows, Rows]:
         """Commands, wait offsets, waits, calls and bindings as arrays."""
-        counts = np.fromiter((len(w) for w in self.waits), dtype=np.int64, count=len(self.waits))
-        offsets = np.zeros(len(self.waits) + 1, dtype=np.int32)
-        np.cumsum(counts, out=offsets[1:])
-        waits = np.fromiter((w for row in self.waits for w in row), dtype=np.int32, count=int(counts.sum()))
-        return (
-            np.array(self.commands, dtype=COMMAND),
-            offsets,
-            waits,
-            np.array(self.calls, dtype=CALL),
-            np.array(self.bindings, dtype=BINDING),
-        )
+        offsets = np.zeros(self._count + 1, dtype=np.int32)
+        np.cumsum(np.array(self._wait_counts), out=offsets[1:])
+        waits = np.array(self._waits, dtype=np.int32)
+        return self._command_rows(), offsets, waits, _rows(self._calls, CALL.names or (), CALL), self._binding_rows()
+
+    def _command_rows(self) -> Rows:
+        # calls copy no runs: of these the last row is taken, which is zero
+        runs = np.array([*self._runs, (0, *((0,) * MAX_COUNTS,) * 3)], dtype=_RUNS)
+        rows = _rows(self._commands, (*_COMMAND_COLUMNS, "runs", "call"), COMMAND)
+        which = _columns(self._commands, len(_COMMAND_COLUMNS) + 2)[len(_COMMAND_COLUMNS)]
+        for name in _RUNS.names or ():
+            rows[name] = runs[name][which]
+        return rows
+
+    def _binding_rows(self) -> Rows:
+        boxes = np.array([_box_row(*key) for key in self._boxes], dtype=_BOX)
+        rows = _rows(self._bindings, (*_BINDING_COLUMNS, "box"), BINDING)
+        which = _columns(self._bindings, len(_BINDING_COLUMNS) + 1)[len(_BINDING_COLUMNS)]
+        for name in _BOX.names or ():
+            rows[name] = boxes[name][which]
+        return rows
+
+
+def _fields(of: np.dtype[np.void], names: tuple[str, ...]) -> np.dtype[np.void]:
+    """A type of some fields of another."""
+    return np.dtype([(name, of[name]) for name in names])
+
+
+_RUNS: Final = _fields(COMMAND, ("run_bytes", "counts", "source_strides", "target_strides"))
+_BOX: Final = _fields(BINDING, ("starts", "lengths", "strides"))
+
+
+def _columns(values: array[int], width: int) -> Rows:
+    """Numbers row by row as columns."""
+    return np.array(values, dtype=np.int64).reshape(-1, width).T
+
+
+def _rows(values: array[int], names: tuple[str, ...], dtype: np.dtype[np.void]) -> Rows:
+    """Numbers row by row as fields of these names; names that the type does not have are left out."""
+    columns = _columns(values, len(names))
+    rows = np.zeros(columns.shape[1], dtype=dtype)
+    for name, column in zip(names, columns, strict=True):
+        if name in (dtype.names or ()):
+            rows[name] = column
+    return rows
+
+
+def _box_row(box: Box, strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """A binding's box and strides in as many axes as a binding has."""
+    rest = (0,) * (MAX_AXES - len(box))
+    return (*[start for start, _ in box], *rest), (*lengths_of(box), *rest), (*strides, *rest)
 
 
 def _moves_of(lengths: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], element_bytes: int) -> _Moves:
-    """A box's copy as runs: (run bytes, counts, source strides, target strides, source and target offset) each.
+    """A box's copy as runs, with their offsets on either side.
 
     Axes that are dense on both sides join the run; of what is left neighbours join where their strides allow; more
     than MAX_COUNTS dimensions become several commands.
@@ -336,7 +415,7 @@ def _moves_of(lengths: tuple[int, ...], source: tuple[int, ...], target: tuple[i
     target_strides = (*([0] * fill), *(d[2] for d in dims))
     if run <= 0:
         raise InternalError("a transfer of nothing", stage="program", actual=str(lengths))
-    return tuple((run, counts, source_strides, target_strides, x, y) for x, y in offsets)
+    return tuple(((run, counts, source_strides, target_strides), x, y) for x, y in offsets)
 
 
 def connect(slots: Sequence[Slot]) -> None:

@@ -98,8 +98,5 @@ class FlatLowering(GroupLowering):
                 operands += [
                     (operand.number, piece) for piece in self.pieces(operand.tensor, unit, index, need, parity)
                 ]
-        at_hand: dict[int, list[Held]] = {}
-        for number, piece in operands:
-            at_hand.setdefault(number, []).append(piece)
-        if not self.gather(op, unit, box, at_hand, held):
+        if not self.gather(op, unit, box, operands, held):
             self.call(op, self.queue("core", unit), box, operands, held, part)

@@ -16,7 +16,7 @@ from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
-from compiler.program.rounds import Job, owners
+from compiler.program.rounds import Job
 from compiler.program.tiles import Index, Tiles
 from compiler.program.weights import GroupWeights
 from compiler.tiling.tile import HaloMode
@@ -107,6 +107,7 @@ class GroupLowering(SharedLowering):
                 if self.first_slice(name, index):
                     self._last_turn[unit, name] = turn = 1 - self._last_turn.get((unit, name), 1)
                     self._turns[unit, name, self._turn_key(name, index)] = turn
+                    self._tiles_held.clear()
                     held = self.tile(name, unit, index, 0)
                 if held is not None:
                     held.slot.begin()
@@ -125,21 +126,22 @@ class GroupLowering(SharedLowering):
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
         if self.group.exchanges:
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
-            known = owners(self.group, self.tiles, dict(index))
-            for axis in reversed(self.tiles.order):
+            known = self.owners.of(index)
+            for axis in self.tiles.stored_axes(name):
                 later = self.tiles.successor(axis, index)
                 if later is not None:
-                    for other in owners(self.group, self.tiles, dict(later)):
+                    for other in self.owners.of(later):
                         if other not in known:
                             self._save(name, unit, index, later, other, axis, parity)
 
     def keep(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Put what a tile made, and later tiles of its unit need, into the unit's stores: innermost axis first."""
-        if not self.last_slice(name, index):
+        axes = self.tiles.stored_axes(name)
+        if not axes or not self.last_slice(name, index):
             return
-        for axis in reversed(self.tiles.order):
+        for axis in axes:
             later = self.tiles.successor(axis, index)
-            if later is not None and unit in owners(self.group, self.tiles, dict(later)):
+            if later is not None and unit in self.owners.of(later):
                 self._save(name, unit, index, later, unit, axis, parity)
 
     def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str, parity: int) -> None:

@@ -15,7 +15,7 @@ from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
 from compiler.program.context import Context, Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.program.program import Level
-from compiler.program.rounds import rounds_of
+from compiler.program.rounds import Owners, rounds_of
 from compiler.program.tiles import Index, Tiles
 from compiler.tiling.memory import KEPT, TILE, memory_of, taken_over
 from compiler.tiling.tile import Spread
@@ -48,11 +48,20 @@ class Located(ABC):
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.takes_over = self.taken_over()
         self._strides: dict[str, tuple[int, ...]] = {}
+        self._needs: dict[tuple[Operand, Box], Box] = {}
+        self._roots: dict[str, str] = {}
+        self._dense: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        self._core_places: dict[tuple[int, int], int] = {}
+        self._summed: dict[tuple[int, int], int | None] = {}
         self._wanted: dict[tuple[object, ...], Box | None] = {}
-        self.rounds = rounds_of(group, self.tiles)
+        self._readers: dict[tuple[int, str], list[tuple[OpFacts, Operand]]] = {}
+        self.owners = Owners(group, self.tiles)
+        self.rounds = rounds_of(self.tiles, self.owners)
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
+        # where tiles lie until others are loaded
+        self._tiles_held: dict[tuple[object, ...], Held | None] = {}
         self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
 
     # --- memory ----------------------------------------------------------------------------------------------------
@@ -71,7 +80,10 @@ class Located(ABC):
 
     def core_place(self, unit: int, core: int) -> int:
         """The activation memory of a unit's core."""
-        return self.buffers.place(Level.NRAM, self.core_number(unit, core))
+        found = self._core_places.get((unit, core))
+        if found is None:
+            found = self._core_places[unit, core] = self.buffers.place(Level.NRAM, self.core_number(unit, core))
+        return found
 
     def core_number(self, unit: int, core: int) -> int:
         """The number of a unit's core on the chip."""
@@ -142,6 +154,12 @@ class Located(ABC):
 
     def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
         """Where a tile's new part of a tensor lies in its unit's memory; None if it makes none."""
+        key = (name, unit, parity, *index.values())
+        if key not in self._tiles_held:
+            self._tiles_held[key] = self._new_tile(name, unit, index, parity)
+        return self._tiles_held[key]
+
+    def _new_tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
         box = self.made(name, index)
         if name in self.group.reduced:
             box, parity = self._part_box(name, unit, box, parity)
@@ -149,7 +167,9 @@ class Located(ABC):
             return None
         place = self.place(unit)
         if name not in self.group.reduced:
-            root = self.turn_root(name)
+            root = self._roots.get(name)
+            if root is None:
+                root = self._roots[name] = self.turn_root(name)
             parity = self._turns.get((unit, root, self._turn_key(root, index)), 0)
         slot = self.buffers.slots.get((place, ("tile", name, parity))) or self.buffers.slots[place, ("tile", name, 0)]
         return self._in_slot(name, slot, box)
@@ -160,8 +180,9 @@ class Located(ABC):
 
     def _turn_key(self, name: str, index: Index) -> tuple[int, ...]:
         """What names a tile of an input: slices of the channels share what does not follow these."""
-        skip = "C" in index and not self.configuration.slices_outer and not self._follows_channels(name)
-        return tuple(number for axis, number in index.items() if not (skip and axis == "C"))
+        if "C" not in index or self.configuration.slices_outer or self._follows_channels(name):
+            return tuple(index.values())
+        return tuple([number for axis, number in index.items() if axis != "C"])
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         strides = self._strides.get(name)
@@ -177,6 +198,15 @@ class Located(ABC):
         lengths = self.group.frustums.lengths(basis)
         # what is written over an operand lies as the operand does, whatever its own axes are called
         return strides_of(lengths, memory_order(self.tensors[basis].axes), self.element(basis))
+
+    def dense_strides(self, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Byte strides of a tensor's box of these lengths that lies by itself."""
+        key = (name, lengths)
+        found = self._dense.get(key)
+        if found is None:
+            order = memory_order(self.tensors[name].axes)
+            found = self._dense[key] = strides_of(lengths, order, self.element(name))
+        return found
 
     def _part_box(self, name: str, unit: int, box: Box, parity: int) -> tuple[Box, int]:
         """The part of a reduced input's box that is at hand, and which of its two buffers holds it."""
@@ -205,17 +235,19 @@ class Located(ABC):
 
     def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
         """Where a box of a tensor lies in a unit's memory."""
-        stores = [
-            s for shape in self.tiles.stores(name) if (s := self.buffers.store(self.place(unit), name, shape.axis))
-        ]
+        shapes, place = self.tiles.stores(name), self.place(unit)
+        stores = [s for shape in shapes if (s := self.buffers.store(place, name, shape.axis))] if shapes else ()
         return pieces_of(self.tiles, name, index, box, self.tile(name, unit, index, parity), stores)
 
     def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:
         """The axis of an operand that a product sums over; None for other operands and ops."""
-        node = self.context.graph.ops[op.index]
-        kind = definition(node)
-        axes = kind.summed(call_of(self.context.graph, node)) if isinstance(kind, Product) else None
-        return None if axes is None or operand.number >= len(axes) else axes[operand.number]
+        key = (op.index, operand.number)
+        if key not in self._summed:
+            node = self.context.graph.ops[op.index]
+            kind = definition(node)
+            axes = kind.summed(call_of(self.context.graph, node)) if isinstance(kind, Product) else None
+            self._summed[key] = None if axes is None or operand.number >= len(axes) else axes[operand.number]
+        return self._summed[key]
 
     def op_of(self, name: str) -> OpFacts:
         """The op of the group that makes a tensor."""

@@ -14,7 +14,7 @@ from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering, saved_box, stored_box
 from compiler.program.parts import FACTORS, Part, channel_part
 from compiler.program.program import Level, Opcode
-from compiler.program.rounds import Job, in_step, owners
+from compiler.program.rounds import Job, in_step
 from compiler.program.tiles import Index, Store, Tiles
 from compiler.program.weights import Bound, Core
 from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING, taken_over
@@ -36,6 +36,8 @@ class NestedLowering(GroupLowering):
         self.core_tiles = Tiles(group.core_frustums)
         self._lengths: dict[str, tuple[int, ...]] = {}
         self._core_strides: dict[str, tuple[int, ...]] = {}
+        self._core_boxes: dict[tuple[object, ...], Box] = {}
+        self._core_held: dict[tuple[object, ...], Held | None] = {}
         self._core_stores: dict[tuple[int, int, str, str], Store] = {}
         blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
         self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
@@ -114,6 +116,13 @@ class NestedLowering(GroupLowering):
 
     def _core_box(self, name: str, index: Index) -> Box:
         """What a core's buffer of a tensor holds for a core tile: of inputs all, else what is not in stores."""
+        key = (name, *index.values())
+        found = self._core_boxes.get(key)
+        if found is None:
+            found = self._core_boxes[key] = self._new_core_box(name, index)
+        return found
+
+    def _new_core_box(self, name: str, index: Index) -> Box:
         kept = () if name in self.geometry.inputs else self.group.core_kept_axes
         if not self.core_tiles.is_made(name, index) and name not in self.geometry.inputs:
             return tuple((0, 0) for _ in self.core_tiles.dims(name))
@@ -151,6 +160,15 @@ class NestedLowering(GroupLowering):
 
     def _core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
         """Where a core tile's part of a tensor lies in NRAM."""
+        if self.group.reduced:
+            # of what is summed in parts, the part at hand is another every time
+            return self._new_core_tile(name, unit, core, index)
+        key = (name, unit, core, *index.values())
+        if key not in self._core_held:
+            self._core_held[key] = self._new_core_tile(name, unit, core, index)
+        return self._core_held[key]
+
+    def _new_core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
         box = self._core_part(name, unit, self._core_box(name, index))
         if is_empty(box):
             return None
@@ -165,14 +183,12 @@ class NestedLowering(GroupLowering):
 
     def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
         """Where a box of a tensor lies in a core."""
-        axes = self.group.core_kept_axes
-        stores = [
-            store
-            for shape in self.core_tiles.stores(name)
-            if shape.axis in axes and (store := self._core_stores.get((unit, core, name, shape.axis))) is not None
-        ]
-        if name in self.geometry.inputs:
-            stores = []
+        stores: list[Store] = []
+        if name not in self.geometry.inputs:
+            for shape in self.core_tiles.stores(name):
+                store = self._core_stores.get((unit, core, name, shape.axis))
+                if shape.axis in self.group.core_kept_axes and store is not None:
+                    stores.append(store)
         return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index), stores)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
@@ -235,7 +251,7 @@ class NestedLowering(GroupLowering):
             blocks = self._blocks.get(axis, [0])
             outer[axis] = bisect_right(blocks, index[axis]) - 1 if axis in index else 0
         core = self._core_of(index)
-        return [(unit, core) for unit in owners(self.group, self.tiles, outer)]
+        return [(unit, core) for unit in self.owners.of(outer)]
 
     def _core_round(self, work: list[_Work], parity: int) -> None:
         """All ops of the group on the core tiles of one round."""
@@ -344,10 +360,7 @@ class NestedLowering(GroupLowering):
                         found = self._core_pieces(operand.tensor, unit, core, index, need)
                         operands += [(operand.number, piece) for piece in found]
                 number = self.core_number(unit, core)
-                at_hand: dict[int, list[Held]] = {}
-                for operand_number, piece in operands:
-                    at_hand.setdefault(operand_number, []).append(piece)
-                if not self.gather(op, number, box, at_hand, held):
+                if not self.gather(op, number, box, operands, held):
                     self.call(op, self.queue("core", number), box, operands, held, part)
                 if ends:
                     self._drain(op, (unit, tile, core, index), box, held, parity)
@@ -389,34 +402,45 @@ class NestedLowering(GroupLowering):
         if op.channel_axis is None:
             return
         element = self.element(op.output)
+        alike: dict[tuple[int, ...], list[tuple[Core, Held, Box]]] = {}
         for unit, _, core, index in work:
-            mine = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
+            made = self.core_tiles.fresh(op.output, index)
             source = self._core_tile(op.output, unit, core, index)
+            mine = self._part(op, unit, core, made)
+            if source is None or is_empty(mine):
+                continue
+            key = tuple(index.values())
+            if key not in alike:
+                alike[key] = self._receivers(step, op, [(u, c) for u, _, c, i in work if i == index], index)
             near: list[tuple[Held, Box]] = []
             far: list[tuple[Held, Box]] = []
-            for other, _, peer, same in work:
-                target = self._core_tile(op.output, other, peer, same)
-                alike = same == index and (other, peer) != (unit, core)
-                if not alike or source is None or target is None or is_empty(mine):
+            for (other, peer), target, wanted in alike[key]:
+                if other == unit and peer == core:
                     continue
-                key = (step, other, peer, *index.values())
-                if key not in self._wanted:
-                    self._wanted[key] = self.wanted(
-                        step,
-                        op.output,
-                        lambda name, index=index: self.core_tiles.fresh(name, index),  # type: ignore[misc]
-                        lambda reader, box, at=(other, peer): self._part(reader, at[0], at[1], box),  # type: ignore[misc]
-                    )
-                wanted = self._wanted[key]
-                if self.core_tiles.stores(op.output):
-                    wanted = self.core_tiles.fresh(op.output, index)
-                part = overlap(mine, wanted) if wanted is not None else None
+                part = overlap(mine, wanted)
                 if part is not None:
                     (near if other == unit else far).append((target, part))
-            if source is not None:
-                # in a cluster by the sender's engine, else from cluster to cluster
-                self.send(source, near, self.queue("mvdma", self.core_number(unit, core)), element)
-                self.send(source, far, self.queue("cdma", unit) if far else 0, element)
+            # in a cluster by the sender's engine, else from cluster to cluster
+            self.send(source, near, self.queue("mvdma", self.core_number(unit, core)), element)
+            self.send(source, far, self.queue("cdma", unit) if far else 0, element)
+
+    def _receivers(self, step: int, op: OpFacts, cores: list[Core], index: Index) -> list[tuple[Core, Held, Box]]:
+        """Of the cores that work on a core tile those that need some of an op's result, where it lies, and what."""
+        made = self.core_tiles.fresh(op.output, index)
+        found: list[tuple[Core, Held, Box]] = []
+        for unit, core in cores:
+            wanted: Box | None = made
+            if not self.core_tiles.stores(op.output):
+                wanted = self.wanted(
+                    step,
+                    op.output,
+                    lambda name: self.core_tiles.fresh(name, index),
+                    lambda reader, box, unit=unit, core=core: self._part(reader, unit, core, box),  # type: ignore[misc]
+                )
+            held = self._core_tile(op.output, unit, core, index) if wanted is not None else None
+            if held is not None and wanted is not None:
+                found.append(((unit, core), held, wanted))
+        return found
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
@@ -435,9 +459,10 @@ class NestedLowering(GroupLowering):
 
     def _save_results(self, name: str, unit: int, core: int, index: Index, *, others: bool) -> None:
         """Put what later core tiles need into stores: of other cores at once, of the own one at the end."""
-        if name not in self.group.core_resident or not self._is_last(name, index):
+        axes = self.core_tiles.stored_axes(name)
+        if not axes or name not in self.group.core_resident or not self._is_last(name, index):
             return
-        for axis in reversed(self.core_tiles.order):
+        for axis in axes:
             later = self.core_tiles.successor(axis, index)
             if later is None:
                 continue

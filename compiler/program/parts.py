@@ -130,31 +130,53 @@ class SharedLowering(Located):
     ) -> Box | None:
         """What ops after `step` need of a tensor for their parts of what they make: one box that holds it all."""
         found: Box | None = None
-        for op in self.geometry.ops[step + 1 :]:
+        for op, operand in self._readers_after(step, name):
             box = made(op.output)
             box = part(op, box) if not is_empty(box) else box
-            for operand in () if is_empty(box) else self.context.operands(op.index):
-                if operand.tensor == name:
-                    need = self.need(operand, box)
-                    pairs = zip(found or need, need, strict=True)
-                    found = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
+            if not is_empty(box):
+                need = self.need(operand, box)
+                pairs = zip(found or need, need, strict=True)
+                found = tuple([(min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs])
+        return found
+
+    def _readers_after(self, step: int, name: str) -> list[tuple[OpFacts, Operand]]:
+        """The ops after a step that read a tensor, each with the operand that it is."""
+        key = (step, name)
+        found = self._readers.get(key)
+        if found is None:
+            ops = self.geometry.ops[step + 1 :]
+            found = [(op, o) for op in ops for o in self.context.operands(op.index) if o.tensor == name]
+            self._readers[key] = found
         return found
 
     def need(self, operand: Operand, box: Box) -> Box:
         """The box of an operand that an op needs to make a box."""
-        shape = self.context.graph.tensors[operand.tensor].shape if operand.gathered is None else None
-        if shape is None:
+        if operand.gathered is not None:
             return box
-        return tuple(
-            axis_map.project_one(*(box[axis_map.axis] if axis_map.axis is not None else (0, 1)), extent)
-            for axis_map, extent in zip(operand.access, shape, strict=True)
-        )
+        key = (operand, box)
+        known = self._needs.get(key)
+        if known is None:
+            known = self._needs[key] = self._new_need(operand, box)
+        return known
 
-    def gather(self, op: OpFacts, core: int, box: Box, at_hand: dict[int, list[Held]], result: Held) -> bool:
+    def _new_need(self, operand: Operand, box: Box) -> Box:
+        found = []
+        for axis_map, extent in zip(operand.access, self.context.graph.tensors[operand.tensor].shape, strict=True):
+            axis = axis_map.axis
+            if axis is None:
+                found.append((0, extent))
+            else:
+                start, stop = box[axis]
+                found.append(axis_map.project_one(start, stop, extent))
+        return tuple(found)
+
+    def gather(self, op: OpFacts, core: int, box: Box, at_hand: list[tuple[int, Held]], result: Held) -> bool:
         """An op that reads rows of a table in DRAM through indices: its rows come to the core; False for other ops.
 
-        `at_hand`: where the boxes of its other operands lie in the core; those that lie in DRAM are read there.
+        `at_hand`: by number where the boxes of its other operands lie in the core; those in DRAM are read there.
         """
+        if not self.gathered:
+            return False
         operands = self.context.operands(op.index)
         if not any(operand.gathered for operand in operands):
             return False
@@ -165,7 +187,7 @@ class SharedLowering(Located):
             elif operand.constant or operand.tensor in self.geometry.inputs:
                 bound.append((operand.number, self.context.region(operand.tensor).part(self.need(operand, box))))
             else:
-                bound += [(operand.number, piece) for piece in at_hand.get(operand.number, [])]
+                bound += [entry for entry in at_hand if entry[0] == operand.number]
         if not self.machine.has("iodma"):
             raise LimitError(
                 "no engine of the profile brings rows of a table from DRAM to a core",
@@ -238,6 +260,7 @@ class SharedLowering(Located):
         for operand in self.context.operands(op.index):
             if operand.tensor in self.group.reduced and part.range is not None:
                 self._parts_held[unit, operand.tensor] = (part.range, turn % 2)
+                self._tiles_held.clear()
                 held = self.tile(operand.tensor, unit, index, turn % 2)
                 if held is None or held.slot.content == (part.range, held.box):
                     continue

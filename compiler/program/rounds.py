@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
 
-from compiler.program.tiles import Tiles
+from compiler.program.tiles import Index, Tiles
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
@@ -19,32 +19,41 @@ from compiler.units import ceil_div
 Job = tuple[int, dict[str, int]]
 
 
-def owners(group: TiledGroup, tiles: Tiles, index: dict[str, int]) -> tuple[int, ...]:
-    """The units that work on a tile: the one that it is dealt to, or all of them."""
-    configuration, walk = group.configuration, group.walk
-    match configuration.spread:
-        case Spread.SINGLE:
-            return (0,)
-        case Spread.IMAGES:
-            images = tiles.counts.get("N", 1)
-            return (index.get("N", 0) // ceil_div(images, configuration.units),)
-        case Spread.BANDS:
-            row = index.get(walk.rows, 0) if walk.rows is not None else 0
-            column = index.get(walk.columns, 0) if walk.columns is not None else 0
-            return (int(walk.assignment.owner[row, column]),)
-        case Spread.CHANNELS if group.channels_are_free and "C" in tiles.counts:
-            return (index["C"] // ceil_div(tiles.counts["C"], configuration.units),)
-        case Spread.CHANNELS if group.channels_are_free:
-            return (0,)
-    return tuple(range(configuration.units))
+class Owners:
+    """Who works on which tile of a group."""
+
+    def __init__(self, group: TiledGroup, tiles: Tiles) -> None:
+        self._group = group
+        self._tiles = tiles
+        self._dealt = group.walk.assignment.owner.tolist() if group.configuration.spread is Spread.BANDS else []
+
+    def of(self, index: Index) -> tuple[int, ...]:
+        """The units that work on a tile: the one that it is dealt to, or all of them."""
+        group, tiles = self._group, self._tiles
+        configuration, walk = group.configuration, group.walk
+        match configuration.spread:
+            case Spread.SINGLE:
+                return (0,)
+            case Spread.IMAGES:
+                images = tiles.counts.get("N", 1)
+                return (index.get("N", 0) // ceil_div(images, configuration.units),)
+            case Spread.BANDS:
+                row = index.get(walk.rows, 0) if walk.rows is not None else 0
+                column = index.get(walk.columns, 0) if walk.columns is not None else 0
+                return (self._dealt[row][column],)
+            case Spread.CHANNELS if group.channels_are_free and "C" in tiles.counts:
+                return (index["C"] // ceil_div(tiles.counts["C"], configuration.units),)
+            case Spread.CHANNELS if group.channels_are_free:
+                return (0,)
+        return tuple(range(configuration.units))
 
 
-def rounds_of(group: TiledGroup, tiles: Tiles) -> list[list[Job]]:
+def rounds_of(tiles: Tiles, owners: Owners) -> list[list[Job]]:
     """All rounds: for each unit that works its tile, in the order of the walk."""
     indices = [
         dict(zip(tiles.order, numbers, strict=True)) for numbers in product(*(range(n) for n in tiles.counts.values()))
     ]
-    mine = [owners(group, tiles, index) for index in indices]
+    mine = [owners.of(index) for index in indices]
     if any(len(found) > 1 for found in mine):
         return [[(unit, index) for unit in units] for index, units in zip(indices, mine, strict=True)]
     queues: dict[int, list[dict[str, int]]] = {}

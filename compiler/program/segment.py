@@ -10,7 +10,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Held, Slot, machine_of
+from compiler.program.emitter import Held, Slot, machine_of, merge
 from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
 from compiler.program.nested import NestedLowering
@@ -89,9 +89,8 @@ def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int
     for place, slots in now.items():
         rest = Slot(place, 0, 1 << 62)
         for slot in before.get(place, []):
-            for marks, of in ((rest.readers, slot.readers), (rest.writers, slot.writers), (rest.writers, slot.barrier)):
-                for queue, command in of.items():
-                    marks[queue] = max(marks.get(queue, -1), command)
+            merge(rest.touched, slot.touched)
+            merge(rest.touched, slot.barrier)
         result[place] = [*slots, rest] if before.get(place) else list(slots)
     for slots in result.values():
         for slot in slots:

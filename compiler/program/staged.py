@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product, zip_longest
+from math import prod
 
 from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
-from compiler.program.buffers import dense, waiting_cell
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.buffers import in_slot, waiting_cell
+from compiler.program.emitter import Box, Held, Slot, is_empty, lengths_of, overlap
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
@@ -46,10 +47,12 @@ class StagedLowering(GroupLowering):
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""
         self._spare_ends: dict[int, int] = {}
+        self._stays: set[str] = set()
         self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
         for name in self.group.core_resident:
             size = self.buffers.size(Level.NRAM.value, STAYING + name)
             if size:
+                self._stays.add(name)
                 self.buffers.take(self.core_place(unit, 0), Level.NRAM.value, STAYING + name, ("staying", name))
         for number, stage in enumerate(self.group.stages):
             for core in range(self.configuration.cores):
@@ -63,14 +66,12 @@ class StagedLowering(GroupLowering):
 
         All that the tile needs of it lies there. The first tile of a walk is larger than others and passes the SRAM.
         """
-        slot = self.buffers.slots.get((self.core_place(unit, 0), ("staying", name)))
-        if slot is None or is_empty(self.made(name, index)):
+        if name not in self._stays or is_empty(self.made(name, index)):
             return None
+        slot = self.buffers.slots[self.core_place(unit, 0), ("staying", name)]
         box = self.tiles.needed(name, index)
-        held = dense(slot, self.tensors[name].axes, tuple(b - a for a, b in box), self.element(name), box)
-        size = self.element(name)
-        for start, stop in box:
-            size *= stop - start
+        held = in_slot(slot, self.dense_strides(name, lengths_of(box)), box)
+        size = self.element(name) * prod(lengths_of(box))
         return held if size <= slot.size_bytes else None
 
     def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
@@ -281,7 +282,7 @@ class StagedLowering(GroupLowering):
         else:
             held, passing.at = self._result(op, slot, passing.at, piece.box, inside, first=place == 0)
         inside[op.output] = held
-        if self.gather(op, self.core_number(unit, piece.core), piece.box, {n: [h] for n, h in operands}, held):
+        if self.gather(op, self.core_number(unit, piece.core), piece.box, operands, held):
             pass
         elif bound is not None:
             self.call(op, core, piece.box, [*bound, *operands], held)
@@ -320,18 +321,14 @@ class StagedLowering(GroupLowering):
         self, name: str, slot: Slot, at: int, unit: int, index: Index, need: Box, core: int, parity: int
     ) -> tuple[Held, int]:
         """Bring a box from the unit's memory into a piece's buffer; where it lies, and where what follows begins."""
-        lengths = tuple(stop - start for start, stop in need)
+        lengths = lengths_of(need)
         element = self.element(name)
         at = -(-at // element) * element
-        held = dense(slot, self.tensors[name].axes, lengths, element, need)
-        held = Held(slot, at, held.origin, held.strides, need)
         queue = self.queue("mvdma", self.core_number(unit, core))
-        size = element
-        for length in lengths:
-            size *= length
+        size = element * prod(lengths)
         end = at + size
         where, begin = self._beyond(slot, at, size, name)
-        held = Held(where, begin, held.origin, held.strides, need)
+        held = in_slot(where, self.dense_strides(name, lengths), need, begin)
         for source in self.pieces(name, unit, index, need, parity) if size else []:
             self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, element)
         return held, end if where is slot else at
@@ -350,14 +347,12 @@ class StagedLowering(GroupLowering):
         )
         if not first and op.in_place and source is not None and self.element(source) == self.element(op.output):
             return inside[source], at
-        lengths = tuple(stop - start for start, stop in box)
-        size = self.element(op.output)
-        at = -(-at // size) * size
-        held = dense(slot, self.tensors[op.output].axes, lengths, size, box)
-        for length in lengths:
-            size *= length
+        lengths, element = lengths_of(box), self.element(op.output)
+        at = -(-at // element) * element
+        size = element * prod(lengths)
         where, begin = self._beyond(slot, at, size, op.output)
-        return Held(where, begin, held.origin, held.strides, box), at + size if where is slot else at
+        held = in_slot(where, self.dense_strides(op.output, lengths), box, begin)
+        return held, at + size if where is slot else at
 
     def _beyond(self, slot: Slot, at: int, size_bytes: int, name: str) -> tuple[Slot, int]:
         """A place for a box: in the piece's buffer, or what is left free beside all buffers.

@@ -69,6 +69,7 @@ class Tiles:
         self._needed: dict[tuple[object, ...], Box] = {}
         self._fresh: dict[tuple[object, ...], Box] = {}
         self._stores: dict[str, tuple[StoreShape, ...]] = {}
+        self._stored_axes: dict[str, tuple[str, ...]] = {}
         self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
         self._restarts = {
             axis: [number == 0 for number in range(tiles.count)]
@@ -105,17 +106,20 @@ class Tiles:
 
     def fresh(self, name: str, index: Index) -> Box:
         """The box of a tensor that a tile makes anew; empty where it makes none."""
-        axes = self.followed(name)
-        if self._unfollowed[name] and not self.is_made(name, index):
-            return tuple((0, 0) for _ in self.dims(name))
-        key = (name, *[index[axis] for axis in axes])
+        key = (name, *index.values())
         found = self._fresh.get(key)
         if found is None:
-            found = self._fresh[key] = tuple(
-                (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
-                for d in self.dims(name)
-            )
+            found = self._fresh[key] = self._new_fresh(name, index)
         return found
+
+    def _new_fresh(self, name: str, index: Index) -> Box:
+        dims = self.dims(name)
+        if self._unfollowed[name] and not self.is_made(name, index):
+            return tuple((0, 0) for _ in dims)
+        return tuple(
+            (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
+            for d in dims
+        )
 
     def followed(self, name: str) -> tuple[str, ...]:
         """The axes of the walk that a tensor's boxes follow."""
@@ -162,6 +166,13 @@ class Tiles:
             found = self._stores[name] = tuple(
                 shape for number in range(len(self.order)) if (shape := self._store(name, number)) is not None
             )
+        return found
+
+    def stored_axes(self, name: str) -> tuple[str, ...]:
+        """The axes along which something of a tensor is stored, innermost first."""
+        found = self._stored_axes.get(name)
+        if found is None:
+            found = self._stored_axes[name] = tuple(shape.axis for shape in reversed(self.stores(name)))
         return found
 
     def _store(self, name: str, number: int) -> StoreShape | None:

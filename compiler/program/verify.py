@@ -247,6 +247,7 @@ class _Shadows:
                 shape = np.array([region.shape], dtype=np.int64)
                 strides = np.array([region.strides], dtype=np.int64)
                 normal = normalise(low, shape, strides, size)
+                shadow.show_writes()
                 words = shadow.writers
                 if shadow.word_bytes and granularity(normal, slice(None)) % shadow.word_bytes:
                     # elements that are smaller than words share them: a word is written whole or not at all

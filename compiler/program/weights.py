@@ -16,7 +16,7 @@ from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
 from compiler.ops.facts import OpFacts
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, Slot, is_empty, lengths_of, overlap
 from compiler.program.program import Level, Opcode
 from compiler.tiling.memory import PASSING, WEIGHTS
 from compiler.tiling.tile import WeightHome
@@ -30,6 +30,10 @@ _LEAST_SPARE: Final = 4096
 
 Bound = list[tuple[int, Held]]
 Core = tuple[int, int]
+# What a core's slot holds: of a step's weights what a range of channels, and of what is summed over, needs.
+_Content = tuple[int, tuple[int, int], tuple[int, int] | None]
+# Origin, strides and box of what lies in a slot.
+_Laid = tuple[tuple[int, ...], tuple[int, ...], Box]
 
 
 class GroupWeights:
@@ -42,9 +46,13 @@ class GroupWeights:
         self.emitter = lowering.emitter
         self.profile = lowering.profile
         self._slots: dict[tuple[int, int, int], list[Slot]] = {}
+        self._holders: dict[int, list[tuple[Core, list[Slot]]]] = {}
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._constants = [self._constants_of(op) for op in self.group.geometry.ops]
+        self._slices: dict[tuple[int, tuple[int, int]], list[tuple[int, int]]] = {}
         self._boxes: dict[tuple[object, ...], list[tuple[Operand, Box]]] = {}
+        self._bindings: dict[tuple[object, ...], Bound] = {}
+        self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
         self._summed: tuple[int, int] | None = None
 
@@ -91,6 +99,7 @@ class GroupWeights:
                         for half in range(halves)
                         if size
                     ]
+                    self._holders.setdefault(step, []).append(((unit, core), self._slots[step, unit, core]))
                 self._lay_out_unit(step, unit)
 
     def _half(self, size: int, halves: int) -> int:
@@ -116,6 +125,13 @@ class GroupWeights:
 
     def slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
         """A range of an op's output channels in slices whose weights fit the core's slot."""
+        key = (step, channels)
+        found = self._slices.get(key)
+        if found is None:
+            found = self._slices[key] = self._new_slices(step, channels)
+        return found
+
+    def _new_slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
         slots = self._slots[step, 0, 0]
         if not slots or not self._constants[step]:
             return [channels]
@@ -214,32 +230,18 @@ class GroupWeights:
         self._whole = whole or channels
         self._summed = summed
         lacking = []
+        content = (step, channels, summed)
         for core in cores:
             slots = self._slots[step, *core]
             if not slots:
                 bound[core] = self._in_place(core, boxes)
                 continue
             slot = slots[turn % len(slots)]
-            at = slot.address
-            for operand, box in boxes:
-                if is_empty(box):
-                    continue
-                held = self._held(slot, at, operand, box)
-                bound[core].append((operand.number, held))
-                at += prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
-            if at > slot.address + slot.size_bytes:
-                raise LimitError(
-                    "the weights of an op exceed the buffer that the plan has for them",
-                    code="weights_do_not_fit",
-                    stage="lower",
-                    node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
-                    actual=at - slot.address,
-                    limit=slot.size_bytes,
-                )
-            if slot.content != (step, channels, summed):
-                slot.begin((step, channels, summed))
+            bound[core] = self._bound(slot, content, boxes)
+            if slot.content != content:
+                slot.begin(content)
                 lacking.append(core)
-        if lacking and self._from_holder(step, lacking, bound, (step, channels, summed), turn):
+        if lacking and self._from_holder(step, lacking, bound, content, turn):
             return bound
         if lacking:
             self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
@@ -248,13 +250,45 @@ class GroupWeights:
                 self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
         return bound
 
+    def _bound(self, slot: Slot, content: _Content, boxes: list[tuple[Operand, Box]]) -> Bound:
+        """Where boxes of an op's weights lie in a core's slot, one after another."""
+        key = (slot, *content)
+        found = self._bindings.get(key)
+        if found is not None:
+            return found
+        layout = self._layouts.get(content)
+        if layout is None:
+            layout = self._layouts[content] = self._layout(content[0], slot, boxes)
+        here = [(number, Held(slot, slot.address + at, *rest)) for number, at, rest in layout]
+        self._bindings[key] = here
+        return here
+
+    def _layout(self, step: int, slot: Slot, boxes: list[tuple[Operand, Box]]) -> list[tuple[int, int, _Laid]]:
+        """Operands' numbers and how their boxes lie behind one another; all slots of a step are of one size."""
+        found: list[tuple[int, int, _Laid]] = []
+        at = 0
+        for operand, box in boxes:
+            if not is_empty(box):
+                held = self._held(slot, at, operand, box)
+                found.append((operand.number, at, (held.origin, held.strides, box)))
+                at += prod(lengths_of(box)) * self.lowering.element(operand.tensor)
+        if at > slot.size_bytes:
+            raise LimitError(
+                "the weights of an op exceed the buffer that the plan has for them",
+                code="weights_do_not_fit",
+                stage="lower",
+                node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
+                actual=at,
+                limit=slot.size_bytes,
+            )
+        return found
+
     def _from_holder(
         self, step: int, lacking: list[Core], bound: dict[Core, Bound], content: object, turn: int
     ) -> bool:
         """Pass weights on from a core that holds them already; False if none does, or if there is no way from it."""
-        for (other, *core), slots in self._slots.items():
-            holder = (core[0], core[1])
-            if other != step or holder in lacking or not slots or slots[turn % len(slots)].content != content:
+        for holder, slots in self._holders.get(step, ()):
+            if not slots or slots[turn % len(slots)].content != content or holder in lacking:
                 continue
             sender = self.lowering.core_number(*holder)
             queues = [self.lowering.between_cores(sender, self.lowering.core_number(*c)) for c in lacking]
@@ -287,7 +321,7 @@ class GroupWeights:
         return found
 
     def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
-        lengths = tuple(stop - start for start, stop in box)
+        lengths = lengths_of(box)
         order = self.context.weight_order(operand.tensor)
         strides = strides_of(lengths, order, self.lowering.element(operand.tensor))
         return Held(slot, address, tuple(start for start, _ in box), strides, box)

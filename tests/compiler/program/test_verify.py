@@ -456,10 +456,12 @@ def test_limits_bound_what_verifying_costs() -> None:
         ProgramLimits(commands=2),
         ProgramLimits(bindings=1),
         ProgramLimits(dram_bytes=255),
-        ProgramLimits(chip_bytes=15),
+        ProgramLimits(shadow_bytes=15),
         ProgramLimits(touched_bytes=767),
         ProgramLimits(clock_entries=39),
     ):
         assert refused(program, limits=limits).violation == "size"
-    enough = ProgramLimits(commands=3, bindings=2, dram_bytes=256, chip_bytes=4096, touched_bytes=768, clock_entries=40)
+    enough = ProgramLimits(
+        commands=3, bindings=2, dram_bytes=256, shadow_bytes=4096, touched_bytes=768, clock_entries=40
+    )
     verify(program, enough)
