@@ -106,11 +106,11 @@ def _wide_concat(count: int) -> Build:
 
 CASES: Final[tuple[Case, ...]] = (
     case("a-chain-of-1000-nodes", _chain(1_000), accept(), "a walk that is quadratic or recursive"),
-    case("a-chain-of-10000-nodes", _chain(10_000), accept(), "a walk that is quadratic or recursive"),
+    case("a-chain-of-10000-nodes", _chain(10_000), accept(), "a walk that is quadratic or recursive", slow=True),
     case("a-concat-of-1000-parts", _wide_concat(1_000), accept(), "one wide node"),
     case("a-concat-of-5000-parts", _wide_concat(5_000), accept(), "one wide node"),
     case("a-value-read-by-2000-nodes", _wide_sum(2_000), accept(), "fan-out and fan-in"),
-    case("two-thousand-outputs", _many_sinks(2_000), accept(), "fan-out without an end in common"),
+    case("two-thousand-outputs", _many_sinks(2_000), accept(), "fan-out without an end in common", slow=True),
     case("residuals-nested-100-deep", _nested_residuals(100), accept(), "many values alive at once"),
     case("residuals-nested-500-deep", _nested_residuals(500), accept(), "many values alive at once"),
     case("a-dense-network-of-100-nodes", _dense(100), accept(), "5,000 edges"),
