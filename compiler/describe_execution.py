@@ -13,6 +13,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Opcode, Program
+from compiler.simulator.amplify import Judged, Verdict
 from compiler.simulator.check import CheckedGraph, ValueCheck
 from compiler.simulator.compare import Comparison
 from compiler.tiling.geometry import GroupGeometry
@@ -54,26 +55,26 @@ def values_report(check: ValueCheck) -> doc.ValuesReport:
         judge=check.judge or None,
         seed=check.seed,
         max_error=None if worst is None else _finite(worst.max_error),
-        limit=None if worst is None else _finite(worst.limit),
+        limit=None if worst is None else worst.limit,
         where=None if worst is None else worst.where,
         tensor=None if worst is None else worst.tensor,
-        outputs=tuple(
-            output_check(comparison, check.spreads.get(comparison.tensor)) for comparison in check.comparisons
-        ),
+        outputs=tuple(output_check(comparison, check.again.get(comparison.tensor)) for comparison in check.comparisons),
         skipped=check.skipped,
         between=None if check.between is None else output_check(check.between),
     )
 
 
-def output_check(comparison: Comparison, spread: float | None = None) -> doc.OutputCheck:
+def output_check(comparison: Comparison, judged: Judged | None = None) -> doc.OutputCheck:
     """One comparison as it stands in a document."""
+    verdict = Verdict.PLAIN if judged is None else judged.verdict
     return doc.OutputCheck(
         tensor=comparison.tensor,
         max_error=_finite(comparison.max_error),
-        limit=_finite(comparison.limit),
+        limit=comparison.limit,
         where=comparison.where,
-        holds=comparison.holds,
-        spread=None if spread is None else _finite(spread),
+        holds=None if verdict is Verdict.UNDECIDED else comparison.holds,
+        verdict=verdict.value,
+        spread=None if judged is None or judged.spread is None else _finite(judged.spread),
     )
 
 

@@ -13,16 +13,18 @@ class OutputCheck(Part, frozen=True, kw_only=True):
     """How one output compares with the model's own (SIM-1).
 
     `max_error` and `limit` are relative to the root mean square of the expected tensor (exact types: 0 or 1, and 0);
-    `max_error` is None where it is not finite. `where` is the index of the largest error, empty for a scalar. `spread`:
-    how far rounding alone carries the tensor in this model, which `limit` allows for (None: to anywhere); it is None
-    where it was not measured, as the error is within the plain limit.
+    `max_error` is None where it is not finite. `where` is the index of the largest error, empty for a scalar.
+    `verdict`: `plain`, the limit of the op's roundings; `widened`, the error exceeds that, but not four times `spread`,
+    how far rounding alone carries the tensor in this model; `undecided`, rounding carries it anywhere, so it cannot be
+    judged and `holds` is None. `spread` is None where it was not measured or is not finite.
     """
 
     tensor: str
     max_error: float | None
-    limit: float | None
+    limit: float
     where: tuple[int, ...]
-    holds: bool
+    holds: bool | None
+    verdict: str = "plain"
     spread: float | None = None
 
 
@@ -31,8 +33,10 @@ class ValuesReport(Part, frozen=True, kw_only=True):
 
     `reason` says why nothing was compared, None where something was; `judge` is the runtime that ran the model.
     `max_error`, `limit`, `where` and `tensor` are those of the output nearest to its limit. `skipped` are outputs that
-    depend on random nodes. `between`: where the model amplifies rounding (an output has a `spread`), the worst of the
-    tensors that the program hands from group to group, against the graph's own values.
+    depend on random nodes. Where an output misses its plain limit, the tensors that the program hands from group to
+    group are compared with what the model makes of the program's own values before them: `between` is the worst of
+    them, `undecided` those that rounding decides even so. `max_error`, `limit`, `where` and `tensor` are None if
+    nothing could be judged.
     """
 
     checked: bool
@@ -46,6 +50,7 @@ class ValuesReport(Part, frozen=True, kw_only=True):
     outputs: tuple[OutputCheck, ...]
     skipped: tuple[str, ...]
     between: OutputCheck | None = None
+    undecided: tuple[str, ...] = ()
 
 
 class LevelPeak(Part, frozen=True, kw_only=True):

@@ -71,10 +71,17 @@ def print_values(report: Mapping[str, Any], console: Console) -> None:
     if not values["checked"]:
         console.print(Text(f"values: not checked: {printable(values['reason'] or 'no reason given', 200)}"))
         return
+    unclear = [output for output in values["outputs"] if output.get("verdict", "plain") != "plain"]
+    for output in unclear:
+        name, verdict = printable(output["tensor"], 60), printable(output["verdict"], 20)
+        console.print(Text(f"values: output {name} is {verdict}: the model itself amplifies rounding (report.values)"))
+    decided = [output for output in values["outputs"] if output["holds"] is not None]
+    if not decided:
+        return
     index = ", ".join(map(str, values["where"] or ()))
     console.print(
         Text(
-            f"values: {_outputs(len(values['outputs']))} with {printable(values['judge'], 60)} on random inputs "
+            f"values: {_outputs(len(decided))} with {printable(values['judge'], 60)} on random inputs "
             f"(seed {values['seed']}): largest error {_figure(values['max_error'])} at "
             f"{printable(values['tensor'], 60)}[{index}], limit {_figure(values['limit'])}"
         )

@@ -346,11 +346,10 @@ class NestedLowering(GroupLowering):
                 if sent and core in sent:
                     source, sender = sent[core]
                     self.pass_sums(source, held, box, self.queue("cdma", sender), op)
-        summed = None if part is None else part.range
         for channels, jobs in entries.items():
             cores = [(unit, core) for (unit, _, core, _), _, _ in jobs]
-            whole = self._unit_channels(op, jobs[0])
-            bound = self.weights.ensure(step, cores, channels, 0, whole, summed)
+            whole = self._unit_channels(op, *jobs[0][0][:2])
+            bound = self.weights.ensure(step, cores, channels, 0, whole, part.range if part else None)
             for (unit, tile, core, index), held, box in jobs:
                 ends = part is None or part.ends
                 operands: Bound = [entry for entry in bound[unit, core] if ends or entry[0] < FACTORS]
@@ -374,16 +373,12 @@ class NestedLowering(GroupLowering):
         number = bisect_right(blocks, index["C"]) - 1
         return index["C"] == blocks[number] or self.configuration.core_spread is Spread.CHANNELS
 
-    def _unit_channels(self, op: OpFacts, job: tuple[_Work, Held, Box]) -> tuple[int, int]:
+    def _unit_channels(self, op: OpFacts, unit: int, tile: Index) -> tuple[int, int]:
         """The channels of an op that a unit's cores work on together."""
-        (unit, tile, core, index), _, box = job
-        del core, index
         if op.channel_axis is None:
             return (0, 1)
         made = self.tiles.needed(op.output, tile)
-        part = channel_part(op, made, unit, self.units) if self._units_share_parts else made
-        del box
-        return part[op.channel_axis]
+        return (channel_part(op, made, unit, self.units) if self._units_share_parts else made)[op.channel_axis]
 
     @property
     def _units_share_parts(self) -> bool:

@@ -140,6 +140,11 @@ def pieces_of(program: Program, book: CallBook, limits: ProgramLimits) -> Pieces
     need_starts, need_stops = tables.starts[row], tables.stops[row]
     begin, end = np.maximum(starts, need_starts), np.minimum(starts + lengths, need_stops)
     is_touched = (end > begin).all(axis=1)
+    widths = tables.slot_counts[calls["table"]].astype(np.int64)
+    if widths.sum() > limits.bindings:
+        raise ProgramError(
+            "calls have too many operands", violation="size", actual=int(widths.sum()), limit=limits.bindings
+        )
     _check_cover(calling, calls, tables, owners, slots, begin, end, is_touched)
     keep = np.flatnonzero(is_touched)
     commands, slots, begin, end, sizes = commands[keep], slots[keep], begin[keep], end[keep], (sizes * scales)[keep]

@@ -1,4 +1,4 @@
-"""What a model itself makes of rounding: its values with every result disturbed by as much as rounding does (SIM-1).
+"""What a model itself makes of rounding, and what of a program can be judged nevertheless (SIM-1).
 
 Two correct implementations sum up in different orders, so each result differs by some unit roundoffs. A model may make
 any amount of that: a softmax of two logits near 1e19 is one-hot or even by one roundoff, an average of values that
@@ -6,20 +6,25 @@ cancel keeps none of their digits. Then no limit on the difference between two i
 the model makes of rounding is measured as Monte Carlo arithmetic does (D. S. Parker, 1997): the graph is evaluated by
 the definitions of its ops, once as they are and once with every element of every result multiplied by 1 + δ, δ normal
 with the deviation that rounding in this op has. The largest difference between the two, by the measure of `compare`,
-is the *spread* of a tensor, and what is within a few spreads of the reference is as right as the reference.
+is the *spread* of a tensor.
 
-Both evaluations are by the same definitions, so a wrong definition has no spread, and no part in either has the
-program that is judged.
+That an output may be off by so much says nothing for the program. So whatever it hands from group to group is judged
+where it is made: each tensor is compared with what the definitions make of the *program's own* values of the tensors
+before it, so that no more than one group's amplification is between the two. Within a group that amplifies beyond
+`_UNDECIDED` nothing can be judged, and the report says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
 
+from compiler.errors import TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op
 from compiler.simulator.compare import Comparison, compare, limits_of, rounding_of
@@ -28,56 +33,114 @@ from compiler.simulator.runtimes import Value
 
 # The largest of many elements of one sample lies about as far out as that of another, seldom four times as far.
 _ROOM: Final = 4.0
+# A limit of a tenth of the root mean square distinguishes nothing.
+_UNDECIDED: Final = 0.1
 _SEED: Final = 17
+# What definitions raise when a disturbed value leaves an op's domain.
+_OUT_OF_DOMAIN: Final = (TesseraError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
+
+
+class Verdict(StrEnum):
+    """By what a tensor was judged: its plain limit, one that allows for the model's own spread, or not at all."""
+
+    PLAIN = "plain"
+    WIDENED = "widened"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """A tensor by the definitions of its ops, and how far rounding carries it, relative to its root mean square."""
+class Judged:
+    """A comparison, how it was judged, and the spread if it was measured (infinite if it leaves the finite numbers)."""
 
-    tensor: str
-    values: Value
-    spread: float
+    comparison: Comparison
+    verdict: Verdict = Verdict.PLAIN
+    spread: float | None = None
 
-
-def spreads(
-    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], tensors: Collection[str]
-) -> Iterator[Spread]:
-    """The spread of each of the tensors that an op makes, in the ops' order; raises what evaluating the graph does."""
-    plain = evaluated(graph, source, inputs)
-    noisy = evaluated(graph, source, inputs, disturb=_Disturbance(graph))
-    for (name, values), (_, others) in zip(plain, noisy, strict=True):
-        if name in tensors:
-            yield Spread(tensor=name, values=values, spread=compare(name, others, values).max_error)
+    @property
+    def holds(self) -> bool:
+        """False if the tensor is further off than its limit, or than rounding carries it."""
+        return self.comparison.holds or self.verdict is Verdict.UNDECIDED
 
 
-def allowing(comparison: Comparison, spread: float) -> Comparison:
-    """The comparison with room for what the model makes of rounding."""
-    limit = max(comparison.limit, _ROOM * spread)
-    return replace(comparison, limit=limit, holds=comparison.max_error <= limit)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amplified:
+    """What was found of a program whose outputs miss their plain limits: `outputs` by tensor, and what lies between.
 
-
-def judged(
-    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], got: Mapping[str, Value], outputs: Collection[str]
-) -> tuple[dict[str, float], Comparison | None]:
-    """The spreads of the tensors `outputs`, and the comparison that is worst of the tensors `got` on the way to them.
-
-    What a program hands from group to group is compared with the graph's own values, each within its limit or its
-    spread: where a model amplifies, faults show before they and rounding are amplified alike.
+    `between` is the worst of the tensors that could be judged where they are made, `undecided` are the others.
     """
+
+    outputs: Mapping[str, Judged]
+    between: Comparison | None
+    undecided: tuple[str, ...]
+
+
+def judge_again(
+    graph: Graph,
+    source: ModelSource,
+    inputs: Mapping[str, Value],
+    got: Mapping[str, Value],
+    missed: Mapping[str, Comparison],
+) -> Amplified:
+    """Judge outputs that missed their limits, by tensor, beside what the model makes of rounding, and all of `got`.
+
+    `got` is what the program hands out and from group to group. If the model cannot be evaluated with disturbed
+    values, the outputs are judged by their plain limits.
+    """
+    try:
+        found = _pairs(graph, source, inputs, {})
+        outputs = {name: _judged(missed[name], values, noisy) for name, values, noisy in found if name in missed}
+        between, undecided = _between(graph, source, inputs, got)
+    except _OUT_OF_DOMAIN:
+        return Amplified(outputs={name: Judged(comparison=c) for name, c in missed.items()}, between=None, undecided=())
+    # what no op makes is no result of rounding
+    plain = {name: Judged(comparison=comparison) for name, comparison in missed.items()}
+    return Amplified(outputs=plain | outputs, between=between, undecided=undecided)
+
+
+def _between(
+    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], got: Mapping[str, Value]
+) -> tuple[Comparison | None, tuple[str, ...]]:
+    """The worst of the tensors that the program hands out, each from its own values before, and those undecided."""
     limits = limits_of(graph)
-    found: dict[str, float] = {}
     worst: Comparison | None = None
-    for item in spreads(graph, source, inputs, {*got, *outputs}):
-        if item.tensor in outputs:
-            found[item.tensor] = item.spread
-        if item.tensor not in got:
+    undecided: list[str] = []
+    for name, values, noisy in _pairs(graph, source, inputs, got):
+        if name not in got:
             continue
-        comparison = compare(item.tensor, got[item.tensor], item.values, limit=limits.get(item.tensor))
-        comparison = allowing(comparison, item.spread)
-        if worst is None or _rank(comparison) > _rank(worst):
-            worst = comparison
-    return found, worst
+        found = _judged(compare(name, got[name], values, limit=limits.get(name)), values, noisy)
+        if found.verdict is Verdict.UNDECIDED:
+            undecided.append(name)
+        elif worst is None or _rank(found.comparison) > _rank(worst):
+            worst = found.comparison
+    return worst, tuple(undecided)
+
+
+def _pairs(
+    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], anchors: Mapping[str, Value]
+) -> Iterator[tuple[str, Value, Value]]:
+    """Every tensor that an op makes, plain and disturbed; others read the values of `anchors` in its stead."""
+    plain, noisy = (_Watch(graph=graph, anchors=anchors, disturbs=disturbs) for disturbs in (False, True))
+    pairs = zip(
+        evaluated(graph, source, inputs, disturb=plain), evaluated(graph, source, inputs, disturb=noisy), strict=True
+    )
+    for (name, _), _ in pairs:
+        yield name, plain.made.pop(name), noisy.made.pop(name)
+
+
+def _judged(comparison: Comparison, values: Value, noisy: Value) -> Judged:
+    """A comparison beside the spread of its tensor."""
+    if comparison.holds:
+        return Judged(comparison=comparison)
+    spread = compare(comparison.tensor, noisy, values).max_error
+    if not isinstance(values, np.ndarray) or isinstance(comparison.got, str) or spread == 0.0:
+        # of another kind, type or shape, or nothing that rounding moves
+        return Judged(comparison=comparison, spread=spread)
+    is_exact = values.dtype.kind in "biuSUO"
+    if not isfinite(spread) or _ROOM * spread >= _UNDECIDED or is_exact:
+        return Judged(comparison=comparison, verdict=Verdict.UNDECIDED, spread=spread)
+    limit = max(comparison.limit, _ROOM * spread)
+    widened = replace(comparison, limit=limit, holds=comparison.max_error <= limit)
+    return Judged(comparison=widened, verdict=Verdict.WIDENED, spread=spread)
 
 
 def _rank(comparison: Comparison) -> tuple[bool, float]:
@@ -85,18 +148,28 @@ def _rank(comparison: Comparison) -> tuple[bool, float]:
     return not comparison.holds, share
 
 
-class _Disturbance:
-    """Results with every element off by as much as rounding in their op; the same for the same graph."""
+@dataclass(slots=True, kw_only=True)
+class _Watch:
+    """Sees what an evaluation makes, and says what others read instead: an anchor, or the result disturbed."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    graph: Graph
+    anchors: Mapping[str, Value]
+    disturbs: bool
+    made: dict[str, Value] = field(default_factory=dict)
 
     def __call__(self, op: Op, value: Value) -> Value:
-        deviation = rounding_of(self._graph, op)
-        if deviation == 0.0 or not isinstance(value, np.ndarray):
-            return value
-        random = np.random.default_rng([_SEED, *op.output.encode()])
-        noise: Any = random.standard_normal(value.shape, dtype=np.float32)
-        with np.errstate(all="ignore"):
-            # float64 throughout: a factor nearer to 1 than the type can say would be lost
-            return np.asarray((value.astype(np.float64) * (1.0 + deviation * noise)).astype(value.dtype))
+        found = _disturbed(self.graph, op, value) if self.disturbs else value
+        self.made[op.output] = found
+        return self.anchors.get(op.output, found)
+
+
+def _disturbed(graph: Graph, op: Op, value: Value) -> Value:
+    """A result with every element off by as much as rounding in its op; the same for the same graph."""
+    deviation = rounding_of(graph, op)
+    if deviation == 0.0 or not isinstance(value, np.ndarray):
+        return value
+    random = np.random.default_rng([_SEED, *op.output.encode()])
+    noise: Any = random.standard_normal(value.shape, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        # float64 throughout: a factor nearer to 1 than the type can say would be lost
+        return np.asarray((value.astype(np.float64) * (1.0 + deviation * noise)).astype(value.dtype))

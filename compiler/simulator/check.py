@@ -14,7 +14,7 @@ from compiler.profile.schema import Profile
 from compiler.program.build import executable_of
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph
-from compiler.simulator.amplify import allowing, judged
+from compiler.simulator.amplify import Judged, Verdict, judge_again
 from compiler.simulator.compare import Comparison, compare, limits_of
 from compiler.simulator.host import random_tensors
 from compiler.simulator.inputs import random_inputs
@@ -30,9 +30,9 @@ class ValueCheck:
     """What the check found: a comparison per output, the judge, and the seed of the inputs.
 
     `reason` says why nothing was compared (no runtime runs the model, no values, not asked for) and is empty
-    otherwise. `skipped` are outputs that depend on random nodes. Where an output misses its limit, `spreads` says by
-    output how far rounding alone carries it in this model, which its limit then allows for, and `between` is the worst
-    comparison of the tensors that the program hands from group to group with the graph's own values (`amplify.py`).
+    otherwise. `skipped` are outputs that depend on random nodes. Where an output misses its plain limit, `again` says
+    how it was judged then, by output, and `between` and `undecided` what was found of the tensors that the program
+    hands from group to group (`amplify.py`).
     """
 
     seed: int
@@ -40,8 +40,9 @@ class ValueCheck:
     reason: str
     comparisons: tuple[Comparison, ...]
     skipped: tuple[str, ...] = ()
-    spreads: Mapping[str, float] = field(default_factory=dict)
+    again: Mapping[str, Judged] = field(default_factory=dict)
     between: Comparison | None = None
+    undecided: tuple[str, ...] = ()
 
     @property
     def has_run(self) -> bool:
@@ -50,18 +51,22 @@ class ValueCheck:
 
     @property
     def holds(self) -> bool:
-        """True if every output that was compared is within its limit."""
-        return all(comparison.holds for comparison in self._all)
+        """True if nothing that could be judged is off by more than its limit."""
+        return all(comparison.holds for comparison in self._decided)
 
     @property
     def worst(self) -> Comparison | None:
-        """The comparison nearest to its limit, or furthest beyond it."""
-        return max(self._all, key=_excess, default=None)
+        """The comparison nearest to its limit, or furthest beyond it, of those that could be judged."""
+        return max(self._decided, key=_excess, default=None)
+
+    def verdict(self, output: str) -> Verdict:
+        """How an output was judged."""
+        return self.again[output].verdict if output in self.again else Verdict.PLAIN
 
     @property
-    def _all(self) -> tuple[Comparison, ...]:
-        between = self.between
-        return self.comparisons if between is None or between.holds else (*self.comparisons, between)
+    def _decided(self) -> tuple[Comparison, ...]:
+        found = tuple(c for c in self.comparisons if self.verdict(c.tensor) is not Verdict.UNDECIDED)
+        return found if self.between is None or self.between.holds else (*found, self.between)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,26 +129,23 @@ def check_values(executable: Executable, graph: Graph, source: ModelSource, seed
         return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
     outputs = run_executable(executable, inputs)
     check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
-    return check if check.holds else _with_spreads(check, executable, graph, source, inputs)
+    return check if check.holds else _judged_again(check, executable, graph, source, inputs)
 
 
-def _with_spreads(
+def _judged_again(
     check: ValueCheck, executable: Executable, graph: Graph, source: ModelSource, inputs: Mapping[str, Any]
 ) -> ValueCheck:
-    """The check with room for what the model itself makes of rounding, and with a look at what lies between."""
-    between: dict[str, Any] = {}
-    run_executable(executable, inputs, results=between.__setitem__)
+    """The check beside what the model itself makes of rounding, and with a look at what lies between."""
+    got: dict[str, Any] = {}
+    run_executable(executable, inputs, results=got.__setitem__)
+    for tensor in random_tensors(graph):
+        got.pop(tensor, None)
     tensor_of = {output.name: output.tensor for output in executable.outputs}
-    for tensor in (*random_tensors(graph), *tensor_of.values()):
-        between.pop(tensor, None)
-    wanted = {tensor_of[comparison.tensor] for comparison in check.comparisons if not comparison.holds}
-    found, worst = judged(graph, source, inputs, between, wanted)
-    spreads = {name: found[tensor] for name, tensor in tensor_of.items() if tensor in found}
-    comparisons = tuple(
-        allowing(comparison, spreads[comparison.tensor]) if comparison.tensor in spreads else comparison
-        for comparison in check.comparisons
-    )
-    return replace(check, comparisons=comparisons, spreads=spreads, between=worst)
+    missed = {tensor_of[comparison.tensor]: comparison for comparison in check.comparisons if not comparison.holds}
+    found = judge_again(graph, source, inputs, got, missed)
+    again = {name: found.outputs[tensor] for name, tensor in tensor_of.items() if tensor in found.outputs}
+    comparisons = tuple(again[c.tensor].comparison if c.tensor in again else c for c in check.comparisons)
+    return replace(check, comparisons=comparisons, again=again, between=found.between, undecided=found.undecided)
 
 
 def _compared(

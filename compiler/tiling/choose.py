@@ -99,28 +99,33 @@ def choose_tiling(
 ) -> Choice | Refusal:
     """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4)."""
     bound = (*PHYSICAL, *constraints)
-    found, failing = _largest_tiles(geometry, profile, bound, wishes, all_bases=False)
+    found, failing = _largest_tiles(geometry, profile, bound, wishes)
     outcome, refused = _cheapest(found, profile, bound, wishes)
-    if refused is not None and refused.rule != COMMANDS_RULE:
-        # what looked most promising does not hold when worked out: what was left out for it may
-        found, failing = _largest_tiles(geometry, profile, bound, wishes, all_bases=True)
-        outcome, refused = _cheapest(found, profile, bound, wishes)
+    if outcome is None and wishes.halo == "auto" and not wishes.is_pinned and _is_curable(refused):
+        # halos recomputed were tried for the best configurations only, and lost against the same with kept halos
+        found, again = _largest_tiles(geometry, profile, bound, replace(wishes, halo="recompute"))
+        outcome, more = _cheapest(found, profile, bound, wishes)
+        failing, refused = failing or again, [*refused, *more]
     if outcome is not None:
         return outcome
-    check = failing or refused or Check(rule="TILE-2", holds=False, actual=1, limit=0)
+    check = failing or next(iter(refused), Check(rule="TILE-2", holds=False, actual=1, limit=0))
     return Refusal(check=check, op=_culprit(geometry, check))
 
 
+def _is_curable(refused: list[Check]) -> bool:
+    """True if something but the length of the program was in the way of a tiling."""
+    return any(check.rule != COMMANDS_RULE for check in refused)
+
+
 def _largest_tiles(
-    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes, *, all_bases: bool
+    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
 ) -> tuple[list[_Found], Check | None]:
     """The largest tile of every configuration, and if there is none the constraint that the smallest one fails."""
     found: list[_Found] = []
     failing: Check | None = None
     for table in _tables(geometry, profile, wishes):
         # halos that are kept cost least as a rule: once some are found, only the best are tried without
-        bases = () if all_bases else _bases(found, profile, wishes)
-        here, refused = _search(table, profile, bound, wishes, bases)
+        here, refused = _search(table, profile, bound, wishes, _bases(found, profile, wishes))
         found.extend(here if wishes.modes is not None else map(_as_cut, here))
         failing = failing if found else refused or failing
     return found, failing
@@ -128,9 +133,9 @@ def _largest_tiles(
 
 def _cheapest(
     found: list[_Found], profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
-) -> tuple[Choice | None, Check | None]:
-    """The cheapest of the most promising that holds when it is worked out; else what the first of them fails."""
-    failing: Check | None = None
+) -> tuple[Choice | None, list[Check]]:
+    """The cheapest of the most promising that holds when it is worked out; else what each of them fails."""
+    failing: list[Check] = []
     fitting: list[tuple[tuple[float, ...], int, Priced]] = []
     best: tuple[float, ...] | None = None
     priced = too_long = 0
@@ -139,7 +144,7 @@ def _cheapest(
             break
         outcome = _complete(entry, profile, bound, wishes)
         if isinstance(outcome, Check):
-            failing = failing or outcome
+            failing.append(outcome)
             too_long += outcome.rule == COMMANDS_RULE
             if too_long == PRICED:
                 break
@@ -152,8 +157,8 @@ def _cheapest(
         levels = memory_of(outcome.group)
         unfit = allocation_check(levels)
         if unfit is None:
-            return finished(outcome, levels), None
-        failing = failing or unfit
+            return finished(outcome, levels), []
+        failing.append(unfit)
     return None, failing
 
 
