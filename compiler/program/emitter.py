@@ -80,10 +80,15 @@ class Slot:
         """New content: its writes wait for all that touched these bytes before."""
         barrier = self.touched
         merge(barrier, self.before)
+        if not self.writers:
+            merge(barrier, self.barrier)
         for slot in self.conflicts:
             slot.content = None
             if slot.touched:
                 merge(barrier, slot.touched)
+            if not slot.writers:
+                # its content was never written: what was there before may still be read
+                merge(barrier, slot.barrier)
         self.barrier, self.touched, self.writers = barrier, {}, {}
         self.served = set()
         self.content = content
@@ -93,6 +98,8 @@ class Slot:
         merge(self.barrier, self.before)
         for slot in self.conflicts:
             merge(self.barrier, slot.touched)
+            if not slot.writers:
+                merge(self.barrier, slot.barrier)
         self.served = set()
 
     def shares_bytes(self, other: Slot) -> bool:
@@ -102,6 +109,8 @@ class Slot:
     def succeed(self, other: Slot) -> None:
         """Come after a slot that nothing touches any more."""
         merge(self.before, other.touched)
+        if not other.writers:
+            merge(self.before, other.barrier)
 
 
 def merge(marks: _Marks, others: _Marks) -> None:
