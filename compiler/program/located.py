@@ -113,7 +113,9 @@ class Located(ABC):
     def unit_tensors(self, unit: int, names: tuple[str, ...]) -> None:
         """Slots for the tiles and stores of tensors in a unit's memory."""
         place, level = self.place(unit), self.level.value
-        sizes = {name: self.buffers.size(level, TILE + name) for name in self.geometry.inputs if name in names}
+        # the widest elements first: then each lies where its type may, one after the other without a gap
+        inputs = sorted((name for name in self.geometry.inputs if name in names), key=lambda n: -self.element(n))
+        sizes = {name: self.buffers.size(level, TILE + name) for name in inputs}
         inputs_in(self.buffers, place, level, sizes, TILE)
         for name in names:
             size = self.buffers.size(level, TILE + name)

@@ -152,3 +152,15 @@ def test_results_of_a_stage_do_not_lie_over_what_its_other_pieces_read() -> None
     profile = chip(cores=2, sram=1 << 13)
     how: dict[str, Any] = {"cores": 2, "core_spread": Spread.CHANNELS, "order": Order.BREADTH_FIRST}
     run(network, group(network, profile, {}, **how))
+
+
+def test_the_next_inputs_lie_where_their_types_may() -> None:
+    """A mask of bytes comes before values of eight bytes."""
+    model = Model()
+    mask = model.input([1, 3, 6, 3], "mask", TensorProto.BOOL)
+    x = model.input([1, 3, 6, 3], "x", TensorProto.INT64)
+    model.output(model.node("Where", [mask, x, x]), TensorProto.INT64)
+    network = Network(model)
+    tiling = group(network, chip(), {"H": 2}, double_buffered=True)
+    assert tiling.is_buffered
+    run(network, tiling)
