@@ -85,7 +85,7 @@ def files(folder: Path) -> dict[str, str]:
         (SQUEEZENET, "cluster4x4", "colour=red", 2, "colour"),
         (SQUEEZENET, "cluster4x4", "objective=speed", 2, "objective"),
         (SQUEEZENET, "cluster4x4", "nonsense", 2, "nonsense"),
-        (SQUEEZENET, "cluster4x4", "time_limit_s=0.01", 3, "time_limit"),
+        (SQUEEZENET, "cluster4x4", "time_limit_s=0.25", 3, "time_limit"),
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
