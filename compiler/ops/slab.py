@@ -16,7 +16,7 @@ Box = tuple[Range, ...]
 
 def lengths(box: Box) -> tuple[int, ...]:
     """The extents of a box."""
-    return tuple(stop - start for start, stop in box)
+    return tuple([stop - start for start, stop in box])
 
 
 def is_empty(box: Box) -> bool:

@@ -12,8 +12,9 @@ from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import GraphFacts, gathered_name
+from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, lengths_of
+from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
 from compiler.program.encoding.records import with_identifier
 from compiler.program.program import ENTRY, MAX_AXES, OperandType, ParameterTable, Region, Role, Unit
 from compiler.units import element_bytes
@@ -176,7 +177,7 @@ class Context:
             number = found.known[key] = len(found.entries)
             rest = (0,) * (MAX_AXES - len(box))
             starts = (*[start for start, _ in box], *rest)
-            found.entries.append((starts, (*lengths_of(box), *rest), *sums, int(begins), int(ends)))
+            found.entries.append((starts, (*lengths(box), *rest), *sums, int(begins), int(ends)))
         return number
 
     def finished(self) -> tuple[tuple[ParameterTable, ...], tuple[Unit, ...]]:

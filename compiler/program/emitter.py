@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from compiler.errors import InternalError
+from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile
 from compiler.program.program import (
     BINDING,
@@ -171,11 +172,6 @@ def is_empty(box: Box) -> bool:
     return False
 
 
-def lengths_of(box: Box) -> tuple[int, ...]:
-    """The extents of a box."""
-    return tuple([stop - start for start, stop in box])
-
-
 @dataclass(slots=True, kw_only=True)
 class Machine:
     """The places and engines of one chip, by what a profile has."""
@@ -300,7 +296,7 @@ class Emitter:
 
         `also` are slots of equal address in the places that follow the target's: they receive the same.
         """
-        key = (lengths_of(box), source.strides, target.strides, element_bytes)
+        key = (lengths(box), source.strides, target.strides, element_bytes)
         moves = self._moves.get(key)
         if moves is None:
             moves = self._moves[key] = self._numbered(_moves_of(*key))
@@ -393,7 +389,7 @@ def _rows(values: array[int], names: tuple[str, ...], dtype: np.dtype[np.void]) 
 def _box_row(box: Box, strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """A binding's box and strides in as many axes as a binding has."""
     rest = (0,) * (MAX_AXES - len(box))
-    return (*[start for start, _ in box], *rest), (*lengths_of(box), *rest), (*strides, *rest)
+    return (*[start for start, _ in box], *rest), (*lengths(box), *rest), (*strides, *rest)
 
 
 def _moves_of(lengths: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], element_bytes: int) -> _Moves:

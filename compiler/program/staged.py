@@ -8,8 +8,9 @@ from math import prod
 
 from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
+from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot, waiting_cell
-from compiler.program.emitter import Box, Held, Slot, is_empty, lengths_of, overlap
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
@@ -70,8 +71,8 @@ class StagedLowering(GroupLowering):
             return None
         slot = self.buffers.slots[self.core_place(unit, 0), ("staying", name)]
         box = self.tiles.needed(name, index)
-        held = in_slot(slot, self.dense_strides(name, lengths_of(box)), box)
-        size = self.element(name) * prod(lengths_of(box))
+        held = in_slot(slot, self.dense_strides(name, lengths(box)), box)
+        size = self.element(name) * prod(lengths(box))
         return held if size <= slot.size_bytes else None
 
     def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
@@ -180,16 +181,16 @@ class StagedLowering(GroupLowering):
 
     def _pieces(self, stage: CoreStage, ops: list[OpFacts], box: Box) -> list[_Piece]:
         """A stage's box cut into pieces, and their cores: in bands contiguous ones, else by channels."""
-        lengths = [stop - start for start, stop in box]
-        sizes = [min(size, length) for size, length in zip(stage.extents, lengths, strict=True)]
+        sides = lengths(box)
+        sizes = [min(size, length) for size, length in zip(stage.extents, sides, strict=True)]
         channel = ops[-1].channel_axis
         cores = self.configuration.cores
         by_channels = self.configuration.core_spread is Spread.CHANNELS and channel is not None
         if by_channels and channel is not None:
-            sizes[channel] = min(sizes[channel], ceil_div(lengths[channel], cores))
+            sizes[channel] = min(sizes[channel], ceil_div(sides[channel], cores))
         cuts = [
             [(start + i, min(start + i + size, stop)) for i in range(0, length, size)]
-            for (start, stop), length, size in zip(box, lengths, sizes, strict=True)
+            for (start, stop), length, size in zip(box, sides, sizes, strict=True)
         ]
         found = [tuple(ranges) for ranges in product(*cuts)]
         if cores == 1:
@@ -321,14 +322,14 @@ class StagedLowering(GroupLowering):
         self, name: str, slot: Slot, at: int, unit: int, index: Index, need: Box, core: int, parity: int
     ) -> tuple[Held, int]:
         """Bring a box from the unit's memory into a piece's buffer; where it lies, and where what follows begins."""
-        lengths = lengths_of(need)
+        sides = lengths(need)
         element = self.element(name)
         at = -(-at // element) * element
         queue = self.queue("mvdma", self.core_number(unit, core))
-        size = element * prod(lengths)
+        size = element * prod(sides)
         end = at + size
         where, begin = self._beyond(slot, at, size, name)
-        held = in_slot(where, self.dense_strides(name, lengths), need, begin)
+        held = in_slot(where, self.dense_strides(name, sides), need, begin)
         for source in self.pieces(name, unit, index, need, parity) if size else []:
             self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, element)
         return held, end if where is slot else at
@@ -347,11 +348,11 @@ class StagedLowering(GroupLowering):
         )
         if not first and op.in_place and source is not None and self.element(source) == self.element(op.output):
             return inside[source], at
-        lengths, element = lengths_of(box), self.element(op.output)
+        sides, element = lengths(box), self.element(op.output)
         at = -(-at // element) * element
-        size = element * prod(lengths)
+        size = element * prod(sides)
         where, begin = self._beyond(slot, at, size, op.output)
-        held = in_slot(where, self.dense_strides(op.output, lengths), box, begin)
+        held = in_slot(where, self.dense_strides(op.output, sides), box, begin)
         return held, at + size if where is slot else at
 
     def _beyond(self, slot: Slot, at: int, size_bytes: int, name: str) -> tuple[Slot, int]:

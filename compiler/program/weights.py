@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
 from compiler.ops.facts import OpFacts
+from compiler.ops.slab import lengths
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty, lengths_of, overlap
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.program import Level, Opcode
 from compiler.tiling.memory import PASSING, WEIGHTS
 from compiler.tiling.tile import WeightHome
@@ -271,7 +272,7 @@ class GroupWeights:
             if not is_empty(box):
                 held = self._held(slot, at, operand, box)
                 found.append((operand.number, at, (held.origin, held.strides, box)))
-                at += prod(lengths_of(box)) * self.lowering.element(operand.tensor)
+                at += prod(lengths(box)) * self.lowering.element(operand.tensor)
         if at > slot.size_bytes:
             raise LimitError(
                 "the weights of an op exceed the buffer that the plan has for them",
@@ -321,9 +322,9 @@ class GroupWeights:
         return found
 
     def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
-        lengths = lengths_of(box)
+        sides = lengths(box)
         order = self.context.weight_order(operand.tensor)
-        strides = strides_of(lengths, order, self.lowering.element(operand.tensor))
+        strides = strides_of(sides, order, self.lowering.element(operand.tensor))
         return Held(slot, address, tuple(start for start, _ in box), strides, box)
 
     def _bring(self, step: int, operand: Operand, box: Box, targets: dict[Core, Held]) -> None:
