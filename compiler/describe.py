@@ -12,6 +12,7 @@ import msgspec
 
 from compiler import plan as doc
 from compiler.cost.objective import Totals
+from compiler.describe_addresses import address_tables
 from compiler.describe_execution import execution_assumptions, memory_maps, program_reports, values_report
 from compiler.execution import MemoryMap
 from compiler.frontend.source import ModelSource
@@ -360,7 +361,7 @@ def _group(
     graph = facts.graph
     tiling, cost = group.choice.tiling, group.choice.cost
     configuration = tiling.configuration
-    weights = {entry.op: entry for entry in tiling.weights}
+    weights, tables = {entry.op: entry for entry in tiling.weights}, address_tables(group.choice.tables)
     return doc.PlanGroup(
         id=name,
         nodes=_nodes(graph, group.ops, seen),
@@ -390,7 +391,7 @@ def _group(
             placement=configuration.placement.value,
             walk=configuration.walk,
         ),
-        ops=tuple(_op(graph, index, parts.get(index), weights.get(index)) for index in group.ops),
+        ops=tuple(_op(graph, index, parts.get(index), weights.get(index), tables.get(index)) for index in group.ops),
         dram_bytes=cost.dram_bytes,
         cycles=cost.cycles,
         energy_j=cost.energy_pj * 1e-12,
@@ -434,7 +435,9 @@ def _halo(facts: GraphFacts, group: Group) -> dict[str, HaloName]:
     }
 
 
-def _op(graph: Graph, index: int, part: int | None, weights: OpWeights | None) -> doc.PlanOp:
+def _op(
+    graph: Graph, index: int, part: int | None, weights: OpWeights | None, addresses: doc.AddressTables | None
+) -> doc.PlanOp:
     return doc.PlanOp(
         node=graph.ops[index].node,
         part=part,
@@ -444,6 +447,7 @@ def _op(graph: Graph, index: int, part: int | None, weights: OpWeights | None) -
         weight_mode=weights.kind.value if weights else "none",
         weight_home=weights.home.value if weights else "none",
         weight_slices=weights.slices if weights else 0,
+        addresses=addresses,
     )
 
 
@@ -478,6 +482,7 @@ def _group_report(graph: Graph, name: str, group: Group, maps: tuple[MemoryMap, 
         dram_read_bytes=cost.dram_read_bytes,
         dram_write_bytes=cost.dram_write_bytes,
         weight_read_bytes=cost.weight_read_bytes,
+        table_read_bytes=cost.table_read_bytes,
         sram=doc.LevelTraffic(read_bytes=cost.sram.read, written_bytes=cost.sram.written),
         nram=doc.LevelTraffic(read_bytes=cost.nram.read, written_bytes=cost.nram.written),
         wram=doc.LevelTraffic(read_bytes=cost.wram.read, written_bytes=cost.wram.written),

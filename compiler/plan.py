@@ -115,11 +115,31 @@ class Placement(Part, frozen=True, kw_only=True):
     walk: tuple[str, ...]
 
 
+class AddressTables(Part, frozen=True, kw_only=True):
+    """The address tables of an op with a window (ADDR-1 to ADDR-5).
+
+    Each is for a block of output positions, `positions` of them, and the window's `taps`; a core holds one for each
+    kind of buffer in which it finds the input, `bytes` together; `read_bytes` are read from DRAM per inference.
+    `lines_per_position` are the memory lines that the first channels of a position's taps lie in, on average. `padding`
+    is how padding is read: by `classes` of positions with shortened lists of offsets, which take no memory of their
+    own, or from a buffer with a `border`, which would take `border_bytes`; `none` if there is no padding.
+    """
+
+    positions: int
+    taps: int
+    bytes: int
+    read_bytes: int
+    lines_per_position: float
+    padding: Literal["none", "classes", "border"]
+    border_bytes: int
+
+
 class PlanOp(Part, frozen=True, kw_only=True):
     """One op of a group: its ONNX node, kind, weight bytes and how often they are read from DRAM per inference.
 
     `part` says which of the ops that its node became it is; None where it is the only one. `weight_home` is where the
     weights wait between tiles (`dram`: nowhere on the chip), `weight_slices` in how many parts they pass a core.
+    `addresses`: null where the op's operands are found by strides, as those of a 1×1 window are.
     """
 
     node: str
@@ -130,6 +150,7 @@ class PlanOp(Part, frozen=True, kw_only=True):
     weight_mode: WeightModeName
     weight_home: Literal["none", "core", "sram", "dram"]
     weight_slices: int
+    addresses: AddressTables | None
 
 
 class RuleVerdict(Part, frozen=True, kw_only=True):
@@ -374,6 +395,7 @@ class GroupReport(Part, frozen=True, kw_only=True):
     dram_read_bytes: int
     dram_write_bytes: int
     weight_read_bytes: int
+    table_read_bytes: int
     sram: LevelTraffic
     nram: LevelTraffic
     wram: LevelTraffic

@@ -132,6 +132,7 @@ class _OpIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     weight_loads: Any = None
     weight_home: Any = None
     weight_slices: Any = None
+    addresses: Any = None
 
 
 class _GroupIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

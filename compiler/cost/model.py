@@ -60,7 +60,7 @@ class Traffic:
     first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends, nram_ends: bytes
     through these of what comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units
     hand on to each other. units, cores: in use. exposed_transfers: loads (and as many stores) whose start-up nothing
-    hides.
+    hides. table_bytes: address tables read from DRAM.
     """
 
     input_bytes: int
@@ -76,6 +76,12 @@ class Traffic:
     nram_ends: LevelBytes
     passed_on_bytes: int
     steps: tuple[StepTraffic, ...]
+    table_bytes: int = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read from DRAM: inputs, weights and address tables."""
+        return self.input_bytes + self.weight_bytes + self.table_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,7 @@ class Cost:
     dram_read_bytes: int
     dram_write_bytes: int
     weight_read_bytes: int
+    table_read_bytes: int
     dram_cycles: int
     onchip_cycles: int
     compute_cycles: int
@@ -127,7 +134,7 @@ class Cost:
 
 def price(traffic: Traffic, profile: Profile) -> Cost:
     """Bytes, cycles and energy of a group (SPEC section 5.1: groups add up, inside a group things overlap)."""
-    reads = traffic.input_bytes + traffic.weight_bytes
+    reads = traffic.read_bytes
     moved = reads + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
     dram_cycles = ceil(moved / rate)
@@ -156,6 +163,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         dram_read_bytes=reads,
         dram_write_bytes=traffic.output_bytes,
         weight_read_bytes=traffic.weight_bytes,
+        table_read_bytes=traffic.table_bytes,
         dram_cycles=dram_cycles,
         onchip_cycles=onchip,
         compute_cycles=compute,
@@ -278,7 +286,7 @@ def _nram(traffic: Traffic) -> LevelBytes:
 
 def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[tuple[str, float], ...]:
     """Every byte at every level and direction, every product and vector operation, and static power."""
-    reads, writes = traffic.input_bytes + traffic.weight_bytes, traffic.output_bytes
+    reads, writes = traffic.read_bytes, traffic.output_bytes
     weights = profile.wram or profile.nram
     levels = {
         "dram": reads * profile.dram.read_pj_per_byte + writes * profile.dram.write_pj_per_byte,
@@ -300,7 +308,7 @@ def _link_pj(traffic: Traffic, profile: Profile) -> float:
     if link is None or profile.sram is not None:
         return 0.0
     hops = traffic.passed_on_bytes + sum(step.exchanged_byte_hops for step in traffic.steps)
-    to_dram = traffic.input_bytes + traffic.weight_bytes + traffic.output_bytes
+    to_dram = traffic.read_bytes + traffic.output_bytes
     return (hops + to_dram * dram_hops(profile)) * link.pj_per_byte_hop
 
 

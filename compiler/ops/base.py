@@ -59,11 +59,27 @@ class MatrixShape:
     taps: int
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What an op reads of input 0, [N, C, spatial...], for each output position: taps along the spatial axes.
+
+    Along spatial axis a, tap k of output position p is element p·strides[a] − pads[a] + k·dilations[a]; what lies
+    outside the tensor is padding. Of each element that is met all channels of the op's (or the group's) are read.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One use of an op kind: its attributes, its inputs (None where omitted), and where it stands.
 
-    `maps` is what the definition's `access` says of it, for a call of which many boxes are computed.
+    `maps` is what the definition's `access` says of it, for a call of which many boxes are computed. `met`, of an op
+    with a window, is what each tap meets at each output position, [N, C, kernel..., extents...]: it stands for input 0,
+    of which then only type and shape count.
     """
 
     op_type: str
@@ -74,6 +90,7 @@ class Call:
     output: Tensor | None = None
     values: Mapping[int, Array] = field(default_factory=dict)
     maps: Access | None = None
+    met: Array | None = None
 
     @property
     def result(self) -> Tensor:
@@ -327,6 +344,16 @@ class OpKind(ABC):
         del call
         return ()
 
+    def window(self, call: Call) -> Window | None:
+        """What the op reads of input 0 by a window, from resolved attributes; None if it has none."""
+        del call
+        return None
+
+    def padding_value(self, call: Call) -> float:
+        """What taps of the op's window find outside the input."""
+        del call
+        return 0
+
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
         """The output's values for given inputs, by numpy; the call is that of the op of the IR.
 
@@ -359,7 +386,8 @@ class OpKind(ABC):
         around = self.enclosing(call, box)
         needed = self.demanded(call, box)
         for index, (slab, ranges) in enumerate(zip(operands, needed, strict=True)):
-            if slab is None or slab.ranges != ranges:
+            is_met = call.met is not None and index == 0
+            if (slab is None or slab.ranges != ranges) and not is_met:
                 self._check_held(call, index, slab, ranges)
         wider = needed if around == box else self.demanded(call, around)
         with np.errstate(all="ignore"):
@@ -403,6 +431,7 @@ class OpKind(ABC):
             opset=call.opset,
             output=_resized(call.result, lengths(box)),
             values=call.values,
+            met=call.met,
         )
 
     def _check_held(self, call: Call, index: int, slab: Slab | None, ranges: Box | None) -> None:

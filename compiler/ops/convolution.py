@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
-from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, Work, spatial_axes
+from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, Window, Work, spatial_axes
 from compiler.ops.numeric import Values, narrowed, summable
 from compiler.ops.product import Product
 from compiler.ops.slab import Box, aligned
@@ -23,9 +23,9 @@ from compiler.ops.windows import (
     padding,
     per_axis,
     spatial_rank,
-    taps,
     window_access,
     window_extents,
+    window_of,
     window_overlap,
     windows,
 )
@@ -120,6 +120,9 @@ class Conv(Product):
     def overlap(self, call: Call) -> tuple[int, ...]:
         return window_overlap(call)
 
+    def window(self, call: Call) -> Window | None:
+        return window_of(call)
+
     def summed(self, call: Call) -> tuple[int, int] | None:
         return (1, 1) if call.integer("group", 1) == 1 else None
 
@@ -138,69 +141,87 @@ class Conv(Product):
         }
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        values, factors = summable(data), summable(weight)
+        factors, met, is_last = summable(weight), call.met, True
+        if met is None and data.size and _is_position_by_position(call, weight):
+            return _by_position(summable(data), factors)
+        if met is None:
+            values = summable(data)
+            met, is_last = windows(values, call, weight.shape[2:], call.result.shape[2:], 0), _is_channels_last(values)
         if weight.shape[1] == 1:
-            return self._by_channel(call, values, factors)
-        return (
-            self._channels_last(call, values, factors)
-            if _is_channels_last(values)
-            else self._channels_first(call, values, factors)
-        )
+            return self._by_channel(call, met, factors, is_last=is_last)
+        return self._channels_last(call, met, factors) if is_last else self._channels_first(call, met, factors)
 
-    def _channels_first(self, call: Call, values: Values, factors: Values) -> Values:
+    def _channels_first(self, call: Call, met: Values, factors: Values) -> Values:
         """Sums of maps whose channels are outermost in memory: a product of weights and columns."""
         filters, (_, inner, *kernel), group = call.result.shape[1], factors.shape, call.integer("group", 1)
-        met = windows(values, call, tuple(kernel), call.result.shape[2:], 0)
         factors = factors.reshape(group, filters // group, inner * prod(kernel))
-        result = np.empty(call.result.shape, dtype=values.dtype)
+        result = np.empty(call.result.shape, dtype=factors.dtype)
         for rows in _parts(call, met):
             at: tuple[Any, ...] = (..., rows, *(slice(None) for _ in kernel[1:]))
-            columns = met[at].reshape(result.shape[0], group, factors.shape[2], -1)
+            columns = summable(met[at].reshape(result.shape[0], group, factors.shape[2], -1))
             made = np.matmul(factors, columns)
             result[:, :, rows] = made.reshape(*result.shape[:2], -1, *result.shape[3:])
         return result
 
-    def _channels_last(self, call: Call, values: Values, factors: Values) -> Values:
+    def _channels_last(self, call: Call, met: Values, factors: Values) -> Values:
         """Sums of maps whose channels are innermost in memory: a product of rows and weights, laid out as the maps."""
         (batch, filters, *extents), (_, inner, *kernel) = call.result.shape, factors.shape
         group, rank = call.integer("group", 1), len(kernel)
-        met = windows(values, call, tuple(kernel), tuple(extents), 0)
         # [group, kernel, channel of the group, filter of the group]
         split = factors.reshape(group, filters // group, inner, prod(kernel))
         matrix = split.transpose(0, 3, 2, 1).reshape(group, prod(kernel) * inner, filters // group)
-        result = np.empty((batch, *extents, filters), dtype=values.dtype)
+        result = np.empty((batch, *extents, filters), dtype=factors.dtype)
         # [group, image, position, kernel, channel of the group]
         met = met.reshape(batch, group, inner, *kernel, *extents)
         met = met.transpose(1, 0, *range(3 + rank, 3 + 2 * rank), *range(3, 3 + rank), 2)
         for rows in _parts(call, met):
-            made = np.matmul(met[:, :, rows].reshape(group, -1, matrix.shape[1]), matrix)
+            made = np.matmul(summable(met[:, :, rows].reshape(group, -1, matrix.shape[1])), matrix)
             into = result[:, rows]
             into[...] = made.transpose(1, 0, 2).reshape(into.shape) if group > 1 else made.reshape(into.shape)
         return np.moveaxis(result, -1, 1)
 
-    def _by_channel(self, call: Call, data: Values, weight: Values) -> Values:
+    def _by_channel(self, call: Call, met: Values, weight: Values, *, is_last: bool) -> Values:
         """Sums of convolutions with one input channel per group: products by element, tap by tap."""
-        (batch, filters, *extents), group, rank = call.result.shape, data.shape[1], data.ndim - 2
+        (batch, filters, *extents), group, rank = call.result.shape, met.shape[1], len(call.result.shape) - 2
         factors = weight.reshape(group, filters // group, *weight.shape[2:])
-        if _is_channels_last(data):
-            last = np.zeros((batch, *extents, group, filters // group), dtype=data.dtype)
+        if is_last:
+            last = np.zeros((batch, *extents, group, filters // group), dtype=weight.dtype)
             products = np.empty_like(last)
-            for tap, met in taps(data, call, weight.shape[2:], tuple(extents), 0):
+            for tap in product(*map(range, weight.shape[2:])):
                 by: tuple[Any, ...] = (slice(None), slice(None), *tap)
-                np.multiply(np.moveaxis(met, 1, -1)[..., None], factors[by], out=products)
+                np.multiply(np.moveaxis(summable(met[by]), 1, -1)[..., None], factors[by], out=products)
                 last += products
             return np.moveaxis(last.reshape(batch, *extents, filters), -1, 1)
         factors = factors.reshape(*factors.shape, *(1,) * rank)
-        result = np.zeros((batch, group, filters // group, *extents), dtype=data.dtype)
+        result = np.zeros((batch, group, filters // group, *extents), dtype=weight.dtype)
         products = np.empty_like(result)
-        for tap, met in taps(data, call, weight.shape[2:], tuple(extents), 0):
+        for tap in product(*map(range, weight.shape[2:])):
             at: tuple[Any, ...] = (slice(None), slice(None), *tap)
-            np.multiply(factors[at], met[:, :, None], out=products)
+            np.multiply(factors[at], summable(met[at])[:, :, None], out=products)
             result += products
         return result.reshape(call.result.shape)
 
     def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
         return narrowed(_biased(sums, bias), call.result.dtype)
+
+
+def _is_position_by_position(call: Call, weight: Array) -> bool:
+    """True for one group and a single tap that meets the position itself."""
+    if weight.shape[1] == 1 or call.integer("group", 1) != 1 or max(weight.shape[2:]) > 1:
+        return False
+    return max(call.integers("strides") or (1,)) == 1 and not any(call.integers("pads") or ())
+
+
+def _by_position(data: Values, factors: Values) -> Values:
+    """Sums of a convolution of one tap, laid out as the data: a product of matrices."""
+    matrix = factors.reshape(factors.shape[:2])
+    batch, channels, *extents = data.shape
+    if _is_channels_last(data):
+        rows = data.transpose(0, *range(2, data.ndim), 1).reshape(-1, channels)
+        made = np.matmul(rows, matrix.T).reshape(batch, *extents, len(factors))
+        return np.asarray(made.transpose(0, data.ndim - 1, *range(1, data.ndim - 1)))
+    made = np.matmul(matrix, data.reshape(batch, channels, -1))
+    return np.asarray(made.reshape(batch, len(factors), *extents))
 
 
 # Elements of the columns that a matrix product of a convolution takes at a time.

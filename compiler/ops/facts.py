@@ -12,7 +12,7 @@ from typing import Final
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
-from compiler.ops.base import MatrixShape, OpClass
+from compiler.ops.base import MatrixShape, OpClass, Window
 from compiler.units import DTYPE_NAMES, element_bytes
 
 # A product's first two operands are multiplied, a third one is added.
@@ -52,6 +52,7 @@ class OpFacts:
     channel_axis: int | None
     dtype: str
     signature: tuple[object, ...]
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +182,7 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
         channel_axis=output.axes.index("C") if "C" in output.axes else None,
         dtype=read[0].dtype if read else output.dtype,
         signature=(op.kind, types, output.shape, output.axes, output.dtype, op.attributes),
+        window=kind.window(call),
     )
 
 

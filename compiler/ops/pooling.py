@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, same
 from compiler.ir.graph import Attribute
-from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, OpClass, OpKind, Work, spatial_axes
+from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, OpClass, OpKind, Window, Work, spatial_axes
 from compiler.ops.numeric import Values, narrowed, widened
 from compiler.ops.slab import Box
 from compiler.ops.windows import (
@@ -22,10 +22,13 @@ from compiler.ops.windows import (
     per_axis,
     spatial_rank,
     taps,
+    taps_of,
     window_access,
     window_extents,
+    window_of,
     window_overlap,
 )
+from compiler.units import numpy_dtype
 
 
 class Pool(OpKind):
@@ -74,6 +77,12 @@ class Pool(OpKind):
     def overlap(self, call: Call) -> tuple[int, ...]:
         return window_overlap(call)
 
+    def window(self, call: Call) -> Window | None:
+        return window_of(call)
+
+    def padding_value(self, call: Call) -> float:
+        return _lowest(np.empty(0, numpy_dtype(call.result.dtype))) if self.kind == "MaxPool" else 0
+
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
         """With the padding that the box sees."""
         return {**call.attributes, "pads": local_pads(call, box, needed[0])}
@@ -81,11 +90,14 @@ class Pool(OpKind):
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         data, kernel = widened(arrays[0]), call.integers("kernel_shape") or ()
         extents = call.result.shape[2:]
+        if call.met is None:
+            fill = _lowest(data) if self.kind == "MaxPool" else 0
+            met = [values for _, values in taps(data, call, kernel, extents, fill)]
+        else:
+            met = [widened(call.met[at]) for at in taps_of(kernel)]
         if self.kind == "MaxPool":
-            met = (values for _, values in taps(data, call, kernel, extents, _lowest(data)))
             return narrowed(reduce(np.maximum, met), call.result.dtype)
-        total = sum(values for _, values in taps(data, call, kernel, extents, 0))
-        return narrowed(total / self._counts(call, data, kernel, extents), call.result.dtype)
+        return narrowed(sum(met) / self._counts(call, data, kernel, extents), call.result.dtype)
 
     def _counts(self, call: Call, data: Values, kernel: tuple[int, ...], extents: tuple[int, ...]) -> Values:
         """How many elements each average is over: those of the input, with count_include_pad the padding too."""
@@ -107,7 +119,7 @@ class Pool(OpKind):
 
 def _lowest(data: Values) -> float:
     """What no element of the data's type is below."""
-    return float("-inf") if data.dtype.kind == "f" else int(np.iinfo(data.dtype).min)
+    return int(np.iinfo(data.dtype).min) if data.dtype.kind in "iu" else float("-inf")
 
 
 class GlobalPool(OpKind):

@@ -85,7 +85,7 @@ class Product(OpKind):
             tuple(part if axis == summed else kept for axis, kept in enumerate(ranges or ()))
             for ranges, summed in zip(self.demanded(call, box), axes, strict=False)
         )
-        if operands[0] is None and not is_empty(data):
+        if operands[0] is None and call.met is None and not is_empty(data):
             raise InternalError("operand 0 lacks values of its box", node=call.node, actual="nothing", limit=data)
         return data, weight
 

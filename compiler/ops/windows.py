@@ -11,12 +11,21 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, window
-from compiler.ops.base import Call, Constraint
+from compiler.ops.base import Call, Constraint, Window
 from compiler.ops.numeric import Values
 from compiler.ops.slab import Box
 from compiler.units import ceil_div
 
 _MAX_SPATIAL: Final = 3
+
+
+def window_of(call: Call) -> Window | None:
+    """The window that an op's resolved attributes describe; None for one tap and stride 1, which is no window."""
+    kernel, strides = call.integers("kernel_shape") or (), call.integers("strides") or ()
+    if not kernel or max(*kernel, *strides) == 1:
+        return None
+    dilations, pads = call.integers("dilations") or (), call.integers("pads") or ()
+    return Window(kernel, strides, dilations, pads[: len(kernel)])
 
 
 def spatial_rank(call: Call) -> int:
@@ -171,6 +180,11 @@ def taps(
 ) -> Iterator[tuple[tuple[int, ...], Values]]:
     """For each tap of the window, the input elements that it meets at every output position; `fill` outside."""
     met = windows(data, call, kernel, extents, fill)
-    for tap in product(*map(range, kernel)):
-        at: tuple[Any, ...] = (slice(None), slice(None), *tap)
+    for tap, at in zip(product(*map(range, kernel)), taps_of(kernel), strict=True):
         yield tap, met[at]
+
+
+def taps_of(kernel: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
+    """The index of each tap in what `windows` gives."""
+    for tap in product(*map(range, kernel)):
+        yield (slice(None), slice(None), *tap)

@@ -159,7 +159,11 @@ class Weights(_Part, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An accelerator (PROF-2). Sizes in bytes, rates per cycle of `clock_hz`, energies in picojoule."""
+    """An accelerator (PROF-2). Sizes in bytes, rates per cycle of `clock_hz`, energies in picojoule.
+
+    `addressing`: how a core's units find the operands of a window in their buffers: by address tables that lie beside
+    the weights (ADDR-5), or by strides that the cores' own address generators count with, which take no memory.
+    """
 
     schema: Literal["tessera.profile/1"]
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -181,6 +185,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     static_w: NonNegative = 0.0
     limits: Limits = Limits()
     weights: Weights = Weights()
+    addressing: Literal["tables", "strides"] = "tables"
 
     @property
     def cores(self) -> int:

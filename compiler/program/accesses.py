@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.program.addressed import Addressed
 from compiler.program.engines import Engines, Reach, reach_of
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_transfer, refuse_first
@@ -61,7 +62,7 @@ def areas_of(program: Program) -> Areas:
     return Areas(
         starts=np.array([start for start, _ in order], dtype=np.int64),
         stops=np.array([stop for _, stop in order], dtype=np.int64),
-        is_given=np.array([bool(role & {Role.INPUT, Role.WEIGHT}) for role in roles], dtype=np.bool_),
+        is_given=np.array([bool(role & {Role.INPUT, Role.WEIGHT, Role.ADDRESSES}) for role in roles], dtype=np.bool_),
         is_result=np.array([Role.OUTPUT in role for role in roles], dtype=np.bool_),
         of_region=tuple(of_region),
     )
@@ -81,10 +82,16 @@ class Accesses:
 
 
 def accesses_of(
-    program: Program, pieces: Pieces | None, areas: Areas, shared: Engines, limits: ProgramLimits
+    program: Program,
+    pieces: Pieces | None,
+    addressed: Addressed | None,
+    areas: Areas,
+    shared: Engines,
+    limits: ProgramLimits,
 ) -> Accesses:
     """The accesses of all commands, each inside its place, its engine's reach and, in the DRAM, one region."""
     parts = [_transfers(program), *([] if pieces is None else [_calls(program, pieces)])]
+    parts += [] if addressed is None else [_address_tables(addressed)]
     commands, kinds, places, addresses, counts, strides, runs = (
         np.concatenate([part[column] for part in parts]) for column in range(7)
     )
@@ -174,6 +181,20 @@ def _calls(program: Program, pieces: Pieces) -> _Part:
         np.concatenate([counts, counts[extra]]),
         np.concatenate([strides, pieces.strides[extra]]),
         np.concatenate([sizes, pieces.element_bytes[extra]]),
+    )
+
+
+def _address_tables(addressed: Addressed) -> _Part:
+    """Calls read the words of the address tables that they bind."""
+    count = len(addressed.commands)
+    return (
+        addressed.commands,
+        np.full(count, int(Kind.READ)),
+        addressed.places,
+        addressed.addresses,
+        np.ones((count, MAX_AXES), dtype=np.int64),
+        np.zeros((count, MAX_AXES), dtype=np.int64),
+        addressed.sizes,
     )
 
 

@@ -6,17 +6,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from compiler.address.build import build_table
+from compiler.address.read import TableKey, table_key
+from compiler.address.table import ENTRY_BYTES
+from compiler.address.unit import unit_read
 from compiler.ir.box import AxisMap
 from compiler.ir.graph import Graph
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
-from compiler.ops.base import FLOATS
+from compiler.ops.base import FLOATS, Window
 from compiler.ops.facts import GraphFacts, gathered_name
 from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
 from compiler.program.encoding.records import with_identifier
-from compiler.program.program import ENTRY, MAX_AXES, OperandType, ParameterTable, Region, Role, Unit
+from compiler.program.program import ENTRY, MAX_AXES, Addresses, OperandType, ParameterTable, Region, Role, Unit
 from compiler.units import element_bytes
 
 
@@ -71,6 +75,9 @@ class Context:
         self.tables: list[_Table] = []
         self._operands: dict[int, tuple[Operand, ...]] = {}
         self._orders: dict[str, tuple[int, ...]] = {}
+        self.addresses: list[Addresses] = []
+        self._address_names: dict[TableKey, str] = {}
+        self.address_tables: dict[str, int] = {}
 
     def region(self, name: str) -> Held:
         """The tensor's region in DRAM, made at first use."""
@@ -87,8 +94,7 @@ class Context:
         total = tensor.elements * size
         line = self.machine.profile.line_bytes
         address = -(-self._end // line) * line
-        self._end = address + total
-        self.region_list.append(
+        return self._enter(
             Region(
                 name=name,
                 role=role,
@@ -100,10 +106,53 @@ class Context:
                 size_bytes=total,
             )
         )
-        box = tuple((0, extent) for extent in tensor.shape)
-        slot = Slot(0, address, total)
-        found = self.regions[name] = Held(slot, address, (0,) * len(box), strides, box)
+
+    def _enter(self, region: Region) -> Held:
+        self._end = region.address + region.size_bytes
+        self.region_list.append(region)
+        box = tuple((0, extent) for extent in region.shape)
+        slot = Slot(0, region.address, region.size_bytes)
+        found = self.regions[region.name] = Held(slot, region.address, (0,) * len(box), region.strides, box)
         return found
+
+    def address_table(self, window: Window, block: tuple[int, ...], strides: tuple[int, ...], element: int) -> str:
+        """The name of the region in which an address table lies; equal ones are one (ADDR-5)."""
+        read = unit_read(window, block, strides, element)
+        key = table_key(read)
+        name = self._address_names.get(key)
+        if name is not None:
+            return name
+        table = build_table(read)
+        number, words = len(self.addresses), table.size_bytes // ENTRY_BYTES
+        name = f"addresses {number}"
+        while name in self.graph.tensors:
+            name += "'"
+        self._address_names[key], self.address_tables[name] = name, number
+        self.addresses.append(Addresses(region=len(self.region_list), table=table))
+        line = self.machine.profile.line_bytes
+        self._enter(
+            Region(
+                name=name,
+                role=Role.ADDRESSES,
+                address=-(-self._end // line) * line,
+                shape=(words,),
+                dtype="int32",
+                order=(0,),
+                strides=(ENTRY_BYTES,),
+                size_bytes=table.size_bytes,
+            )
+        )
+        return name
+
+    def element_bytes(self, name: str) -> int:
+        """Bytes of an element of a tensor as it is stored, or of an address table's."""
+        return ENTRY_BYTES if name in self.address_tables else self.facts.tensors[name].element_bytes
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, or of an address table."""
+        if name in self.address_tables:
+            return tuple(stop for _, stop in self.regions[name].box)
+        return self.graph.tensors[name].shape
 
     def weight_order(self, name: str) -> tuple[int, ...]:
         """A weight's axes as they lie in memory: the one that its first reader's output channels follow outermost.
@@ -113,7 +162,7 @@ class Context:
         """
         found = self._orders.get(name)
         if found is None:
-            found = self._orders[name] = self._weight_order(name)
+            found = self._orders[name] = (0,) if name in self.address_tables else self._weight_order(name)
         return found
 
     def _weight_order(self, name: str) -> tuple[int, ...]:

@@ -15,11 +15,13 @@ import numpy as np
 from compiler.ops import OP_KINDS
 from compiler.program.errors import ProgramError
 from compiler.program.program import (
+    ADDRESSES,
     BINDING,
     CALL,
     COMMAND,
     ENTRY,
     MAX_AXES,
+    OUTPUT,
     Level,
     Opcode,
     ParameterTable,
@@ -211,6 +213,9 @@ def _check_calls(program: Program) -> None:
     refuse_first(bad, none, "a call's bindings are outside the list", "call", stop, len(bindings))
     none = np.full(len(bindings), -1)
     _within(bindings["place"], 0, len(program.places), "a binding's place is unknown", "place", none)
+    last = ADDRESSES - len(program.addresses) + 1
+    bad = bindings["operand"] < min(last, OUTPUT)
+    refuse_first(bad, none, "binds an operand or address table that is not there", "binding", bindings["operand"], last)
     for name, least in (("starts", 0), ("lengths", 0)):
         values = bindings[name]
         bad = ((values < least) | (values > _MOST_AXIS)).any(axis=1)

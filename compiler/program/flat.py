@@ -18,6 +18,11 @@ class FlatLowering(GroupLowering):
         """The slots of one core."""
         self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
 
+    def buffers_read(self, name: str, op: OpFacts) -> list[tuple[int, ...]]:
+        """The tile's, and those of the stores."""
+        del op
+        return [self.strides(name), *self.stores_read(name, self.tiles.stores(name))]
+
     def work(self, jobs: list[Job], parity: int) -> None:
         """All ops of the group, one after another, each on all tiles of the round."""
         for step, op in enumerate(self.geometry.ops):

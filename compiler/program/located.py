@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Final
 
+from compiler.address.table import ENTRY_BYTES
+from compiler.address.unit import block_of
 from compiler.errors import InternalError
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
@@ -14,9 +17,9 @@ from compiler.ops.product import Product
 from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
 from compiler.program.context import Context, Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty
-from compiler.program.program import Level
+from compiler.program.program import ADDRESSES, Level
 from compiler.program.rounds import Owners, rounds_of
-from compiler.program.tiles import Index, Tiles
+from compiler.program.tiles import Index, StoreShape, Tiles
 from compiler.tiling.memory import KEPT, TILE, memory_of, taken_over
 from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
@@ -62,6 +65,7 @@ class Located(ABC):
         self._last_turn: dict[tuple[int, str], int] = {}
         # where tiles lie until others are loaded
         self._tiles_held: dict[tuple[object, ...], Held | None] = {}
+        self._address_tables: dict[int, dict[tuple[int, ...], Operand]] = {}
         self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
 
     # --- memory ----------------------------------------------------------------------------------------------------
@@ -108,7 +112,7 @@ class Located(ABC):
 
     def element(self, name: str) -> int:
         """Bytes of one element of a tensor as it lies on the chip."""
-        return self.tensors[name].element_bytes
+        return self.context.element_bytes(name)
 
     def unit_tensors(self, unit: int, names: tuple[str, ...]) -> None:
         """Slots for the tiles and stores of tensors in a unit's memory."""
@@ -127,6 +131,59 @@ class Located(ABC):
                     self.buffers.add(place, ("tile", name, 1), other.address, min(size, other.size_bytes))
             if self.buffers.size(level, KEPT + name):
                 self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
+
+    # --- address tables ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def buffers_read(self, name: str, op: OpFacts) -> list[tuple[int, ...]]:
+        """The byte strides of the buffers in which an op finds its input in a core, the most usual ones first."""
+
+    def stores_read(self, name: str, shapes: Iterable[StoreShape]) -> list[tuple[int, ...]]:
+        """The byte strides of a tensor's stores."""
+        order, element = memory_order(self.tensors[name].axes), self.element(name)
+        return [strides_of(shape.lengths, order, element) for shape in shapes]
+
+    def address_tables(self, op: OpFacts) -> list[Operand]:
+        """The address tables of an op with a window: one for each kind of buffer, as far as the plan has room."""
+        found = self._address_tables.get(op.index)
+        if found is None:
+            found = self._address_tables[op.index] = self._new_address_tables(op)
+        return list(found.values())
+
+    def _new_address_tables(self, op: OpFacts) -> dict[tuple[int, ...], Operand]:
+        found: dict[tuple[int, ...], Operand] = {}
+        room = self.group.weights[self.geometry.ops.index(op)].table_bytes
+        data = next((o for o in self.context.operands(op.index) if o.number == 0), None)
+        if op.window is None or not room or data is None or data.constant or data.gathered is not None:
+            return found
+        block = block_of(self.tensors[op.output].shape)
+        element = self.element(data.tensor)
+        for strides in self.buffers_read(data.tensor, op):
+            if strides in found or strides[1] != element:
+                continue
+            name = self.context.address_table(op.window, block, strides, element)
+            size = prod(self.context.shape(name)) * ENTRY_BYTES
+            known = next((table for table in found.values() if table.tensor == name), None)
+            if known is None and size > room:
+                break
+            room -= size if known is None else 0
+            number = self.context.address_tables[name]
+            found[strides] = known or Operand(ADDRESSES - number, name, (), constant=True)
+        return found
+
+    def with_tables(self, op: OpFacts, operands: list[tuple[int, Held]]) -> list[tuple[int, Held]]:
+        """A call's operands with those of its address tables that it needs; none where a piece fits no table."""
+        tables = self._address_tables.get(op.index)
+        if not tables:
+            return operands
+        wanted = set()
+        for number, held in operands:
+            if number == 0:
+                table = tables.get(held.strides)
+                if table is None:
+                    return [entry for entry in operands if entry[0] > ADDRESSES]
+                wanted.add(table.number)
+        return [entry for entry in operands if entry[0] > ADDRESSES or entry[0] in wanted]
 
     # --- tiles in the unit's memory ---------------------------------------------------------------------------------
 
@@ -243,6 +300,8 @@ class Located(ABC):
 
     def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:
         """The axis of an operand that a product sums over; None for other operands and ops."""
+        if operand.number < 0:
+            return None
         key = (op.index, operand.number)
         if key not in self._summed:
             node = self.context.graph.ops[op.index]

@@ -175,20 +175,28 @@ class NestedLowering(GroupLowering):
         slot = self.buffers.slots[self.core_place(unit, core), ("core tile", name)]
         root = self._root(name)
         origin = self._core_part(root, unit, self._core_box(root, index))
+        return in_slot(slot, self._strides_in_core(name), origin).part(box)
+
+    def _strides_in_core(self, name: str) -> tuple[int, ...]:
         strides = self._core_strides.get(name)
         if strides is None:
+            root = self._root(name)
             order = memory_order(self.tensors[root].axes)
             strides = self._core_strides[name] = strides_of(self._core_lengths(root), order, self.element(root))
-        return in_slot(slot, strides, origin).part(box)
+        return strides
+
+    def buffers_read(self, name: str, op: OpFacts) -> list[tuple[int, ...]]:
+        """The core tile's, and those of the stores that lie in the core."""
+        del op
+        shapes = () if name in self.geometry.inputs else self.core_tiles.stores(name)
+        kept = [shape for shape in shapes if shape.axis in self.group.core_kept_axes]
+        return [self._strides_in_core(name), *self.stores_read(name, kept)]
 
     def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
         """Where a box of a tensor lies in a core."""
-        stores: list[Store] = []
-        if name not in self.geometry.inputs:
-            for shape in self.core_tiles.stores(name):
-                store = self._core_stores.get((unit, core, name, shape.axis))
-                if shape.axis in self.group.core_kept_axes and store is not None:
-                    stores.append(store)
+        shapes = () if name in self.geometry.inputs else self.core_tiles.stores(name)
+        kept = (shape.axis for shape in shapes if shape.axis in self.group.core_kept_axes)
+        stores = [store for axis in kept if (store := self._core_stores.get((unit, core, name, axis)))]
         return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index), stores)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
@@ -235,14 +243,14 @@ class NestedLowering(GroupLowering):
 
     def _core_of(self, index: Index) -> int:
         """The core that works on a core tile: bands of rows, or parts of the channels."""
-        configuration = self.configuration
-        axis = "C" if configuration.core_spread is Spread.CHANNELS else self.group.walk.rows
-        if configuration.cores == 1 or axis is None or axis not in self.core_tiles.counts:
+        cores, is_channels = self.configuration.cores, self.configuration.core_spread is Spread.CHANNELS
+        axis = "C" if is_channels else self.group.walk.rows
+        if cores == 1 or axis is None or axis not in self.core_tiles.counts:
             return 0
         blocks = self._blocks[axis]
         block = bisect_right(blocks, index[axis]) - 1
         longest = max(b - a for a, b in zip(blocks, [*blocks[1:], self.core_tiles.counts[axis]], strict=True))
-        return (index[axis] - blocks[block]) // ceil_div(longest, configuration.cores)
+        return (index[axis] - blocks[block]) // ceil_div(longest, cores)
 
     def _workers_of(self, index: Index) -> list[Core]:
         """The unit and core that work on a core tile."""

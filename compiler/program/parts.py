@@ -280,6 +280,7 @@ class SharedLowering(Located):
         """Emit the call that makes a box of an op's output, or adds a part of its sums."""
         table = self.context.table(op.index)
         self.emitter.step = self.step_of[op.index]
+        operands = self.with_tables(op, operands)
         if part is None or part.range is None:
             entry = self.context.entry(table, box)
             bound = [*operands, (OUTPUT, result.part(box))]

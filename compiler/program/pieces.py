@@ -12,7 +12,7 @@ from compiler.ops.base import OpClass
 from compiler.program.calls import CallBook, TableGeometry, volume
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call, refuse_first
-from compiler.program.program import MAX_AXES, Opcode, Program
+from compiler.program.program import ADDRESSES, MAX_AXES, Opcode, Program
 from compiler.program.strided import FAR, Flags, Ints, Spans, spans
 
 _AXES: Final = np.arange(MAX_AXES)
@@ -120,6 +120,9 @@ def pieces_of(program: Program, book: CallBook, limits: ProgramLimits) -> Pieces
     ends = np.cumsum(counts)
     numbers = calls["first"].astype(np.int64)[owners] + np.arange(len(owners)) - (ends - counts)[owners]
     bindings = program.bindings[numbers]
+    # address tables are looked at apart (`addressed.py`)
+    operands = np.flatnonzero(bindings["operand"] > ADDRESSES)
+    owners, bindings = owners[operands], bindings[operands]
     commands, table, entry = (
         calling[owners],
         calls["table"].astype(np.int64)[owners],

@@ -2,12 +2,13 @@
 
 Grammar, on one page:
 
-    program   = places  queues  commands*  units*  tables*  regions*  constants*
+    program   = places  queues  commands*  units*  tables*  regions*  constants*  address tables*
     place     = one memory: the DRAM, a cluster's SRAM, a core's NRAM...; addresses are bytes from its beginning
     queue     = one engine; its commands run one after another, in the order of the program
     command   = transfer(source bytes -> target bytes) | call(table entry, bindings) ; waits: commands it runs after
     call      = table, entry, bindings: which buffers hold the operands' boxes
-    binding   = operand (OUTPUT, or the input's number), place, address, box in the whole tensor, byte strides
+    binding   = operand (OUTPUT, the input's number, or ADDRESSES less the number of an address table), place, address,
+                box in the whole tensor, byte strides
     table     = unit, shapes of the whole tensors (common area), entries: output boxes in call order
     region    = a tensor in DRAM: input, output, or handed from group to group
 
@@ -15,6 +16,10 @@ A transfer copies `counts` runs of `run_bytes`, at the strides of either side, o
 the same address of that many consecutive places. All it reads it reads before it writes. Counts are at least 1; the
 ones not used are 1. On the target's side no byte is named twice; strides of either side may be negative, those of the
 source 0.
+
+Address tables (ADDR-5). A unit with a window reads input 0 by strides, or through the address tables that its call
+binds: each is the words of `Program.addresses` in a memory beside the core, and every piece of the input then lies as
+one of them says. A table is a region of the DRAM before it is loaded.
 
 Partial sums. An entry that begins no sum adds to the one in the result's binding, an entry that ends none leaves it
 there. Sums lie at the binding's address at its strides times r, where r is the size of the accumulator's element
@@ -31,6 +36,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.address.table import AddressTable
 from compiler.ir.graph import Attribute
 
 # Axes of a tensor that a binding can name, and outer dimensions of one transfer.
@@ -38,6 +44,8 @@ MAX_AXES: Final = 8
 MAX_COUNTS: Final = 4
 # The operand number of a call's result.
 OUTPUT: Final = -1
+# The operand number of address table 0; table t is bound as operand ADDRESSES - t.
+ADDRESSES: Final = -2
 
 Rows = NDArray[Any]
 
@@ -79,6 +87,7 @@ class Role(StrEnum):
     OUTPUT = "output"
     INTERMEDIATE = "intermediate"
     WEIGHT = "weight"
+    ADDRESSES = "addresses"
 
 
 COMMAND: Final = np.dtype(
@@ -218,6 +227,14 @@ class Resident:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Addresses:
+    """An address table that units of the program use, and the number of the region in which its words lie."""
+
+    region: int
+    table: AddressTable
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What commands work for: a group of the plan, an op's ONNX nodes and the tensor it makes."""
@@ -248,3 +265,4 @@ class Program:
     tables: tuple[ParameterTable, ...]
     regions: tuple[Region, ...]
     residents: tuple[Resident, ...]
+    addresses: tuple[Addresses, ...] = ()

@@ -80,6 +80,7 @@ def lower_segment(
         tables=tables,
         regions=tuple(context.region_list),
         residents=tuple(residents),
+        addresses=tuple(context.addresses),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
+from operator import le
 
 from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot, waiting_cell
+from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level, Opcode
@@ -17,8 +20,9 @@ from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound
 from compiler.tiling.memory import PIECE, STAYING
-from compiler.tiling.stages import CoreStage
+from compiler.tiling.stages import CoreStage, operand_lengths
 from compiler.tiling.tile import Spread
+from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 
@@ -45,6 +49,13 @@ class _Passing:
 class StagedLowering(GroupLowering):
     """A unit is a cluster; a stage's pieces come to NRAM, pass its ops, and go back."""
 
+    def __init__(
+        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
+    ) -> None:
+        """As any group's."""
+        self._longest: dict[tuple[int, str], tuple[int, ...]] = {}
+        super().__init__(context, group, steps, before)
+
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""
         self._spare_ends: dict[int, int] = {}
@@ -61,6 +72,22 @@ class StagedLowering(GroupLowering):
                     self.buffers.take(
                         self.core_place(unit, core), Level.NRAM.value, f"{PIECE}{number}", ("piece", number)
                     )
+
+    def buffers_read(self, name: str, op: OpFacts) -> list[tuple[int, ...]]:
+        """That of a whole piece; of what stays in the core between stages that of a tile in the middle."""
+        if self.buffers.size(Level.NRAM.value, STAYING + name):
+            middle = {axis: count // 2 for axis, count in self.tiles.counts.items()}
+            return [self.dense_strides(name, lengths(self.tiles.needed(name, middle)))]
+        return [self.dense_strides(name, self._piece_lengths(name, op))]
+
+    def _piece_lengths(self, name: str, op: OpFacts) -> tuple[int, ...]:
+        """The most that a piece of an op's stage needs of its input, which the piece's buffer has room for."""
+        found = self._longest.get((op.index, name))
+        if found is None:
+            stage = next(s for s in self.group.stages if op is self.geometry.ops[s.steps[0]])
+            access = next(o.access for o in self.context.operands(op.index) if o.tensor == name)
+            found = self._longest[op.index, name] = operand_lengths(name, access, stage.extents, self.group.frustums)
+        return found
 
     def staying(self, name: str, unit: int, index: Index) -> Held | None:
         """Where a tensor lies in the only core of its unit between stages; None if it does not, or is too large to.
@@ -261,7 +288,7 @@ class StagedLowering(GroupLowering):
         parity: int,
     ) -> None:
         """One op of a stage on a piece; without weights at hand (`bound`) slice by slice of them."""
-        unit, index, piece, slot, inside = passing.unit, passing.index, passing.piece, passing.slot, passing.inside
+        unit, index, piece, inside = passing.unit, passing.index, passing.piece, passing.inside
         step, op = stage.steps[place], ops[place]
         core = self.queue("core", self.core_number(unit, piece.core))
         operands: Bound = []
@@ -275,13 +302,18 @@ class StagedLowering(GroupLowering):
                 operands.append((operand.number, staying.part(need)))
                 continue
             if name not in inside or overlap(inside[name].box, need) != need:
-                inside[name], passing.at = self._fetch(name, slot, passing.at, unit, index, need, piece.core, parity)
+                sides = lengths(need)
+                if operand.number == 0 and self.address_tables(op):
+                    # as an address table has it: all pieces lie with the strides of a whole one
+                    longest = self._piece_lengths(name, op)
+                    sides = longest if all(map(le, sides, longest)) else sides
+                inside[name], passing.at = self._fetch(passing, name, need, sides, parity)
             operands.append((operand.number, inside[name].part(need)))
         staying = self.staying(op.output, unit, index)
         if staying is not None:
             held = staying.part(piece.box)
         else:
-            held, passing.at = self._result(op, slot, passing.at, piece.box, inside, first=place == 0)
+            held, passing.at = self._result(op, passing.slot, passing.at, piece.box, inside, first=place == 0)
         inside[op.output] = held
         if self.gather(op, self.core_number(unit, piece.core), piece.box, operands, held):
             pass
@@ -318,14 +350,15 @@ class StagedLowering(GroupLowering):
                     mine.append((number, operand.part(need)))
             self.call(op, core, box, [*bound, *mine], held)
 
-    def _fetch(
-        self, name: str, slot: Slot, at: int, unit: int, index: Index, need: Box, core: int, parity: int
-    ) -> tuple[Held, int]:
-        """Bring a box from the unit's memory into a piece's buffer; where it lies, and where what follows begins."""
-        sides = lengths(need)
+    def _fetch(self, passing: _Passing, name: str, need: Box, sides: tuple[int, ...], parity: int) -> tuple[Held, int]:
+        """Bring a box from the unit's memory into a piece's buffer, where it lies as a box of lengths `sides` would.
+
+        Where it lies, and where what follows begins.
+        """
+        slot, at, unit, index = passing.slot, passing.at, passing.unit, passing.index
         element = self.element(name)
         at = -(-at // element) * element
-        queue = self.queue("mvdma", self.core_number(unit, core))
+        queue = self.queue("mvdma", self.core_number(unit, passing.piece.core))
         size = element * prod(sides)
         end = at + size
         where, begin = self._beyond(slot, at, size, name)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from compiler.program.accesses import Accesses, Areas, Kind, accesses_of, areas_of
+from compiler.program.addressed import Addressed, addressed_of
 from compiler.program.calls import CallBook
 from compiler.program.clocks import clocks_of
 from compiler.program.engines import Engines
@@ -53,6 +54,7 @@ class CheckedProgram:
     program: Program
     book: CallBook
     pieces: Pieces | None
+    addressed: Addressed | None
     areas: Areas
     accesses: Accesses
     residents: tuple[tuple[int, int, int], ...]
@@ -64,11 +66,13 @@ def check(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engi
     areas = areas_of(program)
     book = CallBook(program)
     pieces = pieces_of(program, book, limits)
-    accesses = accesses_of(program, pieces, areas, shared, limits)
+    addressed = addressed_of(program, book, pieces, limits)
+    accesses = accesses_of(program, pieces, addressed, areas, shared, limits)
     return CheckedProgram(
         program=program,
         book=book,
         pieces=pieces,
+        addressed=addressed,
         areas=areas,
         accesses=accesses,
         residents=_residents(program),

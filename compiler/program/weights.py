@@ -58,9 +58,17 @@ class GroupWeights:
         self._summed: tuple[int, int] | None = None
 
     def _constants_of(self, op: OpFacts) -> tuple[Operand, ...]:
-        """An op's weights, the widest elements first, so that each lies where its type may."""
-        found = [o for o in self.context.operands(op.index) if o.constant and o.gathered is None]
-        return tuple(sorted(found, key=lambda o: -self.lowering.tensors[o.tensor].element_bytes))
+        """An op's weights and address tables, the widest elements first, so that each lies where its type may.
+
+        Stationary weights that lie where they are used are not brought.
+        """
+        found = [] if self.group.weights_in_place else self._weights_of(op)
+        return tuple(
+            sorted([*found, *self.lowering.address_tables(op)], key=lambda o: -self.lowering.element(o.tensor))
+        )
+
+    def _weights_of(self, op: OpFacts) -> list[Operand]:
+        return [o for o in self.context.operands(op.index) if o.constant and o.gathered is None]
 
     @property
     def core_level(self) -> Level:
@@ -177,7 +185,7 @@ class GroupWeights:
         return any(after[0] < before[1] for before, after in pairwise(found))
 
     def _shape(self, operand: Operand) -> tuple[int, ...]:
-        return self.context.graph.tensors[operand.tensor].shape
+        return self.context.shape(operand.tensor)
 
     def _channel_axis(self, step: int, operand: Operand) -> int | None:
         """The axis of a weight that is the op's output channels."""
@@ -196,15 +204,20 @@ class GroupWeights:
         key = (step, channels, summed)
         found = self._boxes.get(key)
         if found is None:
-            found = []
-            for operand in self._constants[step]:
-                axis = self._channel_axis(step, operand)
-                box = [channels if i == axis else (0, e) for i, e in enumerate(self._shape(operand))]
-                along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
-                if summed is not None and along is not None:
-                    box[along] = summed
-                found.append((operand, tuple(box)))
-            self._boxes[key] = found
+            found = self._boxes[key] = self._boxes_of(self._constants[step], step, channels, summed)
+        return found
+
+    def _boxes_of(
+        self, constants: Sequence[Operand], step: int, channels: tuple[int, int], summed: tuple[int, int] | None
+    ) -> list[tuple[Operand, Box]]:
+        found = []
+        for operand in constants:
+            axis = self._channel_axis(step, operand)
+            box = [channels if i == axis else (0, e) for i, e in enumerate(self._shape(operand))]
+            along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
+            if summed is not None and along is not None:
+                box[along] = summed
+            found.append((operand, tuple(box)))
         return found
 
     # --- loading ------------------------------------------------------------------------------------------------------
@@ -226,7 +239,10 @@ class GroupWeights:
         """
         boxes = self.boxes(step, channels, summed)
         bound: dict[Core, Bound] = {core: [] for core in cores}
-        if not boxes:
+        in_place: list[tuple[Operand, Box]] = []
+        if self.group.weights_in_place:
+            in_place = self._boxes_of(self._weights_of(self.group.geometry.ops[step]), step, channels, summed)
+        if not boxes and not in_place:
             return bound
         self._whole = whole or channels
         self._summed = summed
@@ -234,11 +250,13 @@ class GroupWeights:
         content = (step, channels, summed)
         for core in cores:
             slots = self._slots[step, *core]
-            if not slots:
-                bound[core] = self._in_place(core, boxes)
+            if not slots or not boxes:
+                bound[core] = self._in_place(core, in_place)
                 continue
             slot = slots[turn % len(slots)]
             bound[core] = self._bound(slot, content, boxes)
+            if in_place:
+                bound[core] = [*bound[core], *self._in_place(core, in_place)]
             if slot.content != content:
                 slot.begin(content)
                 lacking.append(core)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.address.unit import words_of
 from compiler.errors import TesseraError
 from compiler.ops.base import Call
 from compiler.ops.product import Product
@@ -17,13 +18,17 @@ from compiler.program.calls import HOSTILE, TableGeometry, box_of
 from compiler.program.errors import ProgramError
 from compiler.program.program import MAX_AXES, Decode, OperandType, Program
 from compiler.program.verify import CheckedProgram
+from compiler.simulator.gather import WindowGather, as_windows, empty_met
 from compiler.units import numpy_dtype
 
 Memory = Callable[[int], NDArray[np.uint8]]
 
 
 class _Piece(NamedTuple):
-    """A part of an operand's box in memory: in which place, from where, and how it lies there."""
+    """A part of an operand's box in memory: in which place, from where, and how it lies there.
+
+    `table`: the address table through which it is read; -1: by its strides.
+    """
 
     place: int
     base: int
@@ -32,6 +37,7 @@ class _Piece(NamedTuple):
     box: Box
     scale: int
     gathered: bool
+    table: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +72,17 @@ class CallRunner:
         # the rows of pieces of each command: from its number here to the next one
         self._first: list[int] = []
         self._rows = np.zeros((0, 0), dtype=np.int64)
+        self._addressed = addressed = checked.addressed
+        self._windows: dict[int, WindowGather] = {}
+        self._words: dict[int, bytes] = {}
+        self._first_table: list[int] = []
+        if addressed is not None:
+            self._first_table = np.searchsorted(addressed.commands, np.arange(len(program.commands) + 1)).tolist()
         if pieces is not None:
+            of_piece = addressed.of_piece if addressed is not None else np.full(len(pieces.commands), -1)
             self._first = np.searchsorted(pieces.commands, np.arange(len(program.commands) + 1)).tolist()
             columns = (pieces.slots, pieces.places, pieces.bases, pieces.addresses, pieces.scales, pieces.gathered)
-            heads = np.stack([column.astype(np.int64) for column in columns], axis=1)
+            heads = np.stack([column.astype(np.int64) for column in (*columns, of_piece)], axis=1)
             self._rows = np.concatenate([heads, pieces.starts, pieces.stops, pieces.strides], axis=1)
 
     def run(self, command: int) -> None:
@@ -97,6 +110,9 @@ class CallRunner:
         for number, operand in enumerate(unit.operands):
             mine = by_slot[number + 1]
             if operand is None or not mine or mine[0].gathered:
+                slabs.append(None)
+            elif number == 0 and mine[0].table >= 0:
+                call = replace(call, met=self._met(command, table, geometry, box, operand, mine))
                 slabs.append(None)
             else:
                 needed = _box(geometry, number + 1, entry, mine)
@@ -145,14 +161,14 @@ class CallRunner:
         """What a command touches by slot, as `pieces_of` found it."""
         ranks = geometry.rank_list
         found: list[list[_Piece]] = [[] for _ in ranks]
-        for slot, place, base, address, scale, gathered, *axes in self._rows[
+        for slot, place, base, address, scale, gathered, number, *axes in self._rows[
             self._first[command] : self._first[command + 1]
         ].tolist():
             rank = ranks[slot]
             starts, stops = axes[:rank], axes[MAX_AXES : MAX_AXES + rank]
             strides = tuple(axes[2 * MAX_AXES : 2 * MAX_AXES + rank])
             box = tuple(zip(starts, stops, strict=True))
-            found[slot].append(_Piece(place, base, address, strides, box, scale, bool(gathered)))
+            found[slot].append(_Piece(place, base, address, strides, box, scale, bool(gathered), number))
         return found
 
     def _view(self, piece: _Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -183,6 +199,42 @@ class CallRunner:
         if decode is not None:
             values = decode(values, tuple(slice(start, stop) for start, stop in box))
         return Slab(box, values)
+
+    def _met(
+        self, command: int, table: int, geometry: TableGeometry, box: Box, operand: OperandType, pieces: list[_Piece]
+    ) -> NDArray[Any]:
+        """What the taps of a call's window meet, gathered through the address tables that it binds."""
+        call, kind, addressed = geometry.call, geometry.kind, self._addressed
+        window = kind.window(call)
+        if window is None or addressed is None or operand.dtype != operand.stored_dtype:
+            raise ProgramError("an operand is not what address tables are for", violation="addresses", command=command)
+        self._check_words(command)
+        gather = self._windows.get(table)
+        if gather is None:
+            gather = self._windows[table] = WindowGather(window)
+        around = kind.enclosing(call, box)
+        channels = (min(piece.box[1][0] for piece in pieces), max(piece.box[1][1] for piece in pieces))
+        fill, dtype = kind.padding_value(call), numpy_dtype(operand.stored_dtype)
+        met, words = empty_met(around, window.kernel, channels[1] - channels[0], fill, dtype)
+        for piece in pieces:
+            unit, memory = addressed.tables[piece.table], self._memory(piece.place)
+            gather.fill(words, around, channels[0], piece.box, piece.address, piece.strides, unit, memory)
+        return as_windows(met, len(window.kernel))
+
+    def _check_words(self, command: int) -> None:
+        """Raise ProgramError unless the address tables lie where a command has bound them."""
+        addressed = self._addressed
+        if addressed is None:
+            return
+        for row in range(self._first_table[command], self._first_table[command + 1]):
+            number, address = int(addressed.numbers[row]), int(addressed.addresses[row])
+            words = self._words.get(number)
+            if words is None:
+                words = self._words[number] = words_of(addressed.tables[number].table).tobytes()
+            if self._memory(int(addressed.places[row]))[address : address + len(words)].tobytes() != words:
+                raise ProgramError(
+                    f"what is bound as address table {number} is another one", violation="addresses", command=command
+                )
 
     def _scale(self, table: int, number: int, operand: OperandType, call: Call) -> _Scale | None:
         key = (table, number)

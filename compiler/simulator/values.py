@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.address.unit import words_of
 from compiler.errors import RequestError
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
@@ -106,6 +107,7 @@ class Chip:
         `order` is for tests: what waits and queues leave open may run in any order, with equal results.
         """
         self._load_residents()
+        self._load_addresses()
         count = len(self.program.commands)
         numbers = np.arange(count) if order is None else np.fromiter(order, dtype=np.int64)
         with np.errstate(all="ignore"):
@@ -199,6 +201,11 @@ class Chip:
                 resident.strides,
             )
             target[...] = self._view(region)[box]
+
+    def _load_addresses(self) -> None:
+        """Put the words of address tables into their regions."""
+        for addresses in self.program.addresses:
+            self._view(self.program.regions[addresses.region])[...] = words_of(addresses.table)
 
     def _transfer(
         self,

@@ -16,6 +16,7 @@ from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
 from compiler.tiling.split import Path, Split
 from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.weights import most_table_bytes, step_weights
 from compiler.units import ceil_div
 
 
@@ -74,6 +75,7 @@ class Block:
 class ConfiguredWeights:
     """Per step: weight bytes of one unit and one core with channels cut as configured, and of one slice in a core.
 
+    All of them with the op's address tables, `tables` these alone.
     `in_place`: stationary weights that lie where they are used, so that nothing is staged beside them.
     """
 
@@ -81,6 +83,7 @@ class ConfiguredWeights:
     held: Ints
     sliced: Ints
     passing: Ints
+    tables: Ints
     in_place: bool = False
 
     @property
@@ -88,8 +91,8 @@ class ConfiguredWeights:
         """What they take of a unit's and of a core's memory, stationary weights apart."""
         if not self.in_place:
             return self
-        none = np.zeros_like(self.staged)
-        return ConfiguredWeights(staged=none, held=none, sliced=none, passing=none, in_place=True)
+        only = self.tables
+        return ConfiguredWeights(staged=only, held=only, sliced=only, passing=only, tables=only, in_place=True)
 
 
 class CandidateTable:
@@ -237,18 +240,21 @@ class CandidateTable:
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
         split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
-        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order, split)
+        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order, split, len(choice.halo))
         found = self._weights.get(key)
         if found is None:
             tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
             if "C" in tile:
                 tile["C"] = self.channel_size(choice) or tile["C"]
             group = TiledGroup(self.table.geometry, self.profile, choice, tile)
+            tables = most_table_bytes(self.table.geometry, self.profile, choice)
+            weights = step_weights(self.table.geometry, self.profile, choice, group.slices, group.input_parts, tables)
             found = self._weights[key] = ConfiguredWeights(
-                staged=np.array([w.unit_bytes for w in group.weights], dtype=np.int64),
-                held=np.array([w.core_bytes for w in group.weights], dtype=np.int64),
-                sliced=np.array([w.staged_core_bytes for w in group.weights], dtype=np.int64),
-                passing=np.array([w.passing_core_bytes for w in group.weights], dtype=np.int64),
+                staged=np.array([w.unit_bytes for w in weights], dtype=np.int64),
+                held=np.array([w.core_bytes for w in weights], dtype=np.int64),
+                sliced=np.array([w.staged_core_bytes for w in weights], dtype=np.int64),
+                passing=np.array([w.passing_core_bytes for w in weights], dtype=np.int64),
+                tables=np.array([w.table_bytes for w in weights], dtype=np.int64),
                 in_place=group.weights_in_place,
             )
         return found

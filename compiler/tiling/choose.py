@@ -36,6 +36,7 @@ from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.walk import grid_of
+from compiler.tiling.weights import most_table_bytes
 from compiler.units import ceil_div
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
@@ -481,7 +482,8 @@ def completed(
         return TiledGroup(table.geometry, profile, configuration, tile, {**tile, **pinned})
     capacity = profile.nram.capacity_bytes
     if profile.weights_share_activations:
-        capacity -= sum(w.core_bytes for w in group.weights)
+        capacity -= sum(w.core_bytes - w.table_bytes for w in group.weights)
+        capacity -= sum(most_table_bytes(table.geometry, profile, configuration))
     lanes = spatial_lanes(table.geometry.ops, profile)
     core = core_tile_for(table, configuration, tile, capacity, lanes)
     if isinstance(core, int):

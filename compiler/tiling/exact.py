@@ -15,8 +15,8 @@ def figures_of(group: TiledGroup) -> Figures:
     on_core, nested = profile.sram is None, group.is_nested
     inputs, outputs = group.ends_bytes
     in_place = group.weights_in_place
-    passing = np.array([0 if in_place else w.staged_core_bytes for w in group.weights], dtype=np.int64)
-    units = np.array([0 if in_place else w.unit_bytes for w in group.weights], dtype=np.int64)
+    passing = np.array([w.table_bytes if in_place else w.staged_core_bytes for w in group.weights], dtype=np.int64)
+    units = np.array([w.table_bytes if in_place else w.unit_bytes for w in group.weights], dtype=np.int64)
     frustums = group.core_frustums if nested else group.frustums
     sizes = {name: group.held_bytes(frustums, name) for name in geometry.lifetimes[0]}
     step_inputs = [sum(sizes[n] for n in {o.tensor for o in op.operands if not o.constant}) for op in geometry.ops]

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from compiler.cost.model import Cost
+from compiler.tiling.addresses import OpTables, op_tables
 from compiler.tiling.figures import Figures
+from compiler.tiling.loads import op_weights
 from compiler.tiling.memory import LevelMemory
 from compiler.tiling.tile import LevelUse, Mode, Tiling
 from compiler.tiling.tiled import TiledGroup
@@ -15,11 +17,12 @@ from compiler.tiling.walk import walked_axes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The chosen tiling of a group, its price, and the figures that rules are checked against."""
+    """The chosen tiling of a group, its price, the figures that rules are checked against, and its address tables."""
 
     tiling: Tiling
     cost: Cost
     figures: Figures
+    tables: tuple[OpTables, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ def finished(priced: Priced, levels: Iterable[LevelMemory]) -> Choice:
         tiles=walk.tiles,
         core_tiles=group.core_tiles,
         rounds=walk.rounds,
-        weights=group.op_weights,
+        weights=op_weights(group),
         kept_bytes=group.kept_bytes,
         memory=tuple(
             LevelUse(
@@ -60,4 +63,4 @@ def finished(priced: Priced, levels: Iterable[LevelMemory]) -> Choice:
             for found in levels
         ),
     )
-    return Choice(tiling=tiling, cost=priced.cost, figures=figures)
+    return Choice(tiling=tiling, cost=priced.cost, figures=figures, tables=op_tables(group))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from compiler.address.table import ENTRY_BYTES
 from compiler.memory.allocate import Allocation, Buffer, allocate
 from compiler.tiling.figures import Check
 from compiler.tiling.tile import WeightHome
@@ -28,11 +29,13 @@ WAITING: Final = "kept for later core tiles"
 
 
 def alignment_bytes(group: TiledGroup) -> int:
-    """What every address of a group is a multiple of: bytes of its largest element, activations and weights."""
+    """What every address of a group is a multiple of: bytes of its largest element, activations, weights, tables."""
     tensors = group.geometry.facts.tensors
     names = {o.tensor for op in group.geometry.ops for o in op.operands} | set(group.geometry.made)
     return max(
-        group.profile.partial_sum_bytes if group.input_parts > 1 else 1, *(tensors[n].element_bytes for n in names)
+        group.profile.partial_sum_bytes if group.input_parts > 1 else 1,
+        ENTRY_BYTES if any(w.table_bytes for w in group.weights) else 1,
+        *(tensors[n].element_bytes for n in names),
     )
 
 
@@ -235,13 +238,14 @@ def _staying(group: TiledGroup) -> list[Buffer]:
 
 def _core_weights(group: TiledGroup) -> list[Buffer]:
     """Weights in one core: those that wait there all the time; while an op works, the slices of it that pass."""
-    if group.weights_in_place:
-        return []
     steps, align = len(group.geometry.ops), alignment_bytes(group)
     buffers = []
     for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True)):
         size, life = weights.passing_core_bytes, (step, step + 1)
-        if home is WeightHome.CORE:
+        if group.weights_in_place:
+            # of stationary weights that lie where they are used nothing comes but the address tables
+            size, life = weights.table_bytes, (0, steps)
+        elif home is WeightHome.CORE:
             size, life = weights.core_bytes, (0, steps)
         if size:
             begin, end = life

@@ -6,10 +6,11 @@ NRAM. Between stages a result returns to the SRAM, unless one core does all the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from compiler.ir.box import AxisMap
 from compiler.ops.facts import Operand, OpFacts
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
@@ -284,10 +285,17 @@ def _goes_over(geometry: GroupGeometry, op: OpFacts, run: _Run) -> bool:
     return op.in_place and any(o.tensor in made and facts.tensors[o.tensor].element_bytes == size for o in op.operands)
 
 
+def operand_lengths(
+    tensor: str, access: Sequence[AxisMap], size: tuple[int, ...], frustums: Frustums
+) -> tuple[int, ...]:
+    """The most that a piece of these extents needs of an operand, along each of its axes."""
+    longest = frustums.box_lengths(tensor)
+    return tuple(
+        length if axis_map.axis is None else min(length, axis_map.longest(size[axis_map.axis]))
+        for axis_map, length in zip(access, longest, strict=True)
+    )
+
+
 def _operand_bytes(operand: Operand, size: tuple[int, ...], frustums: Frustums) -> int:
-    longest = frustums.box_lengths(operand.tensor)
-    lengths: Mapping[int, int] = {
-        number: length if axis_map.axis is None else min(length, axis_map.longest(size[axis_map.axis]))
-        for number, (axis_map, length) in enumerate(zip(operand.access, longest, strict=True))
-    }
-    return prod(lengths.values()) * frustums.geometry.facts.tensors[operand.tensor].element_bytes
+    lengths = operand_lengths(operand.tensor, operand.access, size, frustums)
+    return prod(lengths) * frustums.geometry.facts.tensors[operand.tensor].element_bytes

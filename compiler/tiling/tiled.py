@@ -9,15 +9,14 @@ from functools import cached_property
 from math import ceil
 
 from compiler.cost.array import spatial_lanes
-from compiler.cost.rates import reads_are_shared
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import AxisTiles, Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part
 from compiler.tiling.stages import CoreStage, core_stages
-from compiler.tiling.tile import Configuration, HaloMode, OpWeights, Order, Spread, WeightHome, WeightLoads
+from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
 from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
-from compiler.tiling.weights import StepWeights, step_weights, weight_homes
+from compiler.tiling.weights import StepWeights, buffers_read, step_weights, table_bytes, weight_homes
 from compiler.units import ceil_div
 
 
@@ -163,7 +162,17 @@ class TiledGroup:
     @cached_property
     def weights(self) -> tuple[StepWeights, ...]:
         """Per step its weights, compressed as the profile says for what lies on the chip."""
-        return step_weights(self.geometry, self.profile, self.configuration, self.slices, self.input_parts)
+        return step_weights(
+            self.geometry, self.profile, self.configuration, self.slices, self.input_parts, self.table_bytes
+        )
+
+    @cached_property
+    def table_bytes(self) -> tuple[int, ...]:
+        """Per step the most that the op's address tables take in a core: one for each kind of buffer that it reads."""
+        walks = self.profile.sram is None or self.is_nested
+        frustums, whole = self.core_frustums if walks else None, self.geometry.inputs if self.is_nested else ()
+        buffers = [buffers_read(op, frustums, whole) for op in self.geometry.ops]
+        return table_bytes(self.geometry, self.profile, buffers)
 
     @property
     def weights_in_place(self) -> bool:
@@ -204,7 +213,7 @@ class TiledGroup:
     def resident_weight_bytes(self) -> int:
         """Weights that wait in one core."""
         if self.weights_in_place:
-            return 0
+            return sum(w.table_bytes for w in self.weights)
         pairs = zip(self.weights, self.homes, strict=True)
         return sum(w.core_bytes for w, home in pairs if home is WeightHome.CORE)
 
@@ -212,7 +221,7 @@ class TiledGroup:
     def core_weight_bytes(self) -> int:
         """The most that a core holds of weights at once: what waits there, and the largest slice that passes."""
         if self.weights_in_place:
-            return 0
+            return self.resident_weight_bytes
         pairs = zip(self.weights, self.homes, strict=True)
         passing = max((w.passing_core_bytes for w, home in pairs if home is not WeightHome.CORE), default=0)
         return self.resident_weight_bytes + passing
@@ -229,61 +238,17 @@ class TiledGroup:
         """How often a step's weights come into the cores of all units together."""
         shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
         stays = self.homes[step] is WeightHome.CORE and self.configuration.input_slices == 1
-        if stays or (self.configuration.slices_outer and self._slice_stays):
+        if stays or (self.configuration.slices_outer and self.slice_stays):
             return 1 if shared_out else self.walk.units
         return self.refills
 
     @property
-    def _slice_stays(self) -> bool:
+    def slice_stays(self) -> bool:
         """True if what one slice of the channels needs of all weights stays in the cores, all its input parts."""
         parts = self.configuration.input_slices
         sizes = zip(self.geometry.ops, self.weights, strict=True)
         total = sum(w.core_bytes * (parts if op is self.geometry.product else 1) for op, w in sizes)
         return total <= self.weight_room_bytes
-
-    @cached_property
-    def op_weights(self) -> tuple[OpWeights, ...]:
-        """How each op's weights are read from DRAM per inference (SPEC 5.1)."""
-        result = []
-        copies = 1
-        if not reads_are_shared(self.profile) and self.configuration.spread not in (
-            Spread.CHANNELS,
-            Spread.INPUT_CHANNELS,
-        ):
-            copies = self.walk.units
-        for step, op in enumerate(self.geometry.ops):
-            weights, home = self.weights[step], self.homes[step]
-            if not weights.size_bytes:
-                continue
-            if self.profile.is_stationary:
-                kind, loads = WeightLoads.STATIONARY, 0
-            else:
-                kind, loads = self._loads(home)
-                loads *= copies
-                if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
-                    kind = WeightLoads.STREAMED
-            result.append(
-                OpWeights(
-                    op=op.index, size_bytes=weights.size_bytes, kind=kind, loads=loads, home=home, slices=weights.slices
-                )
-            )
-        return tuple(result)
-
-    @cached_property
-    def weight_reads(self) -> Mapping[int, int]:
-        """Bytes of weights that each op reads from DRAM, by its index."""
-        return {entry.op: entry.size_bytes * entry.loads for entry in self.op_weights}
-
-    def _loads(self, home: WeightHome) -> tuple[WeightLoads, int]:
-        """How weights of one home are read from DRAM, and how often by each unit."""
-        if home is not WeightHome.DRAM and self.slices * self.configuration.input_slices == 1:
-            return WeightLoads.RESIDENT, 1
-        times = self.walk.rounds
-        if self.is_nested and home is WeightHome.DRAM:
-            times = self.walk.rounds * self.core_walk.rounds
-        if self.configuration.slices_outer and self._slice_stays:
-            times = 1
-        return (WeightLoads.ONCE_THROUGH, 1) if times == 1 else (WeightLoads.STREAMED, times)
 
     # --- activations -----------------------------------------------------------------------------------------------
 

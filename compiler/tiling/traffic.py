@@ -14,6 +14,7 @@ from compiler.cost.rates import mac_energy_pj, mesh_columns, reads_are_shared
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.tiling.geometry import reads_own_channels
+from compiler.tiling.loads import table_reads, weight_reads
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -51,8 +52,9 @@ def traffic_of(group: TiledGroup) -> Traffic:
     outputs = sum(map(geometry.facts.tensor_bytes, geometry.outputs))
     moves = [_moves(group, step) for step in range(len(geometry.ops))]
     routes = routes_of(group, copied, outputs, moves)
-    steps = tuple(_step(group, step, moves[step], routes) for step in range(len(geometry.ops)))
-    weights = sum(w.size_bytes * w.loads for w in group.op_weights)
+    by_op = weight_reads(group)
+    read = [by_op.get(op.index, 0) for op in geometry.ops]
+    steps = tuple(_step(group, step, moves[step], routes, read[step]) for step in range(len(geometry.ops)))
     tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
     inputs = loaded if shared else copied
     passed_on = copied - loaded if shared else 0
@@ -64,7 +66,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
         nram_ends = LevelBytes(read=passed_on)
     return Traffic(
         input_bytes=inputs,
-        weight_bytes=weights,
+        weight_bytes=sum(read),
         output_bytes=outputs,
         first_load_bytes=ceil_div(inputs * min(group.walk.units, tiles), tiles),
         last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
@@ -76,6 +78,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
         nram_ends=nram_ends,
         passed_on_bytes=passed_on,
         steps=steps,
+        table_bytes=sum(table_reads(group).values()),
     )
 
 
@@ -216,8 +219,8 @@ def _between_cores(group: TiledGroup, name: str) -> int:
     return group.cached_core_frustums.made_bytes(name) - group.core_frustums.made_bytes(name)
 
 
-def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTraffic:
-    """One op: work, ports and bytes."""
+def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_dram: int) -> StepTraffic:
+    """One op: work, ports and bytes; `read_from_dram` of its weights."""
     profile, configuration, geometry = group.profile, group.configuration, group.geometry
     op, weights = geometry.ops[step], group.weights[step]
     facts, frustums = geometry.facts, group.core_frustums
@@ -278,7 +281,6 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes) -> StepTra
     in_sram = staged
     if profile.sram is not None and home is WeightHome.SRAM:
         in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
-    read_from_dram = group.weight_reads.get(op.index, 0)
     halos, halo_hops = _halos(group, op)
     passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
     gathered = 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import Final
 
+from compiler.address.unit import largest_table_bytes
+from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
+from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part, share_of_weight
 from compiler.tiling.tile import Configuration, Order, Spread, WeightHome, WeightLoads
 from compiler.units import ceil_div
@@ -16,17 +18,22 @@ from compiler.units import ceil_div
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWeights:
-    """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices."""
+    """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices.
+
+    `table_bytes`: the op's address tables, which lie with its weights on the chip and are counted with them there, but
+    not in `size_bytes` (ADDR-5).
+    """
 
     size_bytes: int
     unit_bytes: int
     core_bytes: int
     slices: int
+    table_bytes: int = 0
 
     @property
     def staged_core_bytes(self) -> int:
-        """One slice of them, where they pass in slices."""
-        return ceil_div(self.core_bytes, self.slices)
+        """One slice of them, where they pass in slices; each comes with the op's address tables."""
+        return ceil_div(self.core_bytes - self.table_bytes, self.slices) + self.table_bytes
 
     @property
     def passing_core_bytes(self) -> int:
@@ -34,24 +41,56 @@ class StepWeights:
         return self.staged_core_bytes * min(2, self.slices)
 
 
-_NO_WEIGHTS: Final = StepWeights(size_bytes=0, unit_bytes=0, core_bytes=0, slices=1)
+def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
+    """Per op the most that its address tables take in a core under any tile (ADDR-5).
+
+    There is one for each kind of buffer that the op reads: the tile's, and one for each axis along which halos are
+    kept; breadth-first pieces have one.
+    """
+    nested = profile.sram is None or configuration.order is Order.DEPTH_FIRST
+    return table_bytes(geometry, profile, [1 + len(configuration.halo) * nested] * len(geometry.ops))
+
+
+def buffers_read(op: OpFacts, frustums: Frustums | None, whole: Collection[str]) -> int:
+    """In how many kinds of buffers an op finds its input in a core: the tile's, and what waits along each axis.
+
+    `frustums` None: pieces, which lie alone. `whole`: tensors that come with every tile as whole boxes.
+    """
+    name = op.operands[0].tensor if op.window is not None else ""
+    return 1 if frustums is None or not name or name in whole else 1 + len(frustums.kept_along(name))
+
+
+def table_bytes(geometry: GroupGeometry, profile: Profile, buffers: Sequence[int]) -> tuple[int, ...]:
+    """Per op the bytes of address tables for so many kinds of buffers that it reads; 0 if it has no window."""
+    if profile.addressing != "tables":
+        return (0,) * len(geometry.ops)
+    tensors = geometry.facts.tensors
+    return tuple(
+        0 if op.window is None else count * largest_table_bytes(op.window, tensors[op.output].shape)
+        for op, count in zip(geometry.ops, buffers, strict=True)
+    )
 
 
 def step_weights(
-    geometry: GroupGeometry, profile: Profile, configuration: Configuration, slices: int, input_parts: int
+    geometry: GroupGeometry,
+    profile: Profile,
+    configuration: Configuration,
+    slices: int,
+    input_parts: int,
+    tables: Sequence[int],
 ) -> tuple[StepWeights, ...]:
     """Per op its weights, compressed as the profile says for what lies on the chip.
 
     `slices` of the output channels follow one another; `input_parts` cut the weights of the group's product along
-    their other axis.
+    their other axis; `tables` are the bytes of the ops' address tables.
     """
     units = (configuration.units if configuration.spread is Spread.CHANNELS else 1) * slices
     cores = units * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
     factor = profile.weights.compression
     result = []
-    for op, entries in zip(geometry.ops, geometry.weight_entries, strict=True):
+    for op, entries, beside in zip(geometry.ops, geometry.weight_entries, tables, strict=True):
         if not entries:
-            result.append(_NO_WEIGHTS)
+            result.append(StepWeights(size_bytes=0, unit_bytes=beside, core_bytes=beside, slices=1, table_bytes=beside))
             continue
         depth = Fraction(1)
         if op is geometry.product and op.matrix is not None:
@@ -65,9 +104,18 @@ def step_weights(
         parts = 1
         if configuration.order is not Order.DEPTH_FIRST:
             # as few slices as let two of them lie in a core at once
-            parts = max(1, min(ceil_div(channels, cores // slices), ceil_div(core, weight_slice_bytes(profile))))
+            room = max(1, weight_slice_bytes(profile) - beside)
+            parts = max(1, min(ceil_div(channels, cores // slices), ceil_div(core, room)))
         total = sum(size for size, _, _ in entries)
-        result.append(StepWeights(size_bytes=total, unit_bytes=unit, core_bytes=core, slices=parts))
+        result.append(
+            StepWeights(
+                size_bytes=total,
+                unit_bytes=unit + beside,
+                core_bytes=core + beside,
+                slices=parts,
+                table_bytes=beside,
+            )
+        )
     return tuple(result)
 
 

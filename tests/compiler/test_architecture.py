@@ -42,6 +42,7 @@ ORDER = (
     "cache_key",
     "picture",
     "pictures",
+    "describe_addresses",
     "describe_execution",
     "describe",
     "pipeline",

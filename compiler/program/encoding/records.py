@@ -12,11 +12,14 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from compiler.errors import InternalError
+from compiler.address.encode import decode, encode
+from compiler.address.table import AddressTable
+from compiler.errors import InternalError, RequestError
 from compiler.ir.graph import Attribute
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.encoding.manifest import record_of
 from compiler.program.program import (
+    Addresses,
     OperandType,
     ParameterTable,
     Place,
@@ -66,6 +69,13 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shape: tuple[int, ...]
 
 
+class AddressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An address table: its region, and the table as `compiler.address.encode` has it."""
+
+    region: int
+    table: bytes
+
+
 class ProgramRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a program has besides commands and entries: the fields of `Program`."""
 
@@ -77,6 +87,7 @@ class ProgramRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tables: tuple[TableRecord, ...]
     regions: tuple[Region, ...]
     residents: tuple[Resident, ...]
+    addresses: tuple[AddressRecord, ...]
 
 
 def canonical(record: object) -> bytes:
@@ -103,6 +114,7 @@ def program_record(program: Program) -> ProgramRecord:
     return ProgramRecord(
         units=tuple(unit_record(unit) for unit in program.units),
         tables=tuple(record_of(TableRecord, table) for table in program.tables),
+        addresses=tuple(AddressRecord(region=one.region, table=encode(one.table)) for one in program.addresses),
         **{name: getattr(program, name) for name in _PLAIN},
     )
 
@@ -123,7 +135,16 @@ def program_parts(record: ProgramRecord, entries: list[Rows], section: str) -> d
         ParameterTable(entries=rows, **{name: getattr(table, name) for name in TableRecord.__struct_fields__})
         for table, rows in zip(record.tables, entries, strict=True)
     )
-    return {"units": units, "tables": tables, **{name: getattr(record, name) for name in _PLAIN}}
+    addresses = tuple(Addresses(region=one.region, table=_address_table(one, section)) for one in record.addresses)
+    plain = {name: getattr(record, name) for name in _PLAIN}
+    return {"units": units, "tables": tables, "addresses": addresses, **plain}
+
+
+def _address_table(record: AddressRecord, section: str) -> AddressTable:
+    try:
+        return decode(record.table)
+    except RequestError as error:
+        raise ExecutableError(f"an address table cannot be read: {error}"[:300], section=section, offset=0) from None
 
 
 def unit_identifier(

@@ -214,6 +214,7 @@ def cost_of(cycles: int, energy: float, dram: int) -> Cost:
     return Cost(
         dram_read_bytes=dram,
         dram_write_bytes=0,
+        table_read_bytes=0,
         weight_read_bytes=0,
         dram_cycles=0,
         onchip_cycles=0,

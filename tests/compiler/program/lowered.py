@@ -21,7 +21,7 @@ from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders, stored_constant
 from compiler.program.lower import handed_out
-from compiler.program.program import Level, Opcode, Program
+from compiler.program.program import Level, Opcode, Program, Role
 from compiler.program.segment import PlannedGroup, lower_segment
 from compiler.program.verify import VerifiedProgram, verify
 from compiler.simulator.compare import compare
@@ -135,6 +135,11 @@ class Lowered:
         """Bytes that LOAD reads of one tensor's region."""
         rows = self.program.commands[self.loads_of(name)]
         return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes that LOAD reads of address tables."""
+        return sum(self.loaded_bytes(region.name) for region in self.program.regions if region.role is Role.ADDRESSES)
 
     def places(self, rows: Any, side: str) -> list[tuple[Level, int]]:
         """Level and number of the place on one side (`source` or `target`) of commands."""

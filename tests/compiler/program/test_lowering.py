@@ -232,7 +232,9 @@ def test_streamed_weights_are_read_again_with_every_tile() -> None:
 
 def test_weights_that_wait_in_the_sram_are_read_once_and_moved_again_and_again() -> None:
     network = pair(channels=4)
-    tiling = group(network, chip(sram=1 << 15, wram=640), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True)
+    tiling = group(
+        network, chip(sram=1 << 15, wram=640 + 192), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True
+    )
     assert set(tiling.homes) == {WeightHome.SRAM}
     found = run(network, tiling)
     assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
@@ -254,7 +256,7 @@ def test_weights_lie_in_the_memory_that_the_core_has_for_them(
 
 def test_weights_of_a_split_sram_come_through_its_weight_part() -> None:
     network = pair(channels=4)
-    profile = chip(sram=1 << 15, sram_weights=4096, wram=640, cores=2)
+    profile = chip(sram=1 << 15, sram_weights=4096, wram=640 + 192, cores=2)
     tiling = group(
         network, profile, {"H": 6}, order=Order.BREADTH_FIRST, weights_in_sram=True, cores=2, core_spread=Spread.BANDS
     )
@@ -501,3 +503,4 @@ def test_the_dram_sees_what_the_plan_says(number: int) -> None:
     assert found.dram_bytes(Opcode.STORE) == traffic.output_bytes
     assert found.loaded_bytes("x") == traffic.input_bytes
     assert sum(map(found.loaded_bytes, weights_of(network))) == traffic.weight_bytes
+    assert 0 < found.table_bytes <= traffic.table_bytes

@@ -8,6 +8,7 @@ from compiler.ops.facts import graph_facts
 from compiler.tiling.choose import Wishes, choose_tiling
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.loads import op_weights
 from compiler.tiling.placement import Placement, pairs
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
@@ -313,10 +314,10 @@ def test_classifier_weights_pass_once_per_batch_in_a_thousand_slices() -> None:
     geometry = classifier(16, 4000, 4000)
     profile = small_profile(nram_bytes=1 << 20, wram_bytes=2 * 32_000, sram_bytes=1 << 20)
     batched = tiled(geometry, {}, profile=profile, order=Order.BREADTH_FIRST)
-    assert [(w.slices, w.loads, w.kind) for w in batched.op_weights] == [(1000, 1, WeightLoads.ONCE_THROUGH)]
+    assert [(w.slices, w.loads, w.kind) for w in op_weights(batched)] == [(1000, 1, WeightLoads.ONCE_THROUGH)]
     assert traffic_of(batched).weight_bytes == 32_000_000
     single = tiled(geometry, {"N": 1}, profile=profile, order=Order.BREADTH_FIRST)
-    assert [(w.slices, w.loads, w.kind) for w in single.op_weights] == [(1000, 16, WeightLoads.STREAMED)]
+    assert [(w.slices, w.loads, w.kind) for w in op_weights(single)] == [(1000, 16, WeightLoads.STREAMED)]
     assert traffic_of(single).weight_bytes == 512_000_000
 
 
@@ -344,7 +345,7 @@ def test_batching_saves_fifteen_sixteenths_of_the_classifiers_share() -> None:
     _, convolution = group_of_all(model)
     profile = small_profile(nram_bytes=1 << 16, wram_bytes=512, sram_bytes=1 << 16)
     streamed, dense, batched = (
-        sum(w.size_bytes * w.loads for w in group.op_weights)
+        sum(w.size_bytes * w.loads for w in op_weights(group))
         for group in (
             tiled(convolution, {"N": 1}, profile=profile, order=Order.BREADTH_FIRST),
             tiled(classifier(16, 90, 100), {"N": 1}, profile=profile, order=Order.BREADTH_FIRST),
@@ -415,7 +416,7 @@ def test_weights_in_input_slices_come_again_for_every_tile_of_a_channel_slice() 
     """FUSE-S1: 4 rows as 4 tiles, 3 channel slices outside; the core holds one of two parts of a slice, 4 × 2 × 4."""
     profile = small_profile(nram_bytes=4096, wram_bytes=32)
     group = tiled(product(), {"N": 1, "C": 2}, profile=profile, input_slices=2, channel_slices=3, slices_outer=True)
-    assert [w.loads for w in group.op_weights] == [4]
+    assert [w.loads for w in op_weights(group)] == [4]
 
 
 def test_a_core_that_gets_its_input_from_the_sram_holds_all_rows_that_it_computes_with() -> None:

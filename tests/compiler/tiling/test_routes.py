@@ -6,6 +6,7 @@ from typing import Any
 
 from compiler.cost.model import price
 from compiler.profile import builtin_profile
+from compiler.tiling.loads import op_weights
 from compiler.tiling.tile import Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
@@ -31,7 +32,7 @@ def test_what_no_core_reads_twice_goes_past_the_sram() -> None:
     """
     group = pointwise()
     sram = price(traffic_of(group), CLUSTER).sram
-    (weights,) = group.op_weights
+    (weights,) = op_weights(group)
     assert (sram.read, sram.written) == (7 * weights.size_bytes, 4 * weights.size_bytes)
 
 

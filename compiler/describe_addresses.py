@@ -1,0 +1,25 @@
+"""Address tables as a plan tells of them (ADDR-3, ADDR-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from compiler import plan as doc
+from compiler.tiling.addresses import OpTables
+
+
+def address_tables(tables: Iterable[OpTables]) -> dict[int, doc.AddressTables]:
+    """By op what the plan says of its address tables."""
+    return {
+        found.op: doc.AddressTables(
+            positions=prod(found.block),
+            taps=prod(found.window.kernel),
+            bytes=found.core_bytes,
+            read_bytes=found.read_bytes,
+            lines_per_position=round(found.lines().per_position, 3),
+            padding=found.padding.value if found.padding else "none",
+            border_bytes=found.border_bytes,
+        )
+        for found in tables
+    }

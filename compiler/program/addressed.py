@@ -1,0 +1,157 @@
+"""Calls that find their input through address tables: which tables they bind, and by which each piece is read (ADDR-5).
+
+A table has to be that of the unit's window for the buffer in which a piece lies; then what it names is what the piece
+holds, and nothing else is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.address.table import ENTRY_BYTES
+from compiler.address.unit import UnitTable
+from compiler.errors import InternalError
+from compiler.ops.base import Window
+from compiler.program.calls import CallBook
+from compiler.program.errors import ProgramError
+from compiler.program.fields import ProgramLimits, is_call, refuse_first
+from compiler.program.pieces import Pieces
+from compiler.program.program import ADDRESSES, Opcode, Program, Role
+from compiler.program.strided import Ints
+
+# The slot of the input that a window goes over.
+_DATA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Addressed:
+    """One row per address table that a command binds, by command; and per row of pieces its table, -1 for none.
+
+    `numbers` of the tables, `places` and `addresses` where their words lie, `sizes` in bytes.
+    """
+
+    tables: tuple[UnitTable, ...]
+    commands: Ints
+    numbers: Ints
+    places: Ints
+    addresses: Ints
+    sizes: Ints
+    of_piece: Ints
+
+
+def addressed_of(program: Program, book: CallBook, pieces: Pieces | None, limits: ProgramLimits) -> Addressed | None:
+    """What calls read through address tables; None where none do. Raises ProgramError where a table does not fit."""
+    tables = _tables(program, limits)
+    calling = np.flatnonzero(is_call(program.commands["opcode"]))
+    if pieces is None or not len(calling):
+        return None
+    calls = program.calls[program.commands["call"][calling]]
+    counts = calls["count"].astype(np.int64)
+    owners = np.repeat(np.arange(len(calling)), counts)
+    rows = calls["first"].astype(np.int64)[owners] + np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]
+    chosen = np.flatnonzero(program.bindings["operand"][rows] <= ADDRESSES)
+    if not len(chosen):
+        return None
+    owners, bindings = owners[chosen], program.bindings[rows[chosen]]
+    commands = calling[owners]
+    numbers = ADDRESSES - bindings["operand"].astype(np.int64)
+    refuse_first(numbers >= len(tables), commands, "binds an unknown address table", "addresses", numbers, len(tables))
+    sizes = np.array([found.table.size_bytes for found in tables], dtype=np.int64)[numbers]
+    has_shape = (bindings["starts"][:, 0] == 0) & (bindings["lengths"][:, 0] * ENTRY_BYTES == sizes)
+    has_shape &= (bindings["strides"][:, 0] == ENTRY_BYTES) & (bindings["address"] % ENTRY_BYTES == 0)
+    refuse_first(~has_shape, commands, "an address table is bound in part, or not as it lies", "addresses", sizes)
+    is_gather = program.commands["opcode"][commands] == Opcode.GATHER
+    refuse_first(is_gather, commands, "a transfer engine reads no address tables", "addresses")
+    windows = {table: _window(book, table) for table in np.unique(calls["table"][owners]).tolist()}
+    none = np.array([windows[table] is None for table in calls["table"][owners].tolist()])
+    refuse_first(none, commands, "binds address tables for an op without a window", "addresses", numbers)
+    return Addressed(
+        tables=tables,
+        commands=commands,
+        numbers=numbers,
+        places=bindings["place"].astype(np.int64),
+        addresses=bindings["address"].astype(np.int64),
+        sizes=sizes,
+        of_piece=_of_pieces(pieces, tables, windows, commands, numbers),
+    )
+
+
+def _window(book: CallBook, table: int) -> Window | None:
+    geometry = book.geometry(table)
+    return geometry.kind.window(geometry.call)
+
+
+def _tables(program: Program, limits: ProgramLimits) -> tuple[UnitTable, ...]:
+    """The address tables, if each is one, and the region of its words."""
+    if len(program.addresses) > limits.entries:
+        raise ProgramError(
+            "too many address tables", violation="size", actual=len(program.addresses), limit=limits.entries
+        )
+    found, named = [], []
+    for number, addresses in enumerate(program.addresses):
+        table = addresses.table
+        if not 0 <= addresses.region < len(program.regions):
+            raise ProgramError(f"address table {number} has no region", violation="addresses", actual=addresses.region)
+        region = program.regions[addresses.region]
+        whole = (table.size_bytes // ENTRY_BYTES,)
+        if region.role != Role.ADDRESSES or region.dtype != "int32" or region.shape != whole:
+            raise ProgramError(
+                f"the region of address table {number} is none for it", violation="addresses", actual=str(region.shape)
+            )
+        named.append(addresses.region)
+        try:
+            found.append(UnitTable.of(table))
+        except InternalError as error:
+            raise ProgramError(f"address table {number} is none: {error}"[:300], violation="addresses") from error
+    filled = [number for number, region in enumerate(program.regions) if region.role == Role.ADDRESSES]
+    if sorted(named) != filled:
+        raise ProgramError("regions of address tables are not those of the tables", violation="addresses")
+    return tuple(found)
+
+
+def _of_pieces(
+    pieces: Pieces,
+    tables: Sequence[UnitTable],
+    windows: dict[int, Window | None],
+    commands: Ints,
+    numbers: Ints,
+) -> Ints:
+    """By row of pieces the table through which it is read."""
+    result = np.full(len(pieces.commands), -1, dtype=np.int64)
+    bound: dict[int, tuple[int, ...]] = {}
+    for command, number in zip(commands.tolist(), numbers.tolist(), strict=True):
+        bound[command] = (*bound.get(command, ()), number)
+    data = np.flatnonzero((pieces.slots == _DATA) & np.isin(pieces.commands, commands))
+    lengths = pieces.stops[data] - pieces.starts[data]
+    columns = (pieces.commands[data], pieces.tables[data], pieces.element_bytes[data])
+    listed = zip(*(column.tolist() for column in columns), strict=True)
+    known: dict[tuple[object, ...], int] = {}
+    for row, sides, strides, (command, table, element) in zip(
+        data.tolist(), lengths.tolist(), pieces.strides[data].tolist(), listed, strict=True
+    ):
+        # the length of an axis says only whether its stride is known
+        alone = tuple(side == 1 for side in sides)
+        key = (table, bound[command], element, alone, *strides)
+        number = known.get(key, -1)
+        if number < 0:
+            window = windows[table]
+            fitting = (n for n in bound[command] if window and _fits(tables[n], window, sides, strides, element))
+            number = known[key] = next(fitting, -1)
+        if number < 0:
+            raise ProgramError(
+                "an input lies as none of the call's address tables says",
+                violation="addresses",
+                command=command,
+                actual=str(strides),
+                limit=str(bound[command]),
+            )
+        result[row] = number
+    return result
+
+
+def _fits(table: UnitTable, window: Window, sides: list[int], strides: list[int], element: int) -> bool:
+    rank = 2 + len(window.kernel)
+    return table.fits(window, sides[:rank], strides[:rank], element)

@@ -1,0 +1,60 @@
+"""How often weights and address tables are read from DRAM per inference (SPEC 5.1, ADDR-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.cost.rates import reads_are_shared
+from compiler.tiling.tile import OpWeights, Spread, WeightHome, WeightLoads
+from compiler.tiling.tiled import TiledGroup
+
+
+def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
+    """How each op's weights are read from DRAM."""
+    result = []
+    alone = not reads_are_shared(group.profile)
+    shared_out = group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
+    copies = group.walk.units if alone and not shared_out else 1
+    for op, weights, home in zip(group.geometry.ops, group.weights, group.homes, strict=True):
+        if not weights.size_bytes:
+            continue
+        if group.profile.is_stationary:
+            kind, loads = WeightLoads.STATIONARY, 0
+        else:
+            kind, loads = _loads(group, home)
+            loads *= copies
+            if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
+                kind = WeightLoads.STREAMED
+        size, slices = weights.size_bytes, weights.slices
+        result.append(OpWeights(op=op.index, size_bytes=size, kind=kind, loads=loads, home=home, slices=slices))
+    return tuple(result)
+
+
+def weight_reads(group: TiledGroup) -> Mapping[int, int]:
+    """Bytes of weights that each op reads from DRAM, by its index."""
+    return {entry.op: entry.size_bytes * entry.loads for entry in op_weights(group)}
+
+
+def table_reads(group: TiledGroup) -> Mapping[int, int]:
+    """Bytes of address tables that each op reads from DRAM, by its index: as often as its weights come to cores."""
+    copies = 1 if reads_are_shared(group.profile) else group.walk.units
+    found = {}
+    for op, weights, home in zip(group.geometry.ops, group.weights, group.homes, strict=True):
+        if weights.table_bytes:
+            loads = 1
+            if not group.weights_in_place:
+                loads = _loads(group, home)[1] * (weights.slices if home is WeightHome.DRAM else 1)
+            found[op.index] = weights.table_bytes * loads * copies
+    return found
+
+
+def _loads(group: TiledGroup, home: WeightHome) -> tuple[WeightLoads, int]:
+    """How weights of one home are read from DRAM, and how often by each unit."""
+    if home is not WeightHome.DRAM and group.slices * group.configuration.input_slices == 1:
+        return WeightLoads.RESIDENT, 1
+    times = group.walk.rounds
+    if group.is_nested and home is WeightHome.DRAM:
+        times = group.walk.rounds * group.core_walk.rounds
+    if group.configuration.slices_outer and group.slice_stays:
+        times = 1
+    return (WeightLoads.ONCE_THROUGH, 1) if times == 1 else (WeightLoads.STREAMED, times)

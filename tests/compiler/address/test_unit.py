@@ -1,0 +1,115 @@
+"""Tables of units: blocks, sizes, and addresses against those that strides give (ADDR-1 to ADDR-5)."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.address.build import build_table
+from compiler.address.encode import decode, encode
+from compiler.address.layouts import layout_named
+from compiler.address.read import convolution_read, piece_in
+from compiler.address.table import AddressTable
+from compiler.address.unit import BLOCK_POSITIONS, UnitTable, block_of, largest_table_bytes, unit_read, words_of
+from compiler.errors import InternalError
+from compiler.ir.layout import strides_of
+from compiler.ops.base import Window
+
+
+def window(kernel: tuple[int, ...], strides: tuple[int, ...] = (), dilations: tuple[int, ...] = ()) -> Window:
+    """A window without padding."""
+    ones = (1,) * len(kernel)
+    return Window(kernel, strides or ones, dilations or ones, (0,) * len(kernel))
+
+
+def table_of(found: Window, block: tuple[int, ...], lengths: tuple[int, ...], element: int = 4) -> AddressTable:
+    """The table for a buffer of these lengths [N, C, spatial...], channels innermost."""
+    order = (0, *range(2, len(lengths)), 1)
+    return build_table(unit_read(found, block, strides_of(lengths, order, element), element))
+
+
+def test_a_block_is_whole_rows_or_a_part_of_one() -> None:
+    assert block_of((1, 64, 56, 56)) == (1, 1, 4, 56)
+    assert block_of((8, 3, 5, 5)) == (8, 1, 5, 5)
+    assert block_of((2, 3, 10, 1000)) == (1, 1, 1, BLOCK_POSITIONS)
+    assert block_of((1, 3, 300)) == (1, 1, 256)
+    assert block_of((1, 3, 2, 4, 8)) == (1, 1, 2, 4, 8)
+
+
+def test_a_table_takes_four_bytes_for_each_position_and_each_tap() -> None:
+    """ADDR-4: channels that follow one another are one run."""
+    found = window((3, 3))
+    table = table_of(found, (1, 1, 4, 56), (1, 64, 58, 58))
+    assert table.size_bytes == 4 * (4 * 56 + 9) == largest_table_bytes(found, (1, 64, 56, 56))
+    assert len(words_of(table)) * 4 == table.size_bytes
+    one_channel = table_of(found, (1, 1, 4, 56), (1, 1, 58, 58))
+    assert one_channel.size_bytes == 4 * (4 * 56 + 3), "the taps of a row are neighbours"
+
+
+def test_a_table_of_other_strides_or_another_window_does_not_fit() -> None:
+    found, lengths = window((3, 3), (2, 2), (1, 2)), (1, 8, 20, 20)
+    table = UnitTable.of(table_of(found, (1, 1, 4, 5), lengths))
+    strides = strides_of(lengths, (0, 2, 3, 1), 4)
+    assert table.fits(found, (1, 8, 9, 20), strides, 4)
+    assert not table.fits(found, (1, 8, 9, 20), strides, 2)
+    assert not table.fits(window((3, 3), (1, 2), (1, 2)), (1, 8, 9, 20), strides, 4)
+    assert not table.fits(window((3, 3), (2, 2), (1, 1)), (1, 8, 9, 20), strides, 4)
+    assert not table.fits(window((3, 5), (2, 2), (1, 2)), (1, 8, 9, 20), strides, 4)
+    wider = (*strides[:2], strides[2] + 4, strides[3])
+    assert not table.fits(found, (1, 8, 9, 20), wider, 4)
+    assert table.fits(found, (1, 8, 1, 20), wider, 4), "a single row has no distance to the next"
+    assert not table.fits(found, (1, 8, 9, 20), (strides[0], 8, *strides[2:]), 4), "channels lie side by side"
+
+
+def test_tables_with_padding_or_uneven_taps_are_none_of_a_block() -> None:
+    piece = piece_in(layout_named("NHWC"), (0,) * 4, (1, 1, 4, 4), element_bytes=4)
+    read = convolution_read(
+        batch=(0, 1), window=((0, 4), (0, 4)), channels=(0, 1), kernel=(3, 3), strides=(1, 1), dilations=(1, 1),
+        pads=(1, 1), extents=(1, 1, 4, 4), pieces=[piece],
+        element_bytes=4,
+    )  # fmt: skip
+    with pytest.raises(InternalError):
+        UnitTable.of(build_table(read))
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda rank: st.tuples(
+            st.tuples(*[st.integers(1, 3)] * rank),
+            st.tuples(*[st.integers(1, 3)] * rank),
+            st.tuples(*[st.integers(1, 2)] * rank),
+            st.tuples(*[st.integers(1, 4)] * (rank + 1)),
+        )
+    ),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 4, 8]),
+)
+def test_bases_and_offsets_are_where_the_elements_lie(
+    shape: tuple[tuple[int, ...], ...], channels: int, element: int
+) -> None:
+    """ADDR-2: base + offset is the element's distance from the first, and nothing is lost when a table is stored."""
+    kernel, strides, dilations, counts = shape
+    found = window(kernel, strides, dilations)
+    block = (counts[0], 1, *counts[1:])
+    spatial = [
+        (count - 1) * s + (k - 1) * d + 1 for count, s, k, d in zip(counts[1:], strides, kernel, dilations, strict=True)
+    ]
+    lengths = (counts[0], channels, *spatial)
+    steps = strides_of(lengths, (0, *range(2, len(lengths)), 1), element)
+    table = table_of(found, block, lengths, element)
+    unit = UnitTable.of(decode(encode(table)))
+    assert len(words_of(table)) * 4 == table.size_bytes <= 4 * (prod(counts) + prod(kernel))
+    for position in product(*map(range, counts)):
+        base = unit.bases[0][position[0]] + sum(int(unit.bases[a + 2][p]) for a, p in enumerate(position[1:]))
+        for tap in product(*map(range, kernel)):
+            expected = position[0] * steps[0] + sum(
+                (p * s + k * d) * step
+                for p, s, k, d, step in zip(position[1:], strides, tap, dilations, steps[2:], strict=True)
+            )
+            assert base + unit.offsets[tap] == expected
+    assert np.array_equal(words_of(table), words_of(decode(encode(table))))
