@@ -53,8 +53,8 @@ def traffic_of(group: TiledGroup) -> Traffic:
     moves = [_moves(group, step) for step in range(len(geometry.ops))]
     routes = routes_of(group, copied, outputs, moves)
     by_op = weight_reads(group)
-    read = [by_op.get(op.index, 0) for op in geometry.ops]
-    steps = tuple(_step(group, step, moves[step], routes, read[step]) for step in range(len(geometry.ops)))
+    from_dram = [by_op.get(op.index, 0) for op in geometry.ops]
+    steps = tuple(_step(group, step, moves[step], routes, from_dram[step]) for step in range(len(geometry.ops)))
     tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
     inputs = loaded if shared else copied
     passed_on = copied - loaded if shared else 0
@@ -66,7 +66,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
         nram_ends = LevelBytes(read=passed_on)
     return Traffic(
         input_bytes=inputs,
-        weight_bytes=sum(read),
+        weight_bytes=sum(from_dram),
         output_bytes=outputs,
         first_load_bytes=ceil_div(inputs * min(group.walk.units, tiles), tiles),
         last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
