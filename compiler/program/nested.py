@@ -124,7 +124,7 @@ class NestedLowering(GroupLowering):
 
     def _new_core_box(self, name: str, index: Index) -> Box:
         kept = () if name in self.geometry.inputs else self.group.core_kept_axes
-        if not self.core_tiles.is_made(name, index) and name not in self.geometry.inputs:
+        if name not in self.geometry.inputs and self.core_tiles.waits_along(name, index) in kept:
             return tuple((0, 0) for _ in self.core_tiles.dims(name))
         box = []
         for dim in self.core_tiles.dims(name):
@@ -209,7 +209,7 @@ class NestedLowering(GroupLowering):
                 if held is not None:
                     held.slot.begin()
         rounds = [self._core_rounds(unit, index) for unit, index in jobs]
-        if self.group.exchanges and not self._units_share_parts:
+        if self.group.exchanges and not self._units_share_parts and not self.shares_sums:
             for found in rounds:
                 for work in found:
                     self._core_round(work, parity)

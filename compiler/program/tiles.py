@@ -130,8 +130,12 @@ class Tiles:
 
     def is_made(self, name: str, index: Index) -> bool:
         """False where a tensor is the same for all tiles along an axis, and this is not the first of them."""
+        return self.waits_along(name, index) is None
+
+    def waits_along(self, name: str, index: Index) -> str | None:
+        """The innermost axis along which a tensor is the same for all tiles and an earlier one made it, if any."""
         self.dims(name)
-        return all(not self.waits_whole(axis, index) for axis in self._unfollowed[name])
+        return next((axis for axis in reversed(self._unfollowed[name]) if self.waits_whole(axis, index)), None)
 
     def waits_whole(self, axis: str, index: Index) -> bool:
         """True if a tensor that does not follow an axis was made by an earlier tile along it."""

@@ -221,7 +221,7 @@ class CandidateTable:
             fresh_inputs=volumes[: len(geometry.inputs)].sum(axis=0),
             waiting=waiting.sum(axis=0),
             outputs=volumes[self._outputs].sum(axis=0),
-            peak=geometry.peak(volumes, sliced=sliced),
+            peak=geometry.peak(volumes, sliced=sliced, by_runs=self.profile.sram is not None),
             step_inputs=self._read(volumes),
             step_outputs=volumes[self._makes],
             whole_map=held.whole_map,

@@ -102,10 +102,10 @@ def choose_tiling(
     bound = (*PHYSICAL, *constraints)
     found, failing = _largest_tiles(geometry, profile, bound, wishes)
     outcome, refused = _cheapest(found, profile, bound, wishes)
-    if outcome is None and wishes.halo == "auto" and not wishes.is_pinned and _is_curable(refused):
-        # halos recomputed were tried for the best configurations only, and lost against the same with kept halos
-        found, again = _largest_tiles(geometry, profile, bound, replace(wishes, halo="recompute"))
-        outcome, more = _cheapest(found, profile, bound, wishes)
+    if outcome is None and refused and not wishes.is_pinned:
+        # what was left out as no better than others may be all that fits
+        found, again = _largest_tiles(geometry, profile, bound, wishes, is_thorough=True)
+        outcome, more = _cheapest(found, profile, bound, wishes, is_thorough=True)
         failing, refused = failing or again, [*refused, *more]
     if outcome is not None:
         return outcome
@@ -113,53 +113,75 @@ def choose_tiling(
     return Refusal(check=check, op=_culprit(geometry, check))
 
 
-def _is_curable(refused: list[Check]) -> bool:
-    """True if something but the length of the program was in the way of a tiling."""
-    return any(check.rule != COMMANDS_RULE for check in refused)
-
-
 def _largest_tiles(
-    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
+    geometry: GroupGeometry,
+    profile: Profile,
+    bound: tuple[Constraint, ...],
+    wishes: Wishes,
+    *,
+    is_thorough: bool = False,
 ) -> tuple[list[_Found], Check | None]:
-    """The largest tile of every configuration, and if there is none the constraint that the smallest one fails."""
+    """The largest tile of every configuration, and if there is none the constraint that the smallest one fails.
+
+    Unless it is thorough, configurations that cannot be better than others found are left out.
+    """
     found: list[_Found] = []
     failing: Check | None = None
     for table in _tables(geometry, profile, wishes):
         # halos that are kept cost least as a rule: once some are found, only the best are tried without
-        here, refused = _search(table, profile, bound, wishes, _bases(found, profile, wishes))
+        bases = () if is_thorough else _bases(found, profile, wishes)
+        here, refused = _search(table, profile, bound, wishes, bases, is_thorough=is_thorough)
         found.extend(here if wishes.modes is not None else map(_as_cut, here))
         failing = failing if found else refused or failing
     return found, failing
 
 
 def _cheapest(
-    found: list[_Found], profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
+    found: list[_Found],
+    profile: Profile,
+    bound: tuple[Constraint, ...],
+    wishes: Wishes,
+    *,
+    is_thorough: bool = False,
 ) -> tuple[Choice | None, list[Check]]:
-    """The cheapest of the most promising that holds when it is worked out; else what each of them fails."""
+    """The cheapest of the most promising that fits when its memory is allocated; else what each of them fails.
+
+    Where the allocation does not fit, the next smaller tile of its configuration takes its place among the others
+    (PROG-2). If none of the most promising fits, those after them are tried.
+    """
     failing: list[Check] = []
-    fitting: list[tuple[tuple[float, ...], int, Priced]] = []
-    best: tuple[float, ...] | None = None
-    priced = too_long = 0
-    for estimate, entry in _promising(found, profile, wishes.objective):
-        if priced == (PINNED if wishes.is_pinned else PRICED) or (best is not None and estimate >= best[0] * _MARGIN):
-            break
-        outcome = _complete(entry, profile, bound, wishes)
-        if isinstance(outcome, Check):
-            failing.append(outcome)
-            too_long += outcome.rule == COMMANDS_RULE
-            if too_long == PRICED:
+    waiting = _promising(found, profile, wishes.objective, is_thorough=is_thorough)[::-1]
+    too_long = 0
+    while waiting:
+        fitting: list[tuple[tuple[float, ...], int, Priced, Iterator[Priced | Check]]] = []
+        best: tuple[float, ...] | None = None
+        while waiting and len(fitting) < (PINNED if wishes.is_pinned else PRICED):
+            estimate, entry = waiting[-1]
+            if best is not None and estimate >= best[0] * _MARGIN:
                 break
-            continue
-        key = ranking(wishes.objective, Totals.of((outcome.cost,)))
-        fitting.append((key, priced, outcome))
-        best = key if best is None else min(best, key)
-        priced += 1
-    for _, _, outcome in sorted(fitting, key=lambda entry: entry[:2]):
-        levels = memory_of(outcome.group)
-        unfit = allocation_check(levels)
-        if unfit is None:
-            return finished(outcome, levels), []
-        failing.append(unfit)
+            waiting.pop()
+            tilings = _tilings(entry, profile, bound, wishes)
+            outcome = next(tilings)
+            if isinstance(outcome, Check):
+                failing.append(outcome)
+                too_long += outcome.rule == COMMANDS_RULE
+                if too_long == PRICED and not is_thorough:
+                    waiting.clear()
+                continue
+            key = ranking(wishes.objective, Totals.of((outcome.cost,)))
+            fitting.append((key, len(fitting), outcome, tilings))
+            best = key if best is None else min(best, key)
+        while fitting:
+            fitting.sort(key=lambda entry: entry[:2], reverse=True)
+            _, number, priced, tilings = fitting.pop()
+            levels = memory_of(priced.group)
+            unfit = allocation_check(levels)
+            if unfit is None:
+                return finished(priced, levels), []
+            failing.append(unfit)
+            smaller = next(tilings)
+            if isinstance(smaller, Priced):
+                fitting.append((ranking(wishes.objective, Totals.of((smaller.cost,))), number, smaller, tilings))
     return None, failing
 
 
@@ -189,6 +211,8 @@ def _search(
     bound: tuple[Constraint, ...],
     wishes: Wishes,
     bases: tuple[Configuration, ...],
+    *,
+    is_thorough: bool,
 ) -> tuple[list[_Found], Check | None]:
     """The largest tile of every configuration for a table's halo modes, of `bases` only if any are given."""
     if bases:
@@ -200,14 +224,14 @@ def _search(
     first = _Search(table, profile, simple, bound, wishes.split)
     here = first.found()
     # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
-    done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1}
+    done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1 and not is_thorough}
     finer = tuple(c for base in simple if base not in done for c in finer_configurations(table, base))
     if wishes.is_pinned:
         finer = tuple(c for c in _as_pinned(finer, wishes) if c not in simple)
     if not finer:
         return here, first.failing
     second = _Search(table, profile, finer, bound, wishes.split)
-    more = _without_twins(here, second.found())
+    more = second.found() if is_thorough else _without_twins(here, second.found())
     outer = wishes.fixed.get("slices_outer")
     return [*here, *(e for e in more if outer in (None, e.plan.configuration.slices_outer))], second.failing
 
@@ -382,10 +406,13 @@ def _apart_from_buffering(choice: Configuration) -> tuple[object, ...]:
     return (*spread, *slices, choice.halo, choice.walk, choice.loads)
 
 
-def _promising(found: list[_Found], profile: Profile, objective: str) -> list[tuple[float, _Found]]:
+def _promising(
+    found: list[_Found], profile: Profile, objective: str, *, is_thorough: bool = False
+) -> list[tuple[float, _Found]]:
     """The configurations with their estimates, the best first; equal ones keep their order.
 
-    Of configurations that differ in their halos only, the best one: the estimate knows what halos cost.
+    Unless it is thorough, of configurations that differ in their halos only the best one: the estimate knows what
+    halos cost.
     """
     if not found:
         return []
@@ -396,7 +423,7 @@ def _promising(found: list[_Found], profile: Profile, objective: str) -> list[tu
         configuration = found[i].plan.configuration
         exchanged = any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo)
         alike = replace(configuration, halo=configuration.halo if exchanged else ())
-        if alike not in seen:
+        if is_thorough or alike not in seen:
             seen.add(alike)
             result.append((float(keys[0][i]), found[i]))
     return result
@@ -421,7 +448,7 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
         for part, end in zip(block.stages, block.ends, strict=True):
             stop = end
             if below is not None and begin <= below < end:
-                stop = begin + (below - begin) // 2
+                stop = begin + ceil_div(below - begin, 2)
             if below is None or (stop > begin and end > below):
                 allowed = holds[begin:stop]
                 rows = np.flatnonzero(allowed & part.stage.even[: stop - begin] if evenly else allowed)
@@ -431,8 +458,10 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
     return None
 
 
-def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes) -> Priced | Check:
-    """Core tile, exact figures and price; where those do not hold, smaller tiles of the same configuration."""
+def _tilings(
+    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
+) -> Iterator[Priced | Check]:
+    """A configuration's tilings that hold when they are worked out, priced, the largest first; then what fails."""
     row = entry.row
     search, plan = entry.search, entry.plan
     path = entry.block.path
@@ -443,11 +472,12 @@ def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ..
             too_long = commands_check(group) if wishes.is_searched else None
             if too_long is not None:
                 # smaller tiles take more commands still
-                return too_long
+                yield too_long
+                return
             figures = figures_of(group)
             failed = next((check for c in constraints if not (check := c(figures)).holds), None)
             if failed is None:
-                return Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
+                yield Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
             broken = broken or failed
         else:
             broken = broken or group
@@ -460,7 +490,7 @@ def _complete(entry: _Found, profile: Profile, constraints: tuple[Constraint, ..
             break
         row = smaller
         plan = replace(plan, tile=search.tile(entry.block, row))
-    return broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)
+    yield broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)
 
 
 def completed(

@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from compiler.ir.box import AxisMap, Ints, hull
 from compiler.ops.base import OpClass
 from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
+from compiler.tiling.runs import Run, runs_of
 from compiler.units import ceil_div
 
 # One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
 AxisRange = tuple[str | None, Ints, Ints]
 Box = tuple[AxisRange, ...]
-
+# Tensors with the first and the last step at which each is held.
+Lifetimes = tuple[tuple[str, ...], Ints, Ints]
 
 # Up to so many entries a table of tensors held per step is cheap.
 _SMALL: Final = 4096
@@ -129,7 +131,7 @@ class GroupGeometry:
         return self.facts.tensors[self.primary]
 
     @cached_property
-    def lifetimes(self) -> tuple[tuple[str, ...], Ints, Ints]:
+    def lifetimes(self) -> Lifetimes:
         """Activation tensors with the first and the last step at which each is held.
 
         Inputs are held all the time, since the next tile's come into a buffer of their own beside them; results until
@@ -204,16 +206,52 @@ class GroupGeometry:
         )
 
     @cached_property
-    def _held(self) -> NDArray[np.float64] | None:
-        """1 where a tensor is held at a step; only for small groups, where a matrix product is fastest."""
-        names, first, last = self.lifetimes
-        if len(self.ops) * len(names) > _SMALL:
-            return None
-        steps = np.arange(len(self.ops))[:, None]
-        return ((first <= steps) & (steps <= last)).astype(np.float64)
+    def runs(self) -> tuple[Run, ...]:
+        """The ops that a core takes together piece by piece, breadth-first under an SRAM."""
+        return runs_of(self.facts, self.ops, frozenset(self.outputs))
 
     @cached_property
-    def sliced_lifetimes(self) -> tuple[tuple[str, ...], Ints, Ints]:
+    def _over_runs(self) -> tuple[Lifetimes, Lifetimes]:
+        """Lifetimes in an SRAM over which cores pass run by run, as `lifetimes` and as `sliced_lifetimes`.
+
+        What a run reads or makes is held for all of it: other pieces still read what its first op reads when the
+        results of its last op come. A result written over an operand comes after it even so, and what is made and read
+        in one run only passes there.
+        """
+        names = self.lifetimes[0]
+        end = len(self.ops)
+        begins, ends = (np.full(end + 1, end) for _ in range(2))
+        for run in self.runs:
+            begins[list(run.steps)], ends[list(run.steps)] = run.steps[0], run.steps[-1]
+        outside = {name for run in self.runs for name in (*run.inputs, *run.results)}
+        groups = (self.takes_over.keys(), self.takes_over.values(), outside)
+        over, under, other = (np.array([name in found for name in names], dtype=np.bool_) for found in groups)
+        early, late = ~over & (other | under), ~under & (other | over)
+        plain, sliced = (
+            (names, np.where(early, begins[first], first), np.where(late, ends[last], last))
+            for _, first, last in (self.lifetimes, self.sliced_lifetimes)
+        )
+        return plain, sliced
+
+    def _held_when(self, sliced: bool, by_runs: bool) -> Lifetimes:
+        if by_runs:
+            return self._over_runs[sliced]
+        return self.sliced_lifetimes if sliced else self.lifetimes
+
+    @cached_property
+    def _held(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """1 where a tensor is held at a step, by ops and by runs; for small groups, where matrix products are fast."""
+        if len(self.ops) * len(self.lifetimes[0]) > _SMALL:
+            return None
+        steps = np.arange(len(self.ops))[:, None]
+        ops, runs = (
+            ((first <= steps) & (steps <= last)).astype(np.float64)
+            for _, first, last in (self.lifetimes, self._over_runs[0])
+        )
+        return ops, runs
+
+    @cached_property
+    def sliced_lifetimes(self) -> Lifetimes:
         """As `lifetimes`, where slices of the channels follow one another: what they share is held until the end.
 
         What is written over is not needed again: what takes its place is shared too.
@@ -223,19 +261,22 @@ class GroupGeometry:
         shared = np.array([name not in over and not any(a == "C" for a, _, _ in boxes[name]) for name in names])
         return names, first, np.where(shared, len(self.ops), last)
 
-    def peak(self, volumes: NDArray[np.float64], *, sliced: bool = False) -> NDArray[np.float64]:
-        """The most bytes held at any step; `volumes` are bytes [tensor, candidate] in the order of `lifetimes`."""
+    def peak(self, volumes: NDArray[np.float64], *, sliced: bool = False, by_runs: bool = False) -> NDArray[np.float64]:
+        """The most bytes held at any step; `volumes` are bytes [tensor, candidate] in the order of `lifetimes`.
+
+        by_runs: in an SRAM over which cores pass run by run.
+        """
         if self._held is not None and not sliced:
-            return np.asarray((self._held @ volumes).max(axis=0))
-        _, first, last = self.sliced_lifetimes if sliced else self.lifetimes
+            return np.asarray((self._held[by_runs] @ volumes).max(axis=0))
+        _, first, last = self._held_when(sliced, by_runs)
         change = np.zeros((len(self.ops) + 2, volumes.shape[1]))
         np.add.at(change, first, volumes)
         np.subtract.at(change, last + 1, volumes)
         return np.asarray(np.cumsum(change[:-2], axis=0).max(axis=0))
 
-    def peak_of(self, sizes: Mapping[str, int], *, sliced: bool = False) -> int:
-        """The most bytes held at any step, for bytes by tensor."""
-        names, first, last = self.sliced_lifetimes if sliced else self.lifetimes
+    def peak_of(self, sizes: Mapping[str, int], *, sliced: bool = False, by_runs: bool = False) -> int:
+        """As `peak`, for bytes by tensor."""
+        names, first, last = self._held_when(sliced, by_runs)
         change = [0] * (len(self.ops) + 2)
         for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
             change[begin] += sizes[name]

@@ -1,7 +1,7 @@
 """Breadth-first core work: runs of ops that pass a core piece by piece, and what stays in the core between runs.
 
-A *stage* is an op with the position-wise ops that follow it: a piece of its result goes through them while it is in
-NRAM. Between stages a result returns to the SRAM, unless one core does all the work and has room to keep it whole.
+A *stage* is a run of ops (`runs.py`) under a tiling. Between stages a result returns to the SRAM, unless one core does
+all the work and has room to keep it whole.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from compiler.ir.box import AxisMap
 from compiler.ops.facts import Operand, OpFacts
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.runs import Run
 from compiler.tiling.tile import Configuration, Spread
 from compiler.units import ceil_div
 
@@ -41,13 +42,6 @@ class CoreStage:
     staying_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    steps: tuple[int, ...]
-    inputs: tuple[str, ...]
-    results: tuple[str, ...]
-
-
 def core_stages(
     geometry: GroupGeometry,
     frustums: Frustums,
@@ -60,7 +54,7 @@ def core_stages(
 
     A tensor that stays in the core is in no stage's inputs or results.
     """
-    runs = _runs(geometry)
+    runs = geometry.runs
     kept = _staying(geometry, frustums, runs, capacity) if configuration.cores == 1 else {}
     stages = []
     for number, run in enumerate(runs):
@@ -75,6 +69,15 @@ def core_stages(
     return tuple(stages)
 
 
+def beside_weights(stages: Sequence[CoreStage], passing: Sequence[int]) -> int:
+    """What stages take of a core beside weights in the same memory, where the most of these that pass are counted.
+
+    `passing`: bytes of weights that pass the core, by step.
+    """
+    held = [s.piece_bytes + s.staying_bytes + max(passing[step] for step in s.steps) for s in stages]
+    return max(held, default=0) - max(passing)
+
+
 def _all_in_sram(
     geometry: GroupGeometry,
     frustums: Frustums,
@@ -82,7 +85,7 @@ def _all_in_sram(
     rows: str | None,
     capacity: int,
     lanes: Mapping[str, int],
-    runs: tuple[_Run, ...],
+    runs: tuple[Run, ...],
 ) -> tuple[CoreStage, ...] | int:
     """As `core_stages`, every result between stages in the SRAM."""
     stages = []
@@ -94,47 +97,7 @@ def _all_in_sram(
     return tuple(stages)
 
 
-def _runs(geometry: GroupGeometry) -> tuple[_Run, ...]:
-    """The group's ops cut into stages."""
-    facts = geometry.facts
-    members = set(geometry.indices)
-    consumers = facts.graph.consumers
-    outputs = set(geometry.outputs)
-    steps: list[list[int]] = []
-    for step, op in enumerate(geometry.ops):
-        before = geometry.ops[step - 1] if step else None
-        joins = (
-            before is not None
-            and before.output not in outputs
-            and {user for user in consumers.get(before.output, ()) if user in members} == {op.index}
-            and _is_pointwise(op, before.output, len(facts.tensors[op.output].shape))
-        )
-        if joins:
-            steps[-1].append(step)
-        else:
-            steps.append([step])
-    runs = []
-    for part in steps:
-        made = {geometry.ops[step].output for step in part}
-        inputs = dict.fromkeys(
-            o.tensor for step in part for o in geometry.ops[step].operands if not o.constant and o.tensor not in made
-        )
-        last = geometry.ops[part[-1]].output
-        inside = [geometry.ops[step].output for step in part[:-1]]
-        results = [name for name in inside if name in outputs]
-        runs.append(_Run(steps=tuple(part), inputs=tuple(inputs), results=(*results, last)))
-    return tuple(runs)
-
-
-def _is_pointwise(op: OpFacts, through: str, rank: int) -> bool:
-    """True if the op goes position by position over the tensor, and over any other operand as well."""
-    if op.matrix is not None:
-        return False
-    read = [operand for operand in op.operands if not operand.constant]
-    return any(o.tensor == through for o in read) and all(operand.is_positionwise(rank) for operand in read)
-
-
-def _is_held(runs: tuple[_Run, ...], name: str, number: int) -> bool:
+def _is_held(runs: tuple[Run, ...], name: str, number: int) -> bool:
     """True if a tensor lies in the core while stage `number` works."""
     made = next(i for i, run in enumerate(runs) if name in run.results)
     last = max(i for i, run in enumerate(runs) if name in run.inputs)
@@ -142,7 +105,7 @@ def _is_held(runs: tuple[_Run, ...], name: str, number: int) -> bool:
 
 
 def _staying(
-    geometry: GroupGeometry, frustums: Frustums, runs: tuple[_Run, ...], capacity: int
+    geometry: GroupGeometry, frustums: Frustums, runs: tuple[Run, ...], capacity: int
 ) -> dict[str, tuple[int, float]]:
     """Tensors that one core keeps whole between stages, with their usual bytes and the part that exceeds these.
 
@@ -174,7 +137,7 @@ def _stage(
     frustums: Frustums,
     configuration: Configuration,
     rows: str | None,
-    run: _Run,
+    run: Run,
     kept: Mapping[str, float],
     capacity: int,
     lanes: Mapping[str, int],
@@ -240,7 +203,7 @@ def _stage(
     )
 
 
-def _channels_may_be_cut(geometry: GroupGeometry, run: _Run) -> bool:
+def _channels_may_be_cut(geometry: GroupGeometry, run: Run) -> bool:
     """True if every op of the stage makes any part of its channels from the same part of the one before."""
     return all(
         geometry.ops[step].channel_axis is not None
@@ -254,7 +217,7 @@ def _channels_may_be_cut(geometry: GroupGeometry, run: _Run) -> bool:
 
 
 def _piece(
-    geometry: GroupGeometry, run: _Run, size: tuple[int, ...], frustums: Frustums, kept: Mapping[str, float]
+    geometry: GroupGeometry, run: Run, size: tuple[int, ...], frustums: Frustums, kept: Mapping[str, float]
 ) -> tuple[int, int]:
     """Bytes that a piece holds, and those of them that it reads from the SRAM."""
     facts = geometry.facts
@@ -277,7 +240,7 @@ def _piece(
     return held + (max(widths) * len(widths) * len(run.steps) if len(widths) > 1 else 0), read
 
 
-def _goes_over(geometry: GroupGeometry, op: OpFacts, run: _Run) -> bool:
+def _goes_over(geometry: GroupGeometry, op: OpFacts, run: Run) -> bool:
     """True if a result inside a stage is written over what the op reads of the stage: elements of equal size."""
     made = {geometry.ops[step].output for step in run.steps}
     facts = geometry.facts

@@ -13,7 +13,7 @@ from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import AxisTiles, Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part
-from compiler.tiling.stages import CoreStage, core_stages
+from compiler.tiling.stages import CoreStage, beside_weights, core_stages
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
 from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
 from compiler.tiling.weights import StepWeights, buffers_read, step_weights, table_bytes, weight_homes
@@ -196,7 +196,9 @@ class TiledGroup:
             return profile.weight_memory_bytes
         if profile.sram is None:
             return max(0, profile.nram.capacity_bytes - self.tile_bytes - self.staging_bytes)
-        held = self.core_peak_bytes if self.is_nested else 0
+        held = self.core_peak_bytes
+        if not self.is_nested:
+            held = beside_weights(self.stages, [w.passing_core_bytes for w in self.weights]) + self.core_kept_bytes
         return max(0, profile.nram.capacity_bytes - held)
 
     @cached_property
@@ -283,7 +285,8 @@ class TiledGroup:
 
     def peak(self, frustums: Frustums) -> int:
         """The most that is live of one tile at any step, apart from what is kept."""
-        return self.geometry.peak_of(self.volumes(frustums), sliced=self.is_sliced)
+        by_runs = self.profile.sram is not None
+        return self.geometry.peak_of(self.volumes(frustums), sliced=self.is_sliced, by_runs=by_runs)
 
     @property
     def is_sliced(self) -> bool:
@@ -382,8 +385,9 @@ class TiledGroup:
         """Bytes of a core that activations may take beside the weights that lie in the same memory."""
         capacity = self.profile.nram.capacity_bytes
         if self.profile.weights_share_activations:
-            sizes = [w.staged_core_bytes for w in self.weights]
-            capacity -= sum(sizes) if self.is_nested else max(sizes, default=0)
+            if self.is_nested:
+                return capacity - sum(w.staged_core_bytes for w in self.weights)
+            capacity -= max(w.passing_core_bytes for w in self.weights)
         return capacity
 
     @cached_property

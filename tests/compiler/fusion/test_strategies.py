@@ -346,13 +346,15 @@ def test_fuse_20_refuses_a_group_that_costs_more_than_none() -> None:
 
 
 def test_fuse_16_wants_the_weights_of_two_steps_resident() -> None:
-    """Where weights share the cores' memory with pieces of maps, two steps' weights may leave these no room."""
+    """Where weights share the cores' memory with pieces of whole maps, two steps' weights may leave these no room."""
     model = two_convs(1, 16, (32, 16, 1), (16, 8, 3))
     profile = small_profile(nram_bytes=26_000, sram_bytes=103_436)
-    loose = plan_groups(model, profile, off("FUSE-16", objective="dram_bytes"))
-    assert [len(group.nodes) for group in loose] == [2]
-    bound = plan_groups(model, profile, Options(objective="dram_bytes"))
-    assert [len(group.nodes) for group in bound] == [1, 1]
+    (loose,) = plan_groups(model, profile, off("FUSE-16", objective="dram_bytes"))
+    assert (loose.tiling.tiles, loose.tiling.tile) == (1, (1, 8, 16, 16))
+    (bound,) = plan_groups(model, profile, Options(objective="dram_bytes"))
+    assert bound.tiling.tiles > 1
+    (verdict,) = (rule for rule in bound.rules if rule.id == "FUSE-16")
+    assert verdict.holds
 
 
 def two_convs(batch: int, extent: int, *layers: tuple[int, int, int]) -> Model:

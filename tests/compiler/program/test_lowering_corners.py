@@ -164,3 +164,26 @@ def test_the_next_inputs_lie_where_their_types_may() -> None:
     tiling = group(network, chip(), {"H": 2}, double_buffered=True)
     assert tiling.is_buffered
     run(network, tiling)
+
+
+def test_what_a_core_finds_whole_in_the_sram_is_brought_back_for_every_core_tile() -> None:
+    """The transpose is the same for all rows, and the cores have no room to keep it between their tiles."""
+    model = Model()
+    x = model.input([1, 9, 11], "x")
+    product = model.node("MatMul", [x, model.node("Transpose", [x], perm=[0, 2, 1])])
+    model.output(model.node("Mul", [product, model.node("Sigmoid", [product])]))
+    network = Network(model)
+    profile = chip(cores=2, sram=1 << 14, nram=1024)
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.CHANNELS}
+    tiling = group(network, profile, {"H": 4}, HaloMode.CACHED, {"H": 2}, **how)
+    assert tiling.kept_outside_cores_bytes
+    run(network, tiling)
+
+
+def test_clusters_that_share_out_a_sum_work_on_the_same_tile_whatever_the_halo_mode() -> None:
+    model = Model()
+    model.output(model.conv(model.input([1, 4, 6, 4], "x"), 4, 3, kernel=1, bias=True))
+    network = Network(model)
+    profile = chip(clusters=2, cores=2, sram=1 << 13)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.INPUT_CHANNELS, "cores": 2, "core_spread": Spread.CHANNELS}
+    run(network, group(network, profile, {"H": 3}, HaloMode.EXCHANGE, {"H": 1, "C": 2}, **how))
