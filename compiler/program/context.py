@@ -41,7 +41,9 @@ class Operand:
 
 
 @dataclass(slots=True)
-class _Table:
+class Table:
+    """A parameter table in the making: its op, the axes of its result, and its entries with their numbers."""
+
     op: int
     rank: int
     entries: list[tuple[object, ...]] = field(default_factory=list)
@@ -72,7 +74,7 @@ class Context:
         self.region_list: list[Region] = []
         self._end = 0
         self._tables: dict[int, int] = {}
-        self.tables: list[_Table] = []
+        self.tables: list[Table] = []
         self._operands: dict[int, tuple[Operand, ...]] = {}
         self._orders: dict[str, tuple[int, ...]] = {}
         self.addresses: list[Addresses] = []
@@ -211,9 +213,14 @@ class Context:
         """The number of an op's parameter table."""
         found = self._tables.get(op)
         if found is None:
-            found = self._tables[op] = len(self.tables)
-            self.tables.append(_Table(op, len(self.graph.tensors[self.graph.ops[op].output].shape)))
+            found = self.add_table(Table(op, len(self.graph.tensors[self.graph.ops[op].output].shape)))
         return found
+
+    def add_table(self, table: Table) -> int:
+        """Enter the table of an op that has none yet; its number."""
+        number = self._tables[table.op] = len(self.tables)
+        self.tables.append(table)
+        return number
 
     def entry(
         self, table: int, box: Box, sums: tuple[int, int] = (0, 0), *, begins: bool = True, ends: bool = True

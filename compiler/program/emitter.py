@@ -39,6 +39,9 @@ _Moves = tuple[tuple[_Runs, int, int], ...]
 # Columns of what is collected command by command and binding by binding; the rest lies in tables of what is equal.
 _COMMAND_COLUMNS: Final = ("opcode", "queue", "step", "source", "target", "targets", "source_address", "target_address")
 _BINDING_COLUMNS: Final = ("operand", "place", "address")
+_COMMAND_WIDTH: Final = len(_COMMAND_COLUMNS) + 2
+_BINDING_WIDTH: Final = len(_BINDING_COLUMNS) + 1
+_CALL_WIDTH: Final = len(CALL.names or ())
 
 
 class Slot:
@@ -239,6 +242,29 @@ def machine_of(profile: Profile, dram_bytes: int = 0) -> Machine:
     )
 
 
+class Position(NamedTuple):
+    """How much an emitter has collected: commands, waits, calls and bindings."""
+
+    commands: int
+    waits: int
+    calls: int
+    bindings: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Excerpt:
+    """What an emitter collected from one position to another, as it collects it: a row per command, call and binding.
+
+    `waits` are those of all commands, `wait_counts` how many each has. Columns are found by `column_of`.
+    """
+
+    commands: Rows
+    waits: Rows
+    wait_counts: Rows
+    calls: Rows
+    bindings: Rows
+
+
 @dataclass(slots=True)
 class Emitter:
     """Collects commands, calls and bindings in program order.
@@ -323,7 +349,7 @@ class Emitter:
         opcode: Opcode = Opcode.COMPUTE,
     ) -> None:
         """A command that calls a unit: a table's entry, and for operands (by number) where their boxes lie."""
-        first = len(self._bindings) // (len(_BINDING_COLUMNS) + 1)
+        first = len(self._bindings) // _BINDING_WIDTH
         for operand, held in operands:
             key = (held.box, held.strides, held.origin)
             known = self._shapes.get(key)
@@ -333,9 +359,33 @@ class Emitter:
             shape, offset = known
             self._bindings.extend((operand, held.slot.place, held.address + offset, shape))
         self._wait(queue, reads, writes)
-        calls = len(self._calls) // len(CALL.names or ())
+        calls = len(self._calls) // _CALL_WIDTH
         self._commands.extend((opcode, queue, self.step, -1, -1, 0, 0, 0, -1, calls))
         self._calls.extend((table, entry, first, len(operands)))
+
+    def position(self) -> Position:
+        """How much there is."""
+        calls, bindings = len(self._calls) // _CALL_WIDTH, len(self._bindings) // _BINDING_WIDTH
+        return Position(self._count, len(self._waits), calls, bindings)
+
+    def since(self, begin: Position) -> Excerpt:
+        """All that was collected since a position."""
+        return Excerpt(
+            np.array(self._commands[begin.commands * _COMMAND_WIDTH :]).reshape(-1, _COMMAND_WIDTH),
+            np.array(self._waits[begin.waits :]),
+            np.array(self._wait_counts[begin.commands :]),
+            np.array(self._calls[begin.calls * _CALL_WIDTH :]).reshape(-1, _CALL_WIDTH),
+            np.array(self._bindings[begin.bindings * _BINDING_WIDTH :]).reshape(-1, _BINDING_WIDTH),
+        )
+
+    def append(self, excerpt: Excerpt) -> None:
+        """Collect what an excerpt holds; its numbers are those of here."""
+        self._count += len(excerpt.commands)
+        self._commands.frombytes(excerpt.commands.tobytes())
+        self._waits.frombytes(excerpt.waits.tobytes())
+        self._wait_counts.frombytes(excerpt.wait_counts.tobytes())
+        self._calls.frombytes(excerpt.calls.tobytes())
+        self._bindings.frombytes(excerpt.bindings.tobytes())
 
     def arrays(self) -> tuple[Rows, Rows, Rows, Rows, Rows]:
         """Commands, wait offsets, waits, calls and bindings as arrays."""
@@ -348,7 +398,7 @@ class Emitter:
         # calls copy no runs: of these the last row is taken, which is zero
         runs = np.array([*self._runs, (0, *((0,) * MAX_COUNTS,) * 3)], dtype=_RUNS)
         rows = _rows(self._commands, (*_COMMAND_COLUMNS, "runs", "call"), COMMAND)
-        which = _columns(self._commands, len(_COMMAND_COLUMNS) + 2)[len(_COMMAND_COLUMNS)]
+        which = _columns(self._commands, _COMMAND_WIDTH)[len(_COMMAND_COLUMNS)]
         for name in _RUNS.names or ():
             rows[name] = runs[name][which]
         return rows
@@ -356,10 +406,16 @@ class Emitter:
     def _binding_rows(self) -> Rows:
         boxes = np.array([_box_row(*key) for key in self._boxes], dtype=_BOX)
         rows = _rows(self._bindings, (*_BINDING_COLUMNS, "box"), BINDING)
-        which = _columns(self._bindings, len(_BINDING_COLUMNS) + 1)[len(_BINDING_COLUMNS)]
+        which = _columns(self._bindings, _BINDING_WIDTH)[len(_BINDING_COLUMNS)]
         for name in _BOX.names or ():
             rows[name] = boxes[name][which]
         return rows
+
+
+def column_of(rows: str, name: str) -> int:
+    """The column of an excerpt's `commands`, `calls` or `bindings` that has this name."""
+    columns = {"commands": (*_COMMAND_COLUMNS, "runs", "call"), "calls": CALL.names or (), "bindings": _BINDING_COLUMNS}
+    return columns[rows].index(name)
 
 
 def _fields(of: np.dtype[np.void], names: tuple[str, ...]) -> np.dtype[np.void]:

@@ -15,6 +15,7 @@ from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
 from compiler.program.nested import NestedLowering
 from compiler.program.program import Level, Program, Resident, Step
+from compiler.program.repeat import Repeats
 from compiler.program.staged import StagedLowering
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
@@ -51,19 +52,23 @@ def lower_segment(
     residents = _place_residents(context, profile, ops, resident_bytes) if profile.is_stationary else []
     beside = profile.beside(resident_bytes)
     steps: list[Step] = []
-    before: dict[int, list[Slot]] = {}
-    for planned in groups:
+    repeats = Repeats(context, [(planned.ops, planned.tiling) for planned in groups])
+    for number, planned in enumerate(groups):
         numbers = {}
+        first = len(steps)
         for op in sorted(planned.ops):
             numbers[op] = len(steps)
             steps.append(Step(group=planned.name, nodes=facts.graph.ops[op].origin, tensor=facts.graph.ops[op].output))
+        if repeats.write(number, first):
+            continue
+        before = repeats.slots
         group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
         kind: type[GroupLowering] = FlatLowering
         if profile.sram is not None:
             kind = NestedLowering if group.is_nested else StagedLowering
         lowering = kind(context, group, numbers, before)
         lowering.lower()
-        before = _left(before, lowering.buffers.left())
+        repeats.learn(_left(before, lowering.buffers.left()))
     commands, offsets, waits, calls, bindings = context.emitter.arrays()
     tables, units = context.finished()
     return Program(

@@ -6,6 +6,7 @@ access; dimensions are columns, and the last column of the normal form are the b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ Flags = NDArray[np.bool_]
 
 # No address is that far away; sums of numbers within it stay exact in 64 bits.
 FAR: Final = 1 << 56
+# An odd number whose bits look random: it spreads what is multiplied by it over all bits.
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +105,19 @@ def granularity(normal: Normal, select: Any) -> int:
     # a dimension of bytes next to each other is so many bytes long; any other one goes by its stride
     lengths = np.where(strides == 1, counts, strides).astype(np.int64)
     return int(np.gcd(np.gcd.reduce(low), np.gcd.reduce(lengths, axis=None))) if len(low) else 0
+
+
+def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Of rows, given by columns, the first of each that are equal, and by row which of these it equals."""
+    if not len(columns[0]):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    hashes = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        hashes = (hashes ^ column.astype(np.uint64)) * _FACTOR
+        hashes ^= hashes >> np.uint64(29)
+    _, first, of_row = np.unique(hashes, return_index=True, return_inverse=True)
+    if all(bool((column[first[of_row]] == column).all()) for column in columns):
+        return first, of_row
+    # different rows of equal hashes
+    _, first, of_row = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    return first, of_row.reshape(-1)

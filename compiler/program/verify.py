@@ -26,10 +26,11 @@ from compiler.program.clocks import clocks_of
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields, is_call
+from compiler.program.judge import Judge
 from compiler.program.pieces import Pieces, pieces_of
 from compiler.program.program import Level, Opcode, Program, Resident
-from compiler.program.shadow import NOTHING, Judge, Shadow, Window
-from compiler.program.strided import Ints, Normal, granularity, normalise, spans
+from compiler.program.shadow import NOTHING, Shadow, Windows
+from compiler.program.strided import Ints, Normal, distinct, granularity, normalise, spans
 from compiler.units import element_bytes
 
 
@@ -93,7 +94,7 @@ def verify(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Eng
         queues=np.concatenate([[0], queues]).astype(np.int32),
         calls=np.concatenate([[False], is_call(opcodes)]),
     )
-    judge.run(accesses, shadows.windows())
+    judge.run(accesses.kinds, accesses.commands, shadows.windows(), shadows.results())
     shadows.check_results()
     peaks = np.zeros(len(program.places), dtype=np.int64)
     np.maximum.at(peaks, accesses.places, accesses.highs)
@@ -142,6 +143,10 @@ class _Shadows:
         self._numbers = np.where(accesses.areas >= 0, len(program.places) + accesses.areas, accesses.places)
         self._residents = self._normal_residents()
         self._shadows: dict[int, Shadow] = {}
+        self._area_names = {
+            area: f"region {region.name!r}"
+            for region, area in reversed(list(zip(program.regions, checked.areas.of_region, strict=True)))
+        }
         is_read = (accesses.kinds == Kind.READ) | (accesses.kinds == Kind.LATE)
         keys = self._numbers * len(program.queues) + program.commands["queue"][accesses.commands]
         readers: dict[int, list[int]] = {}
@@ -173,11 +178,7 @@ class _Shadows:
             if checked.areas.is_given[area]:
                 return None
             begin, stop = int(checked.areas.starts[area]), int(checked.areas.stops[area])
-            name = next(
-                f"region {region.name!r}"
-                for region, its in zip(program.regions, checked.areas.of_region, strict=True)
-                if its == area
-            )
+            name = self._area_names[area]
         else:
             place = program.places[number]
             name = f"{place.level.value} {place.number}"
@@ -206,37 +207,44 @@ class _Shadows:
             word_bytes=word,
             writers=np.full(size, NOTHING, dtype=np.int32),
             readers=None if area >= 0 else {queue: np.zeros(size, dtype=np.int32) for queue in readers},
-            has_residents=bool(residents),
         )
         for normal in residents:
             window = shadow.window(int(normal.low[0]), normal.counts[0].tolist(), normal.strides[0].tolist())
             if window.writers.max() >= 0:
                 raise ProgramError("residents lie on one another", violation="twice", actual=name)
             window.writers[...] = 0
+        if residents:
+            ends = [int(normal.low[0] + ((normal.counts - 1) * normal.strides).sum()) + 1 for normal in residents]
+            shadow.residents = (min(int(normal.low[0]) for normal in residents), max(ends))
         return shadow
 
-    def windows(self) -> list[Window | None]:
-        """A window per access, one for all that touch the same words."""
+    def results(self) -> list[int]:
+        """The numbers, among those that there are, of the shadows of areas that have to be complete."""
+        first, is_result = len(self._checked.program.places), self._checked.areas.is_result
+        return [place for place, number in enumerate(self._shadows) if number >= first and is_result[number - first]]
+
+    def windows(self) -> Windows:
+        """A window for all accesses that touch the same words."""
         normal = self._checked.accesses.normal
-        numbers = self._numbers.tolist()
+        order = {number: position for position, number in enumerate(self._shadows)}
+        known = np.full(int(self._numbers.max(initial=0)) + 1, -1, dtype=np.int64)
+        known[list(order)] = list(order.values())
+        memories = known[self._numbers]
+        judged = np.flatnonzero(memories >= 0)
         used = np.flatnonzero((normal.counts > 1).any(axis=0))
-        lows, counts, strides = normal.low.tolist(), normal.counts[:, used], normal.strides[:, used]
-        key_rows = np.ascontiguousarray(
-            np.concatenate([self._numbers[:, None], normal.low[:, None], counts, strides], axis=1)
+        columns = [memories, normal.low, *(part[:, axis] for part in (normal.counts, normal.strides) for axis in used)]
+        first, of_judged = distinct([column[judged] for column in columns])
+        rows = judged[first]
+        of_access = np.full(len(memories), -1, dtype=np.int64)
+        of_access[judged] = of_judged
+        return Windows(
+            shadows=list(self._shadows.values()),
+            of_access=of_access,
+            memories=memories[rows],
+            low=normal.low[rows],
+            counts=normal.counts[np.ix_(rows, used)],
+            strides=normal.strides[np.ix_(rows, used)],
         )
-        keys = key_rows.view(f"V{key_rows.shape[1] * key_rows.itemsize}").reshape(-1).tolist()
-        known: dict[bytes, Window] = {}
-        found: list[Window | None] = []
-        for row, (number, key) in enumerate(zip(numbers, keys, strict=True)):
-            shadow = self._shadows.get(number)
-            if shadow is None:
-                found.append(None)
-                continue
-            window = known.get(key)
-            if window is None:
-                window = known[key] = shadow.window(lows[row], counts[row].tolist(), strides[row].tolist())
-            found.append(window)
-        return found
 
     def check_results(self) -> None:
         """Every byte of every output's elements has been written."""
@@ -251,7 +259,6 @@ class _Shadows:
                 shape = np.array([region.shape], dtype=np.int64)
                 strides = np.array([region.strides], dtype=np.int64)
                 normal = normalise(low, shape, strides, size)
-                shadow.show_writes()
                 words = shadow.writers
                 if shadow.word_bytes and granularity(normal, slice(None)) % shadow.word_bytes:
                     # elements that are smaller than words share them: a word is written whole or not at all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 
 from compiler.program.accesses import Kind
 from compiler.program.errors import ProgramError
-from compiler.program.shadow import Judge, Shadow, Window
+from compiler.program.judge import Judge
+from compiler.program.shadow import Shadow, Windows
 
 _BYTES = 64
 _QUEUES = 3
@@ -29,7 +30,6 @@ class Sequence:
     queues: list[int]
     calls: list[bool]
     clocks: Any
-    windows: dict[Layout, Window] = field(default_factory=dict)
 
     @classmethod
     def drawn(cls, seed: int) -> Sequence:
@@ -68,13 +68,18 @@ class Sequence:
         words = np.full(_BYTES, -1, dtype=np.int32)
         readers = {queue: np.zeros(_BYTES, dtype=np.int32) for queue in range(_QUEUES)}
         shadow = Shadow(name="memory", begin=0, word_bytes=1, writers=words, readers=readers)
-        for low, counts, strides in self.layouts:
-            known = (low, counts, strides)
-            self.windows.setdefault(known, shadow.window(low, list(counts), list(strides)))
-        accesses: Any = _Accesses(np.array(self.kinds), np.array(self.commands))
+        known = sorted(set(self.layouts))
+        windows = Windows(
+            shadows=[shadow],
+            of_access=np.array([known.index(layout) for layout in self.layouts]),
+            memories=np.zeros(len(known), dtype=np.int64),
+            low=np.array([low for low, _, _ in known]),
+            counts=np.array([(1, *counts)[-2:] for _, counts, _ in known]),
+            strides=np.array([(0, *strides)[-2:] for _, _, strides in known]),
+        )
         judge = Judge(clocks=self.clocks, queues=np.array(self.queues, dtype=np.int32), calls=np.array(self.calls))
         try:
-            judge.run(accesses, [self.windows[layout] for layout in self.layouts])
+            judge.run(np.array(self.kinds), np.array(self.commands), windows)
         except ProgramError as error:
             return error.command
         return None
@@ -107,14 +112,6 @@ class Sequence:
                 else:
                     reader[queue][byte] = number
         return None
-
-
-@dataclass
-class _Accesses:
-    """What the judge looks at of accesses."""
-
-    kinds: Any
-    commands: Any
 
 
 @pytest.mark.parametrize("block", range(4))
