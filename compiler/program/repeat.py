@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.program.context import Context, Table
 from compiler.program.emitter import Excerpt, Position, Slot, column_of
-from compiler.program.program import Rows
+from compiler.program.program import Role, Rows
 from compiler.tiling.memory import KEPT, STORES, WAITING
 from compiler.tiling.tile import Tiling
 
@@ -217,9 +217,12 @@ class Repeats:
         ops = {op: number for number, op in enumerate(self._ops[begin.group])}
         found = context.emitter.since(begin.position)
         tables, regions = context.tables[begin.tables :], context.region_list[begin.regions :]
+        # address tables are everybody's, and stay where they are
+        regions = [region for region in regions if region.role is not Role.ADDRESSES]
         starts = np.array([region.address for region in context.region_list], dtype=np.int64)
+        fixed = ((-1 if region.role is Role.ADDRESSES else -2, region.name) for region in context.region_list)
         # the last row is for addresses before all regions, which are nobody's
-        owner = np.array([*(numbers.get(region.name, -2) for region in context.region_list), -2], dtype=np.int64)
+        owner = np.array([*(numbers.get(name, otherwise) for otherwise, name in fixed), -2], dtype=np.int64)
 
         def owners(places: Rows, addresses: Rows) -> Rows:
             return np.where(places == _DRAM, owner[np.searchsorted(starts, addresses, side="right") - 1], -1)
