@@ -46,6 +46,7 @@ class FlatLowering(GroupLowering):
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
                 work.setdefault(channels, []).append((unit, index, held, box))
+        self.weights.ensure_tables(step, [(entry[0], 0) for entries in work.values() for entry in entries])
         for channels, entries in work.items():
             slices = self.weights.slices(step, channels)
             if self.group.input_parts > 1 and op is self.geometry.product:

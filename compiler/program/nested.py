@@ -354,6 +354,7 @@ class NestedLowering(GroupLowering):
                 if sent and core in sent:
                     source, sender = sent[core]
                     self.pass_sums(source, held, box, self.queue("cdma", sender), op)
+        self.weights.ensure_tables(step, [(j[0], j[2]) for jobs in entries.values() for j, _, _ in jobs])
         for channels, jobs in entries.items():
             cores = [(unit, core) for (unit, _, core, _), _, _ in jobs]
             whole = self._unit_channels(op, *jobs[0][0][:2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
@@ -170,6 +170,8 @@ class StagedLowering(GroupLowering):
             whole = self._channels(last, box)
             for piece in pieces:
                 ranges.setdefault(self._channels(last, piece.box), []).append((unit, tile, piece, whole))
+        everywhere = sorted({(unit, piece.core) for unit, _, pieces, _ in work for piece in pieces})
+        self.weights.ensure_tables(stage.steps[0], everywhere)
         for channels, entries in ranges.items():
             self._slices(number, stage, ops, channels, entries, parity)
 
@@ -195,12 +197,13 @@ class StagedLowering(GroupLowering):
         if len(slices) == 1:
             bound = [self.weights.ensure(step, cores, channels, 0, whole) for step in stage.steps]
             for unit, index, piece, _ in entries:
-                self._piece(
-                    number, stage, ops, unit, index, piece, slices, [b[unit, piece.core] for b in bound], parity
-                )
+                passing = self._begin(number, unit, index, piece)
+                for place in range(len(ops)):
+                    self._pass(passing, stage, ops, place, bound[place][unit, piece.core], parity)
             return
-        for unit, index, piece, _ in entries:
-            self._piece(number, stage, ops, unit, index, piece, slices, None, parity)
+        for row in self._rows(number, entries):
+            for place in range(len(ops)):
+                self._pass_slices(row, stage, ops, place, slices if place == 0 else None, parity)
 
     def _op_channels(self, op: OpFacts, box: Box, last: OpFacts) -> tuple[int, int]:
         del last
@@ -229,24 +232,6 @@ class StagedLowering(GroupLowering):
         per = ceil_div(len(found), cores)
         return [_Piece(i // per, ranges) for i, ranges in enumerate(found)]
 
-    def _piece(
-        self,
-        number: int,
-        stage: CoreStage,
-        ops: list[OpFacts],
-        unit: int,
-        index: Index,
-        piece: _Piece,
-        slices: list[tuple[int, int]],
-        bound: list[Bound] | None,
-        parity: int,
-    ) -> None:
-        """Gather what a piece reads, run the stage's ops on it, put its results back."""
-        passing = self._begin(number, unit, index, piece)
-        for place in range(len(ops)):
-            its = None if bound is None else bound[place]
-            self._pass(passing, stage, ops, place, its, slices if place == 0 else None, parity)
-
     def _in_turns(
         self,
         number: int,
@@ -257,16 +242,20 @@ class StagedLowering(GroupLowering):
         parity: int,
     ) -> None:
         """Pieces of a stage whose ops' weights take each other's place: one piece of each core at once, op by op."""
+        for row in self._rows(number, entries):
+            cores = [(passing.unit, passing.piece.core) for passing in row]
+            for place, step in enumerate(stage.steps):
+                bound = self.weights.ensure(step, cores, channels, 0, entries[0][3])
+                for passing, core in zip(row, cores, strict=True):
+                    self._pass(passing, stage, ops, place, bound[core], parity)
+
+    def _rows(self, number: int, entries: list[tuple[int, Index, _Piece, tuple[int, int]]]) -> Iterator[list[_Passing]]:
+        """Pieces that begin side by side: one of each core at once, in all units."""
         queues: dict[tuple[int, int], list[tuple[int, Index, _Piece]]] = {}
         for unit, index, piece, _ in entries:
             queues.setdefault((unit, piece.core), []).append((unit, index, piece))
         for row in zip_longest(*queues.values()):
-            pieces = [self._begin(number, *entry) for entry in row if entry is not None]
-            cores = [(passing.unit, passing.piece.core) for passing in pieces]
-            for place, step in enumerate(stage.steps):
-                bound = self.weights.ensure(step, cores, channels, 0, entries[0][3])
-                for passing, core in zip(pieces, cores, strict=True):
-                    self._pass(passing, stage, ops, place, bound[core], None, parity)
+            yield [self._begin(number, *entry) for entry in row if entry is not None]
 
     def _begin(self, number: int, unit: int, index: Index, piece: _Piece) -> _Passing:
         """A piece before the first op of its stage."""
@@ -278,19 +267,46 @@ class StagedLowering(GroupLowering):
         return _Passing(unit, index, piece, slot, slot.address, {})
 
     def _pass(
+        self, passing: _Passing, stage: CoreStage, ops: list[OpFacts], place: int, bound: Bound, parity: int
+    ) -> None:
+        """One op of a stage on a piece, its weights at hand."""
+        op, core = ops[place], self.core_number(passing.unit, passing.piece.core)
+        operands, held = self._prepare(passing, op, place, parity)
+        if not self.gather(op, core, passing.piece.box, operands, held):
+            self.call(op, self.queue("core", core), passing.piece.box, [*bound, *operands], held)
+        self._finish(passing, stage, op, held, parity)
+
+    def _pass_slices(
         self,
-        passing: _Passing,
+        row: list[_Passing],
         stage: CoreStage,
         ops: list[OpFacts],
         place: int,
-        bound: Bound | None,
         slices: list[tuple[int, int]] | None,
         parity: int,
     ) -> None:
-        """One op of a stage on a piece; without weights at hand (`bound`) slice by slice of them."""
-        unit, index, piece, inside = passing.unit, passing.index, passing.piece, passing.inside
+        """One op of a stage on pieces side by side, slice by slice of its weights: each slice comes once for all."""
         step, op = stage.steps[place], ops[place]
-        core = self.queue("core", self.core_number(unit, piece.core))
+        prepared = [(passing, *self._prepare(passing, op, place, parity)) for passing in row]
+        left = [
+            (passing, operands, held)
+            for passing, operands, held in prepared
+            if not self.gather(
+                op, self.core_number(passing.unit, passing.piece.core), passing.piece.box, operands, held
+            )
+        ]
+        channels = self._channels(op, row[0].piece.box)
+        cores = [(passing.unit, passing.piece.core) for passing, _, _ in left]
+        for turn, part in enumerate((slices or self.weights.slices(step, channels)) if left else ()):
+            bound = self.weights.ensure(step, cores, part, turn, channels)
+            for (passing, operands, held), core in zip(left, cores, strict=True):
+                self._sliced_call(op, passing, part, [*bound[core]], operands, held)
+        for passing, _, held in prepared:
+            self._finish(passing, stage, op, held, parity)
+
+    def _prepare(self, passing: _Passing, op: OpFacts, place: int, parity: int) -> tuple[Bound, Held]:
+        """What an op reads of a piece but for its weights, brought where it is not yet, and where its result lies."""
+        unit, index, piece, inside = passing.unit, passing.index, passing.piece, passing.inside
         operands: Bound = []
         for operand in self.context.operands(op.index):
             name = operand.tensor
@@ -315,40 +331,28 @@ class StagedLowering(GroupLowering):
         else:
             held, passing.at = self._result(op, passing.slot, passing.at, piece.box, inside, first=place == 0)
         inside[op.output] = held
-        if self.gather(op, self.core_number(unit, piece.core), piece.box, operands, held):
-            pass
-        elif bound is not None:
-            self.call(op, core, piece.box, [*bound, *operands], held)
-        else:
-            self._sliced_call(op, step, core, piece, unit, operands, held, slices)
-        if staying is None and (op.output in stage.results or op.output in stage.staying):
-            self._put(op, unit, index, piece, held, parity)
+        return operands, held
+
+    def _finish(self, passing: _Passing, stage: CoreStage, op: OpFacts, held: Held, parity: int) -> None:
+        """A result that leaves its stage goes back, unless it stays in the core."""
+        leaves = op.output in stage.results or op.output in stage.staying
+        if leaves and self.staying(op.output, passing.unit, passing.index) is None:
+            self._put(op, passing.unit, passing.index, passing.piece, held, parity)
 
     def _sliced_call(
-        self,
-        op: OpFacts,
-        step: int,
-        core: int,
-        piece: _Piece,
-        unit: int,
-        operands: Bound,
-        held: Held,
-        slices: list[tuple[int, int]] | None,
+        self, op: OpFacts, passing: _Passing, part: tuple[int, int], weights: Bound, operands: Bound, held: Held
     ) -> None:
-        """An op whose weights pass in slices: its channels one slice after another."""
-        channels = self._channels(op, piece.box)
-        for turn, (low, high) in enumerate(slices or self.weights.slices(step, channels)):
-            box = piece.box
-            if op.channel_axis is not None:
-                box = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
-            bound = self.weights.ensure(step, [(unit, piece.core)], (low, high), turn, channels)[unit, piece.core]
-            mine: Bound = []
-            for number, operand in operands:
-                source = next(o for o in self.context.operands(op.index) if o.number == number)
-                need = overlap(operand.box, self.need(source, box)) if source.gathered is None else operand.box
-                if need is not None:
-                    mine.append((number, operand.part(need)))
-            self.call(op, core, box, [*bound, *mine], held)
+        """The call that makes a slice of an op's channels of a piece."""
+        box = passing.piece.box
+        if op.channel_axis is not None:
+            box = (*box[: op.channel_axis], part, *box[op.channel_axis + 1 :])
+        for number, operand in operands:
+            source = next(o for o in self.context.operands(op.index) if o.number == number)
+            need = overlap(operand.box, self.need(source, box)) if source.gathered is None else operand.box
+            if need is not None:
+                weights.append((number, operand.part(need)))
+        queue = self.queue("core", self.core_number(passing.unit, passing.piece.core))
+        self.call(op, queue, box, weights, held)
 
     def _fetch(self, passing: _Passing, name: str, need: Box, sides: tuple[int, ...], parity: int) -> tuple[Held, int]:
         """Bring a box from the unit's memory into a piece's buffer, where it lies as a box of lengths `sides` would.

@@ -7,21 +7,20 @@ needed again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from compiler.errors import LimitError
+from compiler.address.table import ENTRY_BYTES
+from compiler.errors import InternalError, LimitError
 from compiler.ir.layout import strides_of
-from compiler.ops.facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.program import Level, Opcode
+from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, WEIGHTS
 from compiler.tiling.tile import WeightHome
-from compiler.units import ceil_div
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
@@ -37,38 +36,21 @@ _Content = tuple[int, tuple[int, int], tuple[int, int] | None]
 _Laid = tuple[tuple[int, ...], tuple[int, ...], Box]
 
 
-class GroupWeights:
+class GroupWeights(WeightBoxes):
     """The weights of one group's ops in cores and SRAM."""
 
     def __init__(self, lowering: GroupLowering) -> None:
-        self.lowering = lowering
-        self.group = lowering.group
-        self.context = lowering.context
+        super().__init__(lowering)
         self.emitter = lowering.emitter
         self.profile = lowering.profile
-        self._slots: dict[tuple[int, int, int], list[Slot]] = {}
         self._holders: dict[int, list[tuple[Core, list[Slot]]]] = {}
         self._unit_slots: dict[tuple[int, int], Slot] = {}
-        self._constants = [self._constants_of(op) for op in self.group.geometry.ops]
-        self._slices: dict[tuple[int, tuple[int, int]], list[tuple[int, int]]] = {}
-        self._boxes: dict[tuple[object, ...], list[tuple[Operand, Box]]] = {}
+        self._table_slots: dict[tuple[int, int, int], Slot] = {}
+        self._table_holders: dict[int, list[tuple[Core, Slot]]] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
         self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
         self._summed: tuple[int, int] | None = None
-
-    def _constants_of(self, op: OpFacts) -> tuple[Operand, ...]:
-        """An op's weights and address tables, the widest elements first, so that each lies where its type may.
-
-        Stationary weights that lie where they are used are not brought.
-        """
-        found = [] if self.group.weights_in_place else self._weights_of(op)
-        return tuple(
-            sorted([*found, *self.lowering.address_tables(op)], key=lambda o: -self.lowering.element(o.tensor))
-        )
-
-    def _weights_of(self, op: OpFacts) -> list[Operand]:
-        return [o for o in self.context.operands(op.index) if o.constant and o.gathered is None]
 
     @property
     def core_level(self) -> Level:
@@ -96,18 +78,20 @@ class GroupWeights:
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))
+                    part = self._half(size - weights.table_bytes, halves)
                     self._slots[step, unit, core] = [
                         lowering.buffers.take(
-                            place,
-                            level.value,
-                            name,
-                            ("weights", step, half),
-                            self._half(size, halves) * half,
-                            self._half(size, halves),
+                            place, level.value, name, ("weights", step, half), weights.table_bytes + part * half, part
                         )
                         for half in range(halves)
-                        if size
+                        if part
                     ]
+                    if self._tables[step]:
+                        slot = lowering.buffers.take(
+                            place, level.value, name, ("addresses", step), 0, weights.table_bytes
+                        )
+                        self._table_slots[step, unit, core] = slot
+                        self._table_holders.setdefault(step, []).append(((unit, core), slot))
                     self._holders.setdefault(step, []).append(((unit, core), self._slots[step, unit, core]))
                 self._lay_out_unit(step, unit)
 
@@ -130,96 +114,6 @@ class GroupWeights:
                 self._unit_slots[step, unit] = known or buffers.take(place, level.value, name, ("unit weights", name))
                 return
 
-    # --- slices -------------------------------------------------------------------------------------------------------
-
-    def slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
-        """A range of an op's output channels in slices whose weights fit the core's slot."""
-        key = (step, channels)
-        found = self._slices.get(key)
-        if found is None:
-            found = self._slices[key] = self._new_slices(step, channels)
-        return found
-
-    def _new_slices(self, step: int, channels: tuple[int, int]) -> list[tuple[int, int]]:
-        slots = self._slots[step, 0, 0]
-        if not slots or not self._constants[step]:
-            return [channels]
-        room, length = slots[0].size_bytes, channels[1] - channels[0]
-        fixed = each = 0
-        for operand in self._constants[step]:
-            size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
-            along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
-            if along is not None and self.group.geometry.ops[step] is self.group.geometry.product:
-                extent = self._shape(operand)[along]
-                size = size // extent * ceil_div(extent, self.group.input_parts)
-            axis = self._channel_axis(step, operand)
-            if axis is None:
-                fixed += size
-            else:
-                each += size // self._shape(operand)[axis]
-        if fixed + each * length <= room or not each:
-            return [channels]
-        count = (room - fixed) // each
-        if count < 1:
-            raise LimitError(
-                "the weights of one output channel do not fit the buffer that the plan has for them",
-                code="weights_do_not_fit",
-                stage="lower",
-                node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
-                actual=fixed + each,
-                limit=room,
-                hint="Report this plan: what the planner called fitting is not what lowering achieved",
-            )
-        parts = ceil_div(length, count)
-        size = ceil_div(length, parts)
-        return [(low, min(channels[1], low + size)) for low in range(channels[0], channels[1], size)]
-
-    def take_turns(self, steps: Sequence[int]) -> bool:
-        """True if the weights of some of these ops lie in each other's place in a core."""
-        found = sorted(
-            (slot.address, slot.address + slot.size_bytes)
-            for step in steps
-            for slot in self._slots[step, 0, 0]
-            if self._constants[step]
-        )
-        return any(after[0] < before[1] for before, after in pairwise(found))
-
-    def _shape(self, operand: Operand) -> tuple[int, ...]:
-        return self.context.shape(operand.tensor)
-
-    def _channel_axis(self, step: int, operand: Operand) -> int | None:
-        """The axis of a weight that is the op's output channels."""
-        channel = self.group.geometry.ops[step].channel_axis
-        if channel is None:
-            return None
-        for axis, axis_map in enumerate(operand.access):
-            if axis_map.axis == channel and axis_map.is_identity and self._shape(operand)[axis] > 1:
-                return axis
-        return None
-
-    def boxes(
-        self, step: int, channels: tuple[int, int], summed: tuple[int, int] | None = None
-    ) -> list[tuple[Operand, Box]]:
-        """Of each weight the box that a range of output channels needs, and a range of what is summed over."""
-        key = (step, channels, summed)
-        found = self._boxes.get(key)
-        if found is None:
-            found = self._boxes[key] = self._boxes_of(self._constants[step], step, channels, summed)
-        return found
-
-    def _boxes_of(
-        self, constants: Sequence[Operand], step: int, channels: tuple[int, int], summed: tuple[int, int] | None
-    ) -> list[tuple[Operand, Box]]:
-        found = []
-        for operand in constants:
-            axis = self._channel_axis(step, operand)
-            box = [channels if i == axis else (0, e) for i, e in enumerate(self._shape(operand))]
-            along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
-            if summed is not None and along is not None:
-                box[along] = summed
-            found.append((operand, tuple(box)))
-        return found
-
     # --- loading ------------------------------------------------------------------------------------------------------
 
     def ensure(
@@ -237,30 +131,57 @@ class GroupWeights:
         together: what waits in the SRAM is loaded for all of it. `summed`: the part of the summed axis that is worked
         on.
         """
-        boxes = self.boxes(step, channels, summed)
-        bound: dict[Core, Bound] = {core: [] for core in cores}
-        in_place: list[tuple[Operand, Box]] = []
-        if self.group.weights_in_place:
-            in_place = self._boxes_of(self._weights_of(self.group.geometry.ops[step]), step, channels, summed)
-        if not boxes and not in_place:
-            return bound
         self._whole = whole or channels
         self._summed = summed
+        bound = self.ensure_tables(step, cores)
+        for core, held in self._ensure(step, cores, channels, turn, summed).items():
+            bound[core] = [*bound[core], *held]
+        return bound
+
+    def ensure_tables(self, step: int, cores: list[Core]) -> dict[Core, Bound]:
+        """Bring an op's address tables to all of these cores; where they lie in each."""
+        tables = self._tables[step]
+        bound: dict[Core, Bound] = {core: [] for core in cores}
+        lacking = []
+        for core in cores if tables else ():
+            slot = self._table_slots[step, *core]
+            at = slot.address
+            for operand in tables:
+                (words,) = self._shape(operand)
+                bound[core].append((operand.number, Held(slot, at, (0,), (ENTRY_BYTES,), ((0, words),))))
+                at += words * ENTRY_BYTES
+            if slot.content != ("addresses", step):
+                slot.begin(("addresses", step))
+                lacking.append(core)
+        holders = self._table_holders.get(step, ())
+        if lacking and not self._from_holder(step, holders, lacking, bound, ("addresses", step)):
+            self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
+            for number, operand in enumerate(tables):
+                targets = {core: bound[core][number][1] for core in lacking}
+                self._bring(step, operand, targets[lacking[0]].box, targets)
+        return bound
+
+    def _ensure(
+        self, step: int, cores: list[Core], channels: tuple[int, int], turn: int, summed: tuple[int, int] | None
+    ) -> dict[Core, Bound]:
+        boxes = self.boxes(step, channels, summed)
+        bound: dict[Core, Bound] = {core: [] for core in cores}
+        if self.group.weights_in_place:
+            in_place = self._boxes_of(self._weights_of(self.group.geometry.ops[step]), step, channels, summed)
+            return {core: self._in_place(core, in_place) for core in cores}
+        if not boxes:
+            return bound
         lacking = []
         content = (step, channels, summed)
         for core in cores:
             slots = self._slots[step, *core]
-            if not slots or not boxes:
-                bound[core] = self._in_place(core, in_place)
-                continue
             slot = slots[turn % len(slots)]
             bound[core] = self._bound(slot, content, boxes)
-            if in_place:
-                bound[core] = [*bound[core], *self._in_place(core, in_place)]
             if slot.content != content:
                 slot.begin(content)
                 lacking.append(core)
-        if lacking and self._from_holder(step, lacking, bound, content, turn):
+        holders = ((core, slots[turn % len(slots)]) for core, slots in self._holders.get(step, ()) if slots)
+        if lacking and self._from_holder(step, holders, lacking, bound, content):
             return bound
         if lacking:
             self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
@@ -303,18 +224,22 @@ class GroupWeights:
         return found
 
     def _from_holder(
-        self, step: int, lacking: list[Core], bound: dict[Core, Bound], content: object, turn: int
+        self,
+        step: int,
+        holders: Iterable[tuple[Core, Slot]],
+        lacking: list[Core],
+        bound: dict[Core, Bound],
+        content: object,
     ) -> bool:
-        """Pass weights on from a core that holds them already; False if none does, or if there is no way from it."""
-        for holder, slots in self._holders.get(step, ()):
-            if not slots or slots[turn % len(slots)].content != content or holder in lacking:
+        """Pass on what a core holds already; False if none of `holders` does, or if there is no way from it."""
+        for holder, source in holders:
+            if source.content != content or holder in lacking:
                 continue
             sender = self.lowering.core_number(*holder)
             queues = [self.lowering.between_cores(sender, self.lowering.core_number(*c)) for c in lacking]
             if any(queue is None for queue in queues):
                 return False
             self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-            source = slots[turn % len(slots)]
             for target, queue in zip(lacking, queues, strict=True):
                 for number, held in bound[target]:
                     element = self._element_of(step, number)
@@ -325,7 +250,8 @@ class GroupWeights:
         return False
 
     def _element_of(self, step: int, number: int) -> int:
-        operand = next(operand for operand in self._constants[step] if operand.number == number)
+        both = (*self._constants[step], *self._tables[step])
+        operand = next(operand for operand in both if operand.number == number)
         return self.lowering.element(operand.tensor)
 
     def _in_place(self, core: Core, boxes: list[tuple[Operand, Box]]) -> Bound:
@@ -432,12 +358,8 @@ class GroupWeights:
         found, lacking = {}, []
         for unit in units:
             slot = self._unit_slots[step, unit]
-            whole = self._unit_boxes(step) if waits else self._constants_at(step, box, operand)
-            at = slot.address
-            for other, its in whole:
-                if other is operand:
-                    found[unit] = self._held(slot, at, operand, its)
-                at += prod(stop - start for start, stop in its) * lowering.element(other.tensor)
+            at, its = self._in_unit(step, operand) if waits else (0, box)
+            found[unit] = self._held(slot, slot.address + at, operand, its)
             content = (step, operand.number, (self._whole, self._summed) if waits else box)
             known = slot.content if isinstance(slot.content, frozenset) else frozenset()
             if content not in known:
@@ -453,13 +375,19 @@ class GroupWeights:
             lowering.deliver(region, [found[unit] for unit in lacking], lacking, its, lowering.element(operand.tensor))
         return found
 
-    def _constants_at(self, step: int, box: Box, operand: Operand) -> list[tuple[Operand, Box]]:
-        del step
-        return [(operand, box)]
-
-    def _unit_boxes(self, step: int) -> list[tuple[Operand, Box]]:
-        """Of each weight what a unit needs: its part of the channels where units share these out."""
-        return self.boxes(step, self._whole, self._summed)
+    def _in_unit(self, step: int, operand: Operand) -> tuple[int, Box]:
+        """Where in a unit's slot an address table or weight lies, and what of it: of weights the unit's channels."""
+        at = 0
+        for table in self._tables[step]:
+            if table is operand:
+                return at, ((0, self._shape(table)[0]),)
+            at += self._shape(table)[0] * ENTRY_BYTES
+        at = self.group.weights[step].table_bytes
+        for other, its in self.boxes(step, self._whole, self._summed):
+            if other is operand:
+                return at, its
+            at += prod(stop - start for start, stop in its) * self.lowering.element(other.tensor)
+        raise InternalError("a unit is asked for what it does not hold", stage="lower", node=operand.tensor)
 
     def _spare(self, operand: Operand, box: Box, units: list[int], region: Held) -> dict[int, Held]:
         """A place in the SRAM for weights that only pass it on their way to the cores, at a group's begin."""

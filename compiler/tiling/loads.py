@@ -43,7 +43,7 @@ def table_reads(group: TiledGroup) -> Mapping[int, int]:
         if weights.table_bytes:
             loads = 1
             if not group.weights_in_place:
-                loads = _loads(group, home)[1] * (weights.slices if home is WeightHome.DRAM else 1)
+                loads = _loads(group, home)[1]
             found[op.index] = weights.table_bytes * loads * copies
     return found
 

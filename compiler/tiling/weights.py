@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import Final
 
 from compiler.address.unit import largest_table_bytes
 from compiler.ops.facts import OpFacts
@@ -14,6 +15,9 @@ from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part, share_of_weight
 from compiler.tiling.tile import Configuration, Order, Spread, WeightHome, WeightLoads
 from compiler.units import ceil_div
+
+# The widest elements of tensors.
+LARGEST_ELEMENT_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +36,13 @@ class StepWeights:
 
     @property
     def staged_core_bytes(self) -> int:
-        """One slice of them, where they pass in slices; each comes with the op's address tables."""
+        """One slice of them, where they pass in slices; beside the op's address tables."""
         return ceil_div(self.core_bytes - self.table_bytes, self.slices) + self.table_bytes
 
     @property
     def passing_core_bytes(self) -> int:
         """What a core holds of them at once while they pass: two slices, one that is used and one that comes."""
-        return self.staged_core_bytes * min(2, self.slices)
+        return ceil_div(self.core_bytes - self.table_bytes, self.slices) * min(2, self.slices) + self.table_bytes
 
 
 def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
@@ -66,9 +70,14 @@ def table_bytes(geometry: GroupGeometry, profile: Profile, buffers: Sequence[int
         return (0,) * len(geometry.ops)
     tensors = geometry.facts.tensors
     return tuple(
-        0 if op.window is None else count * largest_table_bytes(op.window, tensors[op.output].shape)
+        0 if op.window is None else align(count * largest_table_bytes(op.window, tensors[op.output].shape))
         for op, count in zip(geometry.ops, buffers, strict=True)
     )
+
+
+def align(table_bytes: int) -> int:
+    """Bytes of address tables, filled up so that any element may lie behind them."""
+    return ceil_div(table_bytes, LARGEST_ELEMENT_BYTES) * LARGEST_ELEMENT_BYTES
 
 
 def step_weights(

@@ -233,7 +233,7 @@ def test_streamed_weights_are_read_again_with_every_tile() -> None:
 def test_weights_that_wait_in_the_sram_are_read_once_and_moved_again_and_again() -> None:
     network = pair(channels=4)
     tiling = group(
-        network, chip(sram=1 << 15, wram=640 + 192), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True
+        network, chip(sram=1 << 15, wram=1200), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True
     )
     assert set(tiling.homes) == {WeightHome.SRAM}
     found = run(network, tiling)
@@ -256,7 +256,7 @@ def test_weights_lie_in_the_memory_that_the_core_has_for_them(
 
 def test_weights_of_a_split_sram_come_through_its_weight_part() -> None:
     network = pair(channels=4)
-    profile = chip(sram=1 << 15, sram_weights=4096, wram=640 + 192, cores=2)
+    profile = chip(sram=1 << 15, sram_weights=4096, wram=1200, cores=2)
     tiling = group(
         network, profile, {"H": 6}, order=Order.BREADTH_FIRST, weights_in_sram=True, cores=2, core_spread=Spread.BANDS
     )
