@@ -20,10 +20,15 @@ def small_profile(
     cores: int = 1,
     bandwidth_bytes_per_s: float = 1e10,
     lanes: int = 8,
+    addressing: str = "strides",
 ) -> Profile:
-    """An accelerator that has little of everything; with `sram_bytes` its cores are fed through an SRAM."""
+    """An accelerator that has little of everything; with `sram_bytes` its cores are fed through an SRAM.
+
+    Its units count addresses by strides, so that figures can be checked by hand.
+    """
     values = profile_values("edge4")
     values["name"] = "small"
+    values["addressing"] = addressing
     values["clusters_per_chip"] = clusters
     values["cores_per_cluster"] = cores
     values["dram"]["bandwidth_bytes_per_s"] = bandwidth_bytes_per_s

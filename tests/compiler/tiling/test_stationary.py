@@ -173,4 +173,6 @@ def test_a_core_that_computes_rows_stages_its_peers_weights_over_the_links() -> 
     assert (group.placement.spread, group.placement.units) == ("bands", 4)
     assert found.report.groups[0].exchanged_bytes == 4 * weights + 3 * 2 * 32 * 4 * 4
     staged = {rule.id: rule.actual for rule in group.rules}["TILE-2:weights"]
-    assert staged == weights
+    addresses = group.ops[0].addresses
+    assert addresses is not None
+    assert staged == weights + addresses.bytes
