@@ -1,19 +1,19 @@
 """In which order units work on the tiles of a group (TILE-4, TILE-8).
 
 A *round* is what units do at the same time: for each its tile. Where units share out the channels they all work on the
-same tile. Where halos pass between units, a tile comes no earlier than the ones that made what it needs: if the
-placement does not let neighbours advance in step, there is one tile per round.
+same tile. Where halos pass between units, a tile comes no earlier than the ones that made what it needs
+(`tiling/turns.py`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
 
 from compiler.program.tiles import Index, Tiles
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.turns import rounds_in_turn
 from compiler.units import ceil_div
 
 Job = tuple[int, dict[str, int]]
@@ -65,26 +65,23 @@ def rounds_of(tiles: Tiles, owners: Owners) -> list[list[Job]]:
 def in_step(
     tiles: Tiles, queues: dict[int, list[dict[str, int]]], indices: Sequence[dict[str, int]]
 ) -> list[list[Job]]:
-    """Rounds of what each worker has to do in turn.
-
-    One tile per round where a tile would come before its makers, or what is sent to a worker before it is done with
-    what it was sent for earlier tiles.
-    """
+    """Rounds of what each worker has to do in turn, each tile as early as what passes between workers lets it."""
     ranks = {_key(index): rank for rank, index in enumerate(indices)}
     if any(t.mode is HaloMode.EXCHANGE for t in tiles.frustums.tiles.values()):
-        number = {_key(index): place for queue in queues.values() for place, index in enumerate(queue)}
         owner = {_key(index): unit for unit, queue in queues.items() for index in queue}
-        turns = {unit: [ranks[_key(index)] for index in queue] for unit, queue in queues.items()}
-        for index in indices:
-            for axis in tiles.order:
-                later = tiles.successor(axis, index)
-                if later is None or _key(later) not in owner:
-                    continue
-                mine, receiver = _key(index), owner[_key(later)]
-                # what waits at the receiver for tiles that come before this one gives way to what this one sends
-                behind = receiver != owner[mine] and bisect_left(turns[receiver], ranks[mine]) > number[mine]
-                if behind or number[_key(later)] < number[mine]:
-                    return [[(owner[_key(index)], index)] for index in indices]
+        later = [
+            [
+                ranks[_key(found)]
+                for axis in tiles.order
+                if (found := tiles.successor(axis, index)) is not None and _key(found) in ranks
+            ]
+            for index in indices
+        ]
+        numbers = rounds_in_turn([owner[_key(index)] for index in indices], later)
+        result: list[list[Job]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+        for index, number in zip(indices, numbers, strict=True):
+            result[number].append((owner[_key(index)], index))
+        return result
     order = sorted(queues)
     rounds = []
     for row in zip_longest(*(queues[unit] for unit in order)):

@@ -18,7 +18,8 @@ from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, Order, Spread
+from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
+from compiler.tiling.walk import unit_walk
 from compiler.units import ceil_div
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -56,7 +57,20 @@ class TilePlan:
         """Tiles that one unit does one after another."""
         if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
             return self.tiles
-        return ceil_div(self.tiles, self.configuration.units)
+        return ceil_div(self.tiles, self.configuration.units) if self._in_turn is None else self._in_turn
+
+    @cached_property
+    def _in_turn(self) -> int | None:
+        """As `rounds`, where units wait for halos that others pass them; None if they pass none."""
+        passes = any(mode is HaloMode.EXCHANGE for _, mode in self.configuration.halo)
+        if not passes or self.configuration.spread is not Spread.BANDS or self.tiles <= self.configuration.units:
+            return None
+        return unit_walk(self.geometry, self.configuration, self.tile).rounds
+
+    @property
+    def waits(self) -> float:
+        """How much longer units take than they work, since they wait for each other."""
+        return 1.0 if self._in_turn is None else self._in_turn / ceil_div(self.tiles, self.configuration.units)
 
     @property
     def cores_in_use(self) -> int:
@@ -193,7 +207,7 @@ def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
     ops = op_arrays(plans[0].table, profile)
     share = np.array([_channel_parts(plan) for plan in plans], dtype=np.float64)
     slices = np.array([plan.configuration.channel_slices for plan in plans], dtype=np.float64)
-    cores = np.array([plan.cores_in_use for plan in plans], dtype=np.float64)
+    cores = np.array([plan.cores_in_use / plan.waits for plan in plans], dtype=np.float64)
     dram = np.array([plan.dram_bytes(profile) for plan in plans], dtype=np.float64)
     by_area = cores / share
     mine = np.ceil(ops.channels[:, None] / (share * slices))

@@ -15,10 +15,14 @@ from compiler.tiling.frustum import AxisTiles
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Assignment, Placement, assign, parts_of
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
+from compiler.tiling.turns import rounds_in_turn, rounds_of_runs
 from compiler.units import ceil_div
 
 # Placements under which the tiles of a unit lie side by side, so that it has one run along each axis.
 RUNS: Final = frozenset({Placement.BANDS, Placement.BAND_COLUMNS, Placement.BLOCKS})
+
+# Of so many tiles dealt out one by one it is worked out when each can be worked on; of more, one after another.
+_TURNS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,8 +30,10 @@ class Walk:
     """The SRAM tiles of a group: their ranges by axis, their owners, and how many one unit does in turn.
 
     `rows` and `columns` are the axes that the placement deals out (None: not cut). `tiles` counts SRAM tiles, channel
-    slices apart; `rounds` those of the busiest unit; `units` those that have work; `share` is the part of all output
-    positions that the busiest unit has. `grid`: rows and columns of tiles, dealt to `dealt_to` units.
+    slices apart; `rounds` how many come one after another: those of the busiest unit, and where units wait for halos
+    that others pass them, more; `units` those that have work; `share` is the part of all work that takes its time: the
+    output positions of the busiest unit, and as many more as it waits for. `grid`: rows and columns of tiles, dealt to
+    `dealt_to` units.
     """
 
     axes: Mapping[str, AxisTiles]
@@ -105,7 +111,9 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         axes |= _channels(extents, tile, times=1)
     share = 1.0
     if by_bands:
-        share = dealt.share
+        in_turn = _rounds_in_turn(axes, dealt, (rows, columns), rounds)
+        share = min(1.0, dealt.share * in_turn / rounds)
+        rounds = in_turn
     elif configuration.spread is Spread.IMAGES:
         share = min(extents["N"], ceil_div(images, configuration.units) * tile["N"]) / extents["N"]
     return Walk(
@@ -124,13 +132,19 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Dealt:
-    """How tiles are dealt: where runs begin along rows and columns, the most tiles and positions of a unit, units."""
+    """How tiles are dealt: where runs begin along rows and columns, the most tiles and positions of a unit, units.
+
+    `runs`: of rows and columns the longest run and how many there are, where the tiles of a unit lie side by side;
+    else `owner` has the unit of every tile.
+    """
 
     row_runs: NDArray[np.bool_] | None
     column_runs: NDArray[np.bool_] | None
     most: int
     units: int
     share: float
+    runs: tuple[tuple[int, int], tuple[int, int]] | None = None
+    owner: Ints | None = None
 
 
 def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: Callable[[], list[Ints]]) -> _Dealt:
@@ -151,6 +165,7 @@ def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: Callabl
             most=int(tall.max() * wide.max()),
             units=len(tall) * len(wide),
             share=float(positions / (heights.sum() * widths.sum())),
+            runs=((int(tall.max()), len(tall)), (int(wide.max()), len(wide))),
         )
     assignment = assign(configuration.placement, rows, columns, units)
     positions = np.bincount(assignment.owner.ravel(), weights=np.outer(heights, widths).ravel())
@@ -160,7 +175,37 @@ def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: Callabl
         most=int(assignment.loads.max()),
         units=int(np.count_nonzero(assignment.loads)),
         share=float(positions.max() / positions.sum()),
+        owner=assignment.owner,
     )
+
+
+def _rounds_in_turn(
+    axes: Mapping[str, AxisTiles], dealt: _Dealt, dealt_axes: tuple[str | None, str | None], rounds: int
+) -> int:
+    """How many rounds the units take, of which the busiest has `rounds` tiles, where halos pass between them."""
+    walked = {axis: tiles for axis, tiles in axes.items() if axis != "C"}
+    passing = {axis for axis, tiles in walked.items() if tiles.mode is HaloMode.EXCHANGE and tiles.count > 1}
+    if dealt.units == 1 or not passing.intersection(dealt_axes):
+        return rounds
+    if dealt.runs is not None:
+        runs = dict(zip(dealt_axes, dealt.runs, strict=True))
+        return rounds_of_runs([(*runs.get(axis, (tiles.count, 1)), axis in passing) for axis, tiles in walked.items()])
+    counts = [tiles.count for tiles in walked.values()]
+    if dealt.owner is None or prod(counts) > _TURNS_MAX:
+        return prod(counts)
+    ranks = np.arange(prod(counts)).reshape(counts)
+    later: list[list[int]] = [[] for _ in range(ranks.size)]
+    for number, (axis, tiles) in enumerate(walked.items()):
+        if axis in passing:
+            before = np.take(ranks, range(tiles.count - 1), axis=number).ravel().tolist()
+            after = np.take(ranks, range(1, tiles.count), axis=number).ravel().tolist()
+            for one, other in zip(before, after, strict=True):
+                later[one].append(other)
+    places = np.unravel_index(np.arange(ranks.size), counts)
+    at = dict(zip(walked, places, strict=True))
+    none = np.zeros(ranks.size, dtype=np.int64)
+    row, column = (none if axis is None else at.get(axis, none) for axis in dealt_axes)
+    return max(rounds_in_turn(dealt.owner[row, column].tolist(), later)) + 1
 
 
 def grid_of(geometry: GroupGeometry, tile: Mapping[str, int]) -> int:

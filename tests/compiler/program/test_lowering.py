@@ -62,6 +62,22 @@ def test_exchanged_halos_pass_from_core_to_core_by_link() -> None:
     assert found.loaded_bytes("x") == bytes_of(network, "x")
 
 
+@pytest.mark.parametrize(("walk", "rounds"), [(("H", "W"), 6), (("W", "H"), 5)])
+def test_units_that_pass_halos_work_on_several_tiles_each_as_early_as_these_come(
+    walk: tuple[str, ...], rounds: int
+) -> None:
+    """Weights that wait nowhere are read in every round, and the plan knows how many there are."""
+    network = pair(height=8)
+    profile = chip(cores=2, multicast=True)
+    streamed = tuple((op, WeightLoads.STREAMED) for op in network.ops)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.BANDS, "walk": walk, "loads": streamed}
+    tiling = group(network, profile, {"H": 2, "W": 3}, HaloMode.EXCHANGE, **how)
+    assert tiling.walk.rounds == rounds
+    lowered = run(network, tiling)
+    assert [entry.loads for entry in tiling.op_weights] == [rounds, rounds]
+    assert len(lowered.loads_of(weights_of(network)[0])) == rounds
+
+
 def test_exchanged_halos_pass_from_cluster_to_cluster_by_cdma() -> None:
     network = pair()
     profile = chip(clusters=2, cores=2, sram=1 << 15)
