@@ -6,198 +6,25 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import product, zip_longest
 
-from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.facts import OpFacts
-from compiler.program.buffers import in_slot, pieces_of, waiting_cell
-from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
-from compiler.program.group import GroupLowering, saved_box, stored_box
+from compiler.program.buffers import waiting_cell
+from compiler.program.core_memory import NestedMemory
+from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.group import saved_box, stored_box
 from compiler.program.parts import FACTORS, Part, channel_part
-from compiler.program.program import Level, Opcode
+from compiler.program.program import Opcode
 from compiler.program.rounds import Job, in_step
-from compiler.program.tiles import Index, Store, Tiles
+from compiler.program.tiles import Index
 from compiler.program.weights import Bound, Core
-from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING, taken_over
 from compiler.tiling.tile import Spread
-from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 # A core's work: its unit, the unit's tile, the core, the core tile.
 _Work = tuple[int, Index, int, dict[str, int]]
 
 
-class NestedLowering(GroupLowering):
+class NestedLowering(NestedMemory):
     """A unit is a cluster; its SRAM holds what enters and leaves a tile, its cores all that lies between."""
-
-    def __init__(
-        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
-    ) -> None:
-        """As any group's."""
-        self.core_tiles = Tiles(group.core_frustums)
-        self._lengths: dict[str, tuple[int, ...]] = {}
-        self._core_strides: dict[str, tuple[int, ...]] = {}
-        self._core_boxes: dict[tuple[object, ...], Box] = {}
-        self._core_held: dict[tuple[object, ...], Held | None] = {}
-        self._core_stores: dict[tuple[int, int, str, str], Store] = {}
-        blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
-        self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
-        super().__init__(context, group, steps, before)
-
-    # --- memory -------------------------------------------------------------------------------------------------------
-
-    def lay_out(self, unit: int) -> None:
-        """The slots of one cluster and its cores."""
-        outputs = self.geometry.outputs or (self.geometry.primary,)
-        place = self.place(unit)
-        if self.geometry.is_in_place:
-            self._lay_out_in_place(unit)
-        else:
-            self.unit_tensors(unit, (*self.geometry.inputs, *outputs))
-        waiting = 0
-        for core in range(self.configuration.cores):
-            where = self.core_place(unit, core)
-            for name in self.geometry.lifetimes[0]:
-                if self.buffers.size(Level.NRAM.value, TILE + name):
-                    self.buffers.take(where, Level.NRAM.value, TILE + name, ("core tile", name))
-            at = 0
-            for name in self.group.core_resident:
-                for shape in self.core_tiles.stores(name):
-                    if shape.axis in self.group.core_kept_axes:
-                        slot = self.buffers.take(
-                            where, Level.NRAM.value, STORES, ("store", name, shape.axis), at, shape.size_bytes
-                        )
-                        at += shape.size_bytes
-                    else:
-                        key = ("store", core, name, shape.axis)
-                        slot = self.buffers.take(place, self.level.value, WAITING, key, waiting, shape.size_bytes)
-                        waiting += shape.size_bytes
-                    self._core_stores[unit, core, name, shape.axis] = Store.at(self.core_tiles, name, shape, slot)
-
-    def taken_over(self) -> dict[str, str]:
-        """Results that are written over an operand in a core."""
-        return taken_over(self.group, self.group.core_volumes)
-
-    def _lay_out_in_place(self, unit: int) -> None:
-        """The group's result lies over the input of its size; other inputs behind it."""
-        place, level, geometry = self.place(unit), self.level.value, self.geometry
-        output = geometry.outputs[0]
-        size = self.group.frustums.largest_made(output)
-        sizes = {name: self.group.held_bytes(self.group.frustums, name) for name in geometry.inputs}
-        source = self.turn_root(output)
-        for parity, buffer in enumerate((TILE + geometry.inputs[0], NEXT)):
-            at = 0
-            for name in sorted(geometry.inputs, key=lambda n: n != source):
-                if sizes[name] and self.buffers.size(level, buffer):
-                    slot = self.buffers.take(place, level, buffer, ("tile", name, parity), at, sizes[name])
-                    at += sizes[name]
-                    if name == source:
-                        self.buffers.add(place, ("tile", output, parity), slot.address, size)
-        for name in geometry.inputs:
-            if self.buffers.size(level, KEPT + name):
-                self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
-
-    def turn_root(self, name: str) -> str:
-        """Of a group that works in place, the input that its result lies over in the SRAM."""
-        geometry = self.geometry
-        if not geometry.is_in_place or name != geometry.outputs[0]:
-            return name
-        size = self.group.frustums.largest_made(name)
-        for other in geometry.inputs:
-            same = self.group.held_bytes(self.group.frustums, other) == size
-            if same and self.element(other) == self.element(name):
-                return other
-        return geometry.inputs[0]
-
-    def strides(self, name: str) -> tuple[int, ...]:
-        """As any group's; nothing in the SRAM lies over another but the group's result over its input."""
-        if name in self.group.reduced:
-            return super().strides(name)
-        return strides_of(self.group.frustums.lengths(name), memory_order(self.tensors[name].axes), self.element(name))
-
-    def _core_box(self, name: str, index: Index) -> Box:
-        """What a core's buffer of a tensor holds for a core tile: of inputs all, else what is not in stores."""
-        key = (name, *index.values())
-        found = self._core_boxes.get(key)
-        if found is None:
-            found = self._core_boxes[key] = self._new_core_box(name, index)
-        return found
-
-    def _new_core_box(self, name: str, index: Index) -> Box:
-        kept = () if name in self.geometry.inputs else self.group.core_kept_axes
-        if name not in self.geometry.inputs and self.core_tiles.waits_along(name, index) in kept:
-            return tuple((0, 0) for _ in self.core_tiles.dims(name))
-        box = []
-        for dim in self.core_tiles.dims(name):
-            if dim.axis is None:
-                box.append((dim.starts[0], dim.stops[0]))
-            else:
-                number = index[dim.axis]
-                box.append((dim.firsts[number] if dim.axis in kept else dim.starts[number], dim.stops[number]))
-        return tuple(box)
-
-    def _core_part(self, name: str, unit: int, box: Box) -> Box:
-        """Of a box of an input that is summed in parts, the part at hand."""
-        return self._part_box(name, unit, box, 0)[0] if name in self.group.reduced else box
-
-    def _core_lengths(self, name: str) -> tuple[int, ...]:
-        found = self._lengths.get(name)
-        if found is None:
-            kept = () if name in self.geometry.inputs else self.group.core_kept_axes
-            longest = (
-                max(
-                    max(0, stop - (first if dim.axis in kept else start))
-                    for start, stop, first in zip(dim.starts, dim.stops, dim.firsts, strict=True)
-                )
-                for dim in self.core_tiles.dims(name)
-            )
-            found = tuple(longest)
-            if name in self.group.reduced:
-                axis = self._reduced_axis(name)
-                part = ceil_div(self.geometry.summed_extent, self.group.input_parts)
-                found = (*found[:axis], part, *found[axis + 1 :])
-            self._lengths[name] = found
-        return found
-
-    def _core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
-        """Where a core tile's part of a tensor lies in NRAM."""
-        if self.group.reduced:
-            # of what is summed in parts, the part at hand is another every time
-            return self._new_core_tile(name, unit, core, index)
-        key = (name, unit, core, *index.values())
-        if key not in self._core_held:
-            self._core_held[key] = self._new_core_tile(name, unit, core, index)
-        return self._core_held[key]
-
-    def _new_core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
-        box = self._core_part(name, unit, self._core_box(name, index))
-        if is_empty(box):
-            return None
-        slot = self.buffers.slots[self.core_place(unit, core), ("core tile", name)]
-        root = self._root(name)
-        origin = self._core_part(root, unit, self._core_box(root, index))
-        return in_slot(slot, self._strides_in_core(name), origin).part(box)
-
-    def _strides_in_core(self, name: str) -> tuple[int, ...]:
-        strides = self._core_strides.get(name)
-        if strides is None:
-            root = self._root(name)
-            order = memory_order(self.tensors[root].axes)
-            strides = self._core_strides[name] = strides_of(self._core_lengths(root), order, self.element(root))
-        return strides
-
-    def buffers_read(self, name: str, op: OpFacts) -> list[tuple[int, ...]]:
-        """The core tile's, and those of the stores that lie in the core."""
-        del op
-        shapes = () if name in self.geometry.inputs else self.core_tiles.stores(name)
-        kept = [shape for shape in shapes if shape.axis in self.group.core_kept_axes]
-        return [self._strides_in_core(name), *self.stores_read(name, kept)]
-
-    def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
-        """Where a box of a tensor lies in a core."""
-        shapes = () if name in self.geometry.inputs else self.core_tiles.stores(name)
-        kept = (shape.axis for shape in shapes if shape.axis in self.group.core_kept_axes)
-        stores = [store for axis in kept if (store := self._core_stores.get((unit, core, name, axis)))]
-        return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index), stores)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 

@@ -514,8 +514,7 @@ def completed(
     if profile.weights_share_activations:
         capacity -= sum(w.core_bytes - w.table_bytes for w in group.weights)
         capacity -= sum(most_table_bytes(table.geometry, profile, configuration))
-    lanes = spatial_lanes(table.geometry.ops, profile)
-    core = core_tile_for(table, configuration, tile, capacity, lanes)
+    core = core_tile_for(table, configuration, tile, capacity, spatial_lanes(table.geometry.ops, profile))
     if isinstance(core, int):
         return Check(rule="TILE-2:core", holds=False, actual=core, limit=capacity)
     return TiledGroup(table.geometry, profile, configuration, tile, core)

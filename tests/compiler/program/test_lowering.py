@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from compiler.program.program import OUTPUT, Level, Opcode
+from compiler.tiling.loads import op_weights
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightHome, WeightLoads
 from compiler.tiling.tiled import TiledGroup
@@ -74,7 +75,7 @@ def test_units_that_pass_halos_work_on_several_tiles_each_as_early_as_these_come
     tiling = group(network, profile, {"H": 2, "W": 3}, HaloMode.EXCHANGE, **how)
     assert tiling.walk.rounds == rounds
     lowered = run(network, tiling)
-    assert [entry.loads for entry in tiling.op_weights] == [rounds, rounds]
+    assert [entry.loads for entry in op_weights(tiling)] == [rounds, rounds]
     assert len(lowered.loads_of(weights_of(network)[0])) == rounds
 
 
@@ -248,9 +249,7 @@ def test_streamed_weights_are_read_again_with_every_tile() -> None:
 
 def test_weights_that_wait_in_the_sram_are_read_once_and_moved_again_and_again() -> None:
     network = pair(channels=4)
-    tiling = group(
-        network, chip(sram=1 << 15, wram=1200), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True
-    )
+    tiling = group(network, chip(sram=1 << 15, wram=1200), {"H": 3}, order=Order.BREADTH_FIRST, weights_in_sram=True)
     assert set(tiling.homes) == {WeightHome.SRAM}
     found = run(network, tiling)
     assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))

@@ -61,7 +61,7 @@ def refused_above(geometry: GroupGeometry, profiles: Iterable[Profile], **wishes
     ],
 )
 def test_a_larger_sram_accepts_what_a_smaller_one_does(
-    kinds: tuple[str, ...], extent: int, chip: dict[str, int]
+    kinds: tuple[str, ...], extent: int, chip: dict[str, Any]
 ) -> None:
     geometry = chain(*kinds, extent=extent)
     assert not refused_above(geometry, (small_profile(sram_bytes=size, **chip) for size in SWEEP[::2]))
