@@ -14,7 +14,7 @@ from compiler.program.engines import Engines, Reach, reach_of
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_transfer, refuse_first
 from compiler.program.pieces import Pieces
-from compiler.program.program import MAX_AXES, Level, Opcode, Program, Role
+from compiler.program.program import MAX_COUNTS, Level, Opcode, Program, Role
 from compiler.program.strided import Flags, Ints, Normal, normalise, spans
 
 
@@ -90,8 +90,9 @@ def accesses_of(
     limits: ProgramLimits,
 ) -> Accesses:
     """The accesses of all commands, each inside its place, its engine's reach and, in the DRAM, one region."""
-    parts = [_transfers(program), *([] if pieces is None else [_calls(program, pieces)])]
-    parts += [] if addressed is None else [_address_tables(addressed)]
+    axes = max(MAX_COUNTS, 0 if pieces is None else pieces.starts.shape[1])
+    parts = [_transfers(program, axes), *([] if pieces is None else [_calls(program, pieces, axes)])]
+    parts += [] if addressed is None else [_address_tables(addressed, axes)]
     commands, kinds, places, addresses, counts, strides, runs = (
         np.concatenate([part[column] for part in parts]) for column in range(7)
     )
@@ -140,8 +141,8 @@ def accesses_of(
 _Part = tuple[Any, ...]
 
 
-def _transfers(program: Program) -> _Part:
-    """What transfers read, and write in each of their targets."""
+def _transfers(program: Program, axes: int) -> _Part:
+    """What transfers read, and write in each of their targets, as rows of so many axes."""
     moves = np.flatnonzero(is_transfer(program.commands["opcode"]))
     rows = program.commands[moves]
     targets = rows["targets"].astype(np.int64)
@@ -152,19 +153,20 @@ def _transfers(program: Program) -> _Part:
         np.concatenate([np.full(len(moves), int(Kind.READ)), np.full(len(copies), int(Kind.WRITE))]),
         np.concatenate([rows["source"].astype(np.int64), rows["target"][copies] + number]),
         np.concatenate([rows["source_address"], rows["target_address"][copies]]),
-        _wide(np.concatenate([rows["counts"], rows["counts"][copies]]), 1),
-        _wide(np.concatenate([rows["source_strides"], rows["target_strides"][copies]]), 0),
+        _wide(np.concatenate([rows["counts"], rows["counts"][copies]]), axes, 1),
+        _wide(np.concatenate([rows["source_strides"], rows["target_strides"][copies]]), axes, 0),
         np.concatenate([rows["run_bytes"], rows["run_bytes"][copies]]),
     )
 
 
-def _wide(rows: Ints, fill: int) -> Ints:
-    """Rows of a transfer's dimensions as rows of a binding's axes."""
-    return np.concatenate([rows, np.full((len(rows), MAX_AXES - rows.shape[1]), fill)], axis=1)
+def _wide(rows: Ints, axes: int, fill: int) -> Ints:
+    """Rows of dimensions as rows of so many axes."""
+    more = axes - rows.shape[1]
+    return np.concatenate([rows, np.full((len(rows), more), fill)], axis=1) if more else rows
 
 
-def _calls(program: Program, pieces: Pieces) -> _Part:
-    """What calls read and write; of partial sums also what they add to, and finish."""
+def _calls(program: Program, pieces: Pieces, axes: int) -> _Part:
+    """What calls read and write, as rows of so many axes; of partial sums also what they add to, and finish."""
     result = pieces.slots == 0
     kinds = np.where(result, int(Kind.WRITE), np.where(pieces.in_place, int(Kind.OVERWRITTEN), int(Kind.READ)))
     continued, finished = continues(program, pieces)
@@ -178,13 +180,13 @@ def _calls(program: Program, pieces: Pieces) -> _Part:
         np.concatenate([kinds, np.full(len(again), int(Kind.OVERWRITTEN)), np.full(len(late), int(Kind.LATE))]),
         np.concatenate([pieces.places, pieces.places[extra]]),
         np.concatenate([addresses, pieces.addresses[extra]]),
-        np.concatenate([counts, counts[extra]]),
-        np.concatenate([strides, pieces.strides[extra]]),
+        _wide(np.concatenate([counts, counts[extra]]), axes, 1),
+        _wide(np.concatenate([strides, pieces.strides[extra]]), axes, 0),
         np.concatenate([sizes, pieces.element_bytes[extra]]),
     )
 
 
-def _address_tables(addressed: Addressed) -> _Part:
+def _address_tables(addressed: Addressed, axes: int) -> _Part:
     """Calls read the words of the address tables that they bind."""
     count = len(addressed.commands)
     return (
@@ -192,22 +194,19 @@ def _address_tables(addressed: Addressed) -> _Part:
         np.full(count, int(Kind.READ)),
         addressed.places,
         addressed.addresses,
-        np.ones((count, MAX_AXES), dtype=np.int64),
-        np.zeros((count, MAX_AXES), dtype=np.int64),
+        np.ones((count, axes), dtype=np.int64),
+        np.zeros((count, axes), dtype=np.int64),
         addressed.sizes,
     )
 
 
 def continues(program: Program, pieces: Pieces) -> tuple[Flags, Flags]:
     """Which pieces are of results that add to sums made before, and which of those make the result of them."""
-    continued = np.zeros(len(pieces.commands), dtype=np.bool_)
-    finished = np.zeros_like(continued)
-    for table in np.unique(pieces.tables).tolist():
-        entries = program.tables[table].entries
-        rows = np.flatnonzero((pieces.tables == table) & (pieces.slots == 0))
-        begins, ends = entries["begins"][pieces.entries[rows]], entries["ends"][pieces.entries[rows]]
-        continued[rows] = begins == 0
-        finished[rows] = (begins == 0) & (ends == 1)
+    counts = np.array([len(table.entries) for table in program.tables], dtype=np.int64)
+    entries = (np.cumsum(counts) - counts)[pieces.tables] + pieces.entries
+    begins, ends = (np.concatenate([table.entries[name] for table in program.tables]) for name in ("begins", "ends"))
+    continued = (pieces.slots == 0) & (begins[entries] == 0)
+    finished = continued & (ends[entries] == 1)
     return continued, finished
 
 

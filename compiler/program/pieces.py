@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -12,21 +11,19 @@ from compiler.ops.base import OpClass
 from compiler.program.calls import CallBook, TableGeometry, volume
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call, refuse_first
-from compiler.program.program import ADDRESSES, MAX_AXES, Opcode, Program
+from compiler.program.program import ADDRESSES, Opcode, Program
 from compiler.program.strided import FAR, Flags, Ints, Spans, spans
-
-_AXES: Final = np.arange(MAX_AXES)
-_AXES.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pieces:
     """One row per command and binding whose box the command needs some of, in the order of commands.
 
-    `starts`, `stops`: the part of the tensor that is touched; `addresses` of its first position; `strides` in bytes;
-    `element_bytes` in memory. Of partial sums these are the sums', `scales` times the result's; `bases` are where the
-    bindings begin. `hulls` are the bytes from first to last. `gathered`: of a table, rows that indices name.
-    `in_place`: an operand that lies, position by position, where the result comes to lie.
+    `starts`, `stops`: the part of the tensor that is touched, in as many axes as any tensor has; `addresses` of its
+    first position; `strides` in bytes; `element_bytes` in memory. Of partial sums these are the sums', `scales` times
+    the result's; `bases` are where the bindings begin. `hulls` are the bytes from first to last. `gathered`: of a
+    table, rows that indices name. `in_place`: an operand that lies, position by position, where the result comes to
+    lie.
     """
 
     commands: Ints
@@ -81,16 +78,19 @@ def _stack(found: dict[int, TableGeometry], count: int) -> _Tables:
         slots += geometry.starts.shape[0]
         entries += geometry.starts.shape[1]
     given = list(found.values())
+    ranks = np.concatenate([g.ranks for g in given])
+    # axes that no tensor has are left out
+    width = max(1, int(ranks.max()))
     return _Tables(
         base=base,
         entry_counts=entry_counts,
         slot_counts=slot_counts,
-        starts=np.concatenate([g.starts.reshape(-1, MAX_AXES) for g in given]),
-        stops=np.concatenate([g.stops.reshape(-1, MAX_AXES) for g in given]),
+        starts=np.concatenate([g.starts[:, :, :width].reshape(-1, width) for g in given]),
+        stops=np.concatenate([g.stops[:, :, :width].reshape(-1, width) for g in given]),
         element_bytes=np.concatenate([g.element_bytes.reshape(-1) for g in given]),
         first_slot=first_slot,
-        shapes=np.concatenate([g.shapes for g in given]),
-        ranks=np.concatenate([g.ranks for g in given]),
+        shapes=np.concatenate([g.shapes[:, :width] for g in given]),
+        ranks=ranks,
         given=np.concatenate([g.given for g in given]),
         may_overwrite=np.concatenate([g.identity & g.kind.in_place for g in given]),
         gathers=gathers,
@@ -190,11 +190,12 @@ def _check_opcodes(program: Program, calling: Ints, calls: np.ndarray, found: di
 
 
 def _boxes(commands: Ints, bindings: np.ndarray, ranks: Ints, shapes: Ints) -> tuple[Ints, Ints, Ints]:
-    """The bindings' boxes and strides, axes that the tensor lacks as [0, 1)."""
-    is_axis = ranks[:, None] > _AXES
-    starts = np.where(is_axis, bindings["starts"], 0)
-    lengths = np.where(is_axis, bindings["lengths"], 1)
-    strides = np.where(is_axis & (lengths > 1), bindings["strides"], 0)
+    """The bindings' boxes and strides, as many axes as `shapes` has; those that the tensor lacks as [0, 1)."""
+    width = shapes.shape[1]
+    is_axis = ranks[:, None] > np.arange(width)
+    starts = np.where(is_axis, bindings["starts"][:, :width], 0)
+    lengths = np.where(is_axis, bindings["lengths"][:, :width], 1)
+    strides = np.where(is_axis & (lengths > 1), bindings["strides"][:, :width], 0)
     bad = (starts + lengths > shapes).any(axis=1)
     refuse_first(bad, commands, "a binding's box leaves its tensor", "binding", starts + lengths, shapes)
     far = ((strides < -FAR) | (strides > FAR)).any(axis=1)

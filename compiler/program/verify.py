@@ -14,7 +14,7 @@ What it does not judge: whether values are right. A table may cover too little o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,8 @@ def verify(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Eng
 
     `shared` are the profile's engines that are one component. `limits` bound what verifying may cost.
     """
-    checked = check(program, limits, shared)
+    # the calls' pieces are among the accesses, and large
+    checked = replace(check(program, limits, shared), pieces=None)
     accesses = checked.accesses
     shadows = _Shadows(checked, limits)
     opcodes, queues = program.commands["opcode"], program.commands["queue"]

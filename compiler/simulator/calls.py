@@ -16,7 +16,7 @@ from compiler.ops.product import Product
 from compiler.ops.slab import Box, Slab, lengths
 from compiler.program.calls import HOSTILE, TableGeometry, box_of
 from compiler.program.errors import ProgramError
-from compiler.program.program import MAX_AXES, Decode, OperandType, Program
+from compiler.program.program import Decode, OperandType, Program
 from compiler.program.verify import CheckedProgram
 from compiler.simulator.gather import WindowGather, as_windows, empty_met
 from compiler.units import numpy_dtype
@@ -165,8 +165,9 @@ class CallRunner:
             self._first[command] : self._first[command + 1]
         ].tolist():
             rank = ranks[slot]
-            starts, stops = axes[:rank], axes[MAX_AXES : MAX_AXES + rank]
-            strides = tuple(axes[2 * MAX_AXES : 2 * MAX_AXES + rank])
+            width = len(axes) // 3
+            starts, stops = axes[:rank], axes[width : width + rank]
+            strides = tuple(axes[2 * width : 2 * width + rank])
             box = tuple(zip(starts, stops, strict=True))
             found[slot].append(_Piece(place, base, address, strides, box, scale, bool(gathered), number))
         return found
