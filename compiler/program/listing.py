@@ -15,7 +15,7 @@ import numpy as np
 from compiler.errors import RequestError, printable
 from compiler.profile.schema import Profile
 from compiler.program.encoding.sizes import program_sizes
-from compiler.program.program import OUTPUT, Level, Opcode, OperandType, Place, Program, Unit
+from compiler.program.program import ADDRESSES, OUTPUT, Level, Opcode, OperandType, Place, Program, Unit
 
 # Longer names are cut.
 _NAME_CHARACTERS: Final = 80
@@ -62,6 +62,7 @@ def _lines(
     yield from _memories(program, peaks)
     yield from _regions(program)
     yield from _units(program)
+    yield from _address_tables(program)
     if options.summary:
         yield from _summary(program)
         return
@@ -123,6 +124,21 @@ def _units(program: Program) -> Iterator[str]:
         operands = " ".join("x".join(map(str, shape)) or "scalar" for shape in table.operand_shapes)
         shape = "x".join(map(str, table.shape)) or "scalar"
         yield f"  t{number} u{table.unit}: {operands or 'nothing'} -> {shape}, {len(table.entries)} entries"
+
+
+def _address_tables(program: Program) -> Iterator[str]:
+    """Address tables: the region of each, the positions of its block, the window's taps (ADDR-5)."""
+    if not program.addresses:
+        return
+    yield ""
+    yield f"address tables: {len(program.addresses)}"
+    for number, addresses in enumerate(program.addresses):
+        table = addresses.table
+        positions, taps = ("x".join(map(str, counts)) for counts in (table.positions, table.taps))
+        yield (
+            f"  a{number} r{addresses.region}: positions {positions}, taps {taps}, {table.element_bytes} B each, "
+            f"{table.size_bytes} B"
+        )
 
 
 def _unit(unit: Unit) -> str:
@@ -273,6 +289,8 @@ def _bindings(program: Program, number: int, places: Sequence[str], digits: int)
         operand = int(binding["operand"])
         axes = _axes(program.units[table.unit], operand, binding)
         name = "output" if operand == OUTPUT else f"input {operand}"
+        if operand <= ADDRESSES:
+            name = f"address table a{ADDRESSES - operand}"
         place = places[binding["place"]] if binding["place"] >= 0 else "nowhere"
         box = _box(binding["starts"][:axes].tolist(), binding["lengths"][:axes].tolist())
         strides = ",".join(map(str, binding["strides"][:axes].tolist()))
