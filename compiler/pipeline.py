@@ -25,6 +25,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.options import Options
 from compiler.partition.partition import PartitionGraph
+from compiler.partition.rows import LeaveRowsToHost
 from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
@@ -58,6 +59,7 @@ def build_pipeline(
         Rebatch(batch=options.batch),  # Graph -> Graph
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         partition,  # Graph -> PartitionedGraph
         FuseSegments(options=options, compilers=compilers),  # PartitionedGraph -> FusedGraph
         MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph

@@ -36,6 +36,7 @@ PHASES = [
     "rebatch",
     "set-precision",
     "split-weights",
+    "rows-to-host",
     "partition",
     "fuse",
     "map",

@@ -1,0 +1,100 @@
+"""Ops that read rows of a table by index, left to the host where no engine of the chip brings rows to a core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from compiler.frontend.refusals import not_strict
+from compiler.ir.constant import Constant, Literal
+from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor
+from compiler.ops.base import default_axes
+from compiler.ops.facts import gathered_name, graph_facts
+from compiler.profile.schema import Profile
+
+_REASON: Final = "the profile has no engine (iodma) that brings rows of a table from DRAM to a core"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRowsToHost:
+    """Pass: on a profile without IODMA every op that reads rows of a table by index becomes the host's.
+
+    `strict` makes that an error, as of any op of the host (IMPORT-6).
+    """
+
+    name: str = "rows-to-host"
+    profile: Profile
+    strict: bool = False
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with such ops replaced; raises ModelError under `strict` if there are any."""
+        if self.profile.engines.iodma is not None:
+            return graph
+        facts = graph_facts(graph)
+        found = {
+            op.index
+            for op in facts.ops
+            if any(operand.tensor == gathered_name(graph, op.output) for operand in op.operands)
+        }
+        if not found:
+            return graph
+        ops, hosts, tensors = list(graph.ops), dict(graph.host), dict(graph.tensors)
+        for index in sorted(found):
+            op = graph.ops[index]
+            key = op.node
+            while key in hosts:
+                key += "'"
+            if len(op.inputs) == 1:
+                indices = _indices(graph, op)
+                tensors[indices.name] = indices
+                op = replace(op, inputs=(*op.inputs, indices.name))
+            hosts[key] = _host_node(graph, op)
+            ops[index] = Op(
+                kind=HOST,
+                inputs=op.inputs,
+                output=op.output,
+                origin=op.origin,
+                attributes=(("node", key), ("result", 0)),
+            )
+        changed = replace(graph, ops=tuple(ops), host=MappingProxyType(hosts), tensors=MappingProxyType(dict(tensors)))
+        if self.strict:
+            raise not_strict(changed)
+        return changed
+
+
+def _indices(graph: Graph, op: Op) -> Tensor:
+    """The indices of a Gather that holds them as a progression, as a constant."""
+    attributes, shape = dict(op.attributes), graph.tensors[op.output].shape
+    axis, begin, step = (attributes.get(name, default) for name, default in (("axis", 0), ("begin", 0), ("step", 1)))
+    assert isinstance(axis, int)
+    assert isinstance(begin, int)
+    assert isinstance(step, int)
+    extents = shape[axis : axis + 1] if len(shape) == len(graph.tensors[op.inputs[0]].shape) else ()
+    values = begin + step * np.arange(extents[0] if extents else 1, dtype=np.int64)
+    name = f"{op.output}:indices"
+    while name in graph.tensors:
+        name += "'"
+    data = Literal(data=values.tobytes())
+    constant = Constant(shape=extents, dtype="int64", data=data)
+    return Tensor(name=name, shape=extents, dtype="int64", axes=default_axes(len(extents)), constant=constant)
+
+
+def _host_node(graph: Graph, op: Op) -> HostNode:
+    """The op as the ONNX node that the host runs."""
+    node: NodeProto = helper.make_node(
+        op.kind, list(op.inputs), [op.output], name=op.node, axis=dict(op.attributes).get("axis", 0)
+    )
+    return HostNode(
+        name=op.node,
+        op_type=op.kind,
+        domain="",
+        reason=_REASON,
+        node=node.SerializeToString(deterministic=True),
+        inputs=op.inputs,
+        outputs=(op.output,),
+        opsets=(("", graph.opset),),
+    )
