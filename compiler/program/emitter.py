@@ -83,14 +83,15 @@ class Slot:
     def begin(self, content: object = None) -> None:
         """New content: its writes wait for all that touched these bytes before."""
         barrier = self.touched
-        merge(barrier, self.before)
+        if self.before:
+            merge(barrier, self.before)
         if not self.writers:
             merge(barrier, self.barrier)
         for slot in self.conflicts:
             slot.content = None
             if slot.touched:
                 merge(barrier, slot.touched)
-            if not slot.writers:
+            if slot.barrier and not slot.writers:
                 # its content was never written: what was there before may still be read
                 merge(barrier, slot.barrier)
         self.barrier, self.touched, self.writers = barrier, {}, {}
@@ -99,11 +100,14 @@ class Slot:
 
     def again(self) -> None:
         """More of the same content, over bytes that others have read since it began: writes wait for these too."""
-        merge(self.barrier, self.before)
+        barrier = self.barrier
+        if self.before:
+            merge(barrier, self.before)
         for slot in self.conflicts:
-            merge(self.barrier, slot.touched)
-            if not slot.writers:
-                merge(self.barrier, slot.barrier)
+            if slot.touched:
+                merge(barrier, slot.touched)
+            if slot.barrier and not slot.writers:
+                merge(barrier, slot.barrier)
         self.served = set()
 
     def shares_bytes(self, other: Slot) -> bool:
@@ -122,8 +126,9 @@ def merge(marks: _Marks, others: _Marks) -> None:
     if not marks:
         marks.update(others)
         return
+    known = marks.get
     for queue, command in others.items():
-        if queue not in marks or marks[queue] < command:
+        if known(queue, -1) < command:
             marks[queue] = command
 
 
@@ -138,9 +143,10 @@ class Held(NamedTuple):
 
     def at(self, box: Box) -> int:
         """The address of a box's first position."""
-        address = self.address
-        for (start, _), first, stride in zip(box, self.origin, self.strides, strict=True):
-            address += (start - first) * stride
+        _, address, origin, strides, _ = self
+        for (start, _), first, stride in zip(box, origin, strides, strict=True):
+            if start != first:
+                address += (start - first) * stride
         return address
 
     def part(self, box: Box) -> Held:
@@ -291,9 +297,11 @@ class Emitter:
         number = self._count
         self._count = number + 1
         found: _Marks = {}
+        known = found.get
         for slot in reads:
-            if slot.writers:
-                merge(found, slot.writers)
+            for other, command in slot.writers.items():
+                if known(other, -1) < command:
+                    found[other] = command
             slot.touched[queue] = number
         for slot in writes:
             if queue not in slot.served:
@@ -303,9 +311,10 @@ class Emitter:
             if slot.is_rolling:
                 merge(found, slot.touched)
             slot.touched[queue] = slot.writers[queue] = number
-        found.pop(queue, None)
+        if queue in found:
+            del found[queue]
         if found:
-            self._waits.extend(sorted(found.values()))
+            self._waits.extend(sorted(found.values()) if len(found) > 1 else found.values())
         self._wait_counts.append(len(found))
 
     def copy(

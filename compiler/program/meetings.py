@@ -23,24 +23,24 @@ _PAIRS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extents:
-    """Where windows lie: bytes in [low, high), in runs of at most `run` that begin at multiples of `step` from `low`.
+    """Where windows lie: bytes in [low, high), at positions of which there are `counts` along each stride.
 
-    A step of 0: there is one run.
+    `step` is what all strides but that of single bytes are multiples of, 0 if there are none.
     """
 
     low: Ints
     high: Ints
-    run: Ints
+    counts: Ints
+    strides: Ints
     step: Ints
 
     @classmethod
     def of(cls, low: Ints, counts: Ints, strides: Ints) -> Extents:
         """The extents of accesses in normal form."""
-        several = counts > 1
-        steps = np.where(several, (counts - 1) * strides, 0)
-        run = 1 + np.where(several & (strides == 1), counts - 1, 0).sum(axis=1)
-        step = np.gcd.reduce(np.where(several & (strides != 1), strides, 0), axis=1)
-        return cls(low=low, high=low + 1 + steps.sum(axis=1), run=run, step=step)
+        strides = np.where(counts > 1, strides, 0)
+        step = np.gcd.reduce(np.where(strides > 1, strides, 0), axis=1)
+        high = low + 1 + ((counts - 1) * strides).sum(axis=1)
+        return cls(low=low, high=high, counts=counts, strides=strides, step=step)
 
     def meet(self, some: Ints, others: Ints) -> Flags:
         """Which pairs of windows may have a byte in common."""
@@ -50,12 +50,33 @@ class Extents:
         return found
 
     def are_apart(self, some: Ints, others: Ints) -> Flags:
-        """Which pairs of windows pass each other run by run, as different channels of the same positions do."""
-        step = np.gcd(self.step[some], self.step[others])
-        ahead = (self.low[others] - self.low[some]) % np.maximum(step, 1)
-        # modulo the step either window is one run
-        apart: Flags = (step > 0) & (ahead >= self.run[some]) & (step - ahead >= self.run[others])
+        """Which pairs of windows pass each other, as different channels or columns of the same rows do.
+
+        Modulo a number, all that strides of its multiples repeat lies in one place: two windows that share no byte
+        there share none at all. Asked are what all strides have in common, and each stride.
+        """
+        common = np.gcd(self.step[some], self.step[others])
+        apart = (common > 0) & self._pass(some, others, np.maximum(common, 1))
+        for mine in (some, others):
+            for axis in range(self.strides.shape[1]):
+                left = np.flatnonzero(~apart & (self.strides[mine, axis] > 1))
+                if len(left):
+                    modulus = self.strides[mine[left], axis]
+                    apart[left] = self._pass(some[left], others[left], modulus)
         return apart
+
+    def _pass(self, some: Ints, others: Ints, modulus: Ints) -> Flags:
+        """Which pairs share no byte modulo these numbers."""
+        ahead = (self.low[others] - self.low[some]) % modulus
+        apart: Flags = (ahead >= self._length(some, modulus)) & (modulus - ahead >= self._length(others, modulus))
+        return apart
+
+    def _length(self, windows: Ints, modulus: Ints) -> Ints:
+        """How far windows reach modulo these numbers: all axes count whose strides are no multiples."""
+        strides = self.strides[windows]
+        steps = np.where(strides % modulus[:, None] != 0, (self.counts[windows] - 1) * strides, 0)
+        length: Ints = 1 + steps.sum(axis=1)
+        return length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
