@@ -469,10 +469,10 @@ def _tilings(
     for attempt in range(_HALVINGS if path is None else STEPS + _HALVINGS):
         group = completed(plan.table, profile, plan.configuration, plan.tile, wishes.core)
         if isinstance(group, TiledGroup):
-            too_long = commands_check(group) if wishes.is_searched else None
-            if too_long is not None:
-                # smaller tiles take more commands still
-                yield too_long
+            refused = commands_check(group, is_searched=wishes.is_searched)
+            if refused is not None:
+                # smaller tiles take more commands still, and keep more
+                yield refused
                 return
             figures = figures_of(group)
             failed = next((check for c in constraints if not (check := c(figures)).holds), None)

@@ -12,7 +12,28 @@ GROUP_COMMANDS_MAX: Final = 1 << 14
 COMMANDS_RULE: Final = "PROG-1:commands"
 
 
-def commands_check(group: TiledGroup) -> Check | None:
+SUMS_RULE: Final = "PROG-1:sums"
+
+
+def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
+    """What keeps a group from being lowered, or its program from being sensible; None if nothing does.
+
+    PROG-1:commands holds where tilings are searched, for groups of several ops.
+    """
+    return sums_check(group) or (length_check(group) if is_searched else None)
+
+
+def sums_check(group: TiledGroup) -> Check | None:
+    """PROG-1:sums: sums in parts keep nothing of what is summed for later tiles, and do not pass an SRAM in pieces."""
+    if group.input_parts == 1:
+        return None
+    kept = sum(group.frustums.kept_bytes(name) for name in group.reduced)
+    if group.profile.sram is not None and not group.is_nested:
+        kept = max(kept, group.input_parts)
+    return Check(rule=SUMS_RULE, holds=False, actual=kept, limit=0) if kept else None
+
+
+def length_check(group: TiledGroup) -> Check | None:
     """PROG-1:commands as a check of a group of several ops; None if its program is not too long to be sensible."""
     limit = min(group.profile.limits.commands or GROUP_COMMANDS_MAX, GROUP_COMMANDS_MAX)
     if len(group.geometry.ops) == 1:
