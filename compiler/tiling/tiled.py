@@ -285,8 +285,8 @@ class TiledGroup:
 
     def peak(self, frustums: Frustums) -> int:
         """The most that is live of one tile at any step, apart from what is kept."""
-        by_runs = self.profile.sram is not None
-        return self.geometry.peak_of(self.volumes(frustums), sliced=self.is_sliced, by_runs=by_runs)
+        sizes, by_runs = self.volumes(frustums), self.profile.sram is not None
+        return self.geometry.peak_of(sizes, sliced=self.is_sliced, by_runs=by_runs)
 
     @property
     def is_sliced(self) -> bool:
@@ -415,10 +415,8 @@ class TiledGroup:
         if sram is None or sram.weight_bytes is not None or self.weights_in_place:
             return (0,) * len(self.weights)
         cores = self.profile.cores_per_cluster
-        pairs = zip(self.weights, self.homes, strict=True)
-        return tuple(
-            min(w.unit_bytes, w.staged_core_bytes * cores) if home is WeightHome.DRAM else 0 for w, home in pairs
-        )
+        staged = [min(w.unit_bytes, w.staged_core_bytes * cores) for w in self.weights]
+        return tuple(s if home is WeightHome.DRAM else 0 for s, home in zip(staged, self.homes, strict=True))
 
     @property
     def is_buffered(self) -> bool:
