@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -19,14 +20,29 @@ from compiler.partition.partition import PartitionGraph, Refused
 from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders
+from compiler.program.emitter import machine_of
 from compiler.program.encoding.sizes import ProgramSizes, bytes_by_core, program_sizes
 from compiler.program.errors import ProgramError
+from compiler.program.fields import DEFAULT_LIMITS
 from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup, lower_segment
 from compiler.program.verify import VerifiedProgram, verify
+from compiler.tiling.commands import estimated_commands
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.price import group_of
 
 # How often a graph is partitioned anew because a program exceeded a limit.
-_ATTEMPTS_MAX = 64
+_ATTEMPTS_MAX: Final = 64
+# Commands times queues beyond which a segment of several ops is cut before it is lowered: half of what can be proved.
+_CLOCKS_MAX: Final = DEFAULT_LIMITS.clock_entries // 2
+
+
+class _TooLargeError(Exception):
+    """A program of ours is too large to be proved: why its segment is refused."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(str(refused.error))
+        self.refused = refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +90,26 @@ class LowerSegments:
             result: list[LoweredSegment] = []
             failed = False
             for found in mapped.fused.segments:
-                lowered = self._lowered(facts, found, known)
-                refused = self._refused(facts, found, lowered)
-                if refused is not None:
-                    if len(found.segment.ops) == 1:
-                        raise refused.error
+                too_long = self._too_long(facts, found)
+                if too_long is not None:
+                    refused, shares = too_long
                     compiler.refuse(found.segment.ops, refused)
+                    compiler.learn(shares)
+                    failed = True
+                    continue
+                try:
+                    lowered = self._lowered(facts, found, known)
+                except _TooLargeError as error:
+                    if len(found.segment.ops) == 1:
+                        raise error.refused.error from error
+                    compiler.refuse(found.segment.ops, error.refused)
+                    failed = True
+                    continue
+                exceeded = self._refused(facts, found, lowered)
+                if exceeded is not None:
+                    if len(found.segment.ops) == 1:
+                        raise exceeded.error
+                    compiler.refuse(found.segment.ops, exceeded)
                     failed = True
                 compiler.learn(self._shares(found, lowered))
                 result.append(lowered)
@@ -119,20 +149,47 @@ class LowerSegments:
             verified = verify(program, shared=self.profile.engines.shared)
         except ProgramError as error:
             if error.violation == "size":
-                raise LimitError(
-                    "the program is too large to be proved safe",
-                    code="program_too_large",
-                    stage="lower",
-                    node=facts.graph.ops[ops[0]].node,
-                    actual=error.actual,
-                    limit=error.limit,
-                    hint="Split the model, or use smaller inputs",
-                ) from error
+                raise _TooLargeError(self._too_large(facts, ops, error.actual, error.limit)) from error
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error
         result = known[key] = LoweredSegment(program=program, verified=verified, sizes=program_sizes(program))
         return result
+
+    def _too_large(self, facts: GraphFacts, ops: Sequence[int], actual: object, limit: object) -> Refused:
+        """The refusal of a program that is too large to be proved; a smaller segment cures it."""
+        share = actual / limit if isinstance(actual, int | float) and isinstance(limit, int | float) else 2.0
+        error = LimitError(
+            "the program is too large to be proved safe",
+            code="program_too_large",
+            stage="lower",
+            node=facts.graph.ops[ops[0]].node,
+            actual=actual,
+            limit=limit,
+            hint="Split the model, or use smaller inputs",
+        )
+        return Refused(error=error, curable=True, share=max(share, 1.01))
+
+    def _too_long(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
+        """Whether the tilings of several ops promise more commands than are sensible to lower, before it is done.
+
+        The refusal, and by op its part of that limit. Stationary weights of a whole chip leave its groups so little
+        room that a few positions are worked on at a time; of smaller segments the tiles are larger, too.
+        """
+        ops = found.segment.ops
+        if found.segment.kind is SegmentKind.HOST or len(ops) == 1:
+            return None
+        limit = _CLOCKS_MAX // len(machine_of(self.profile).queues)
+        beside = self.profile.beside(self.compilers.of(facts).resident_bytes(ops))
+        counts = {
+            group.ops: estimated_commands(group_of(GroupGeometry(facts, group.ops), beside, group.choice.tiling))
+            for group in found.groups
+        }
+        total = sum(counts.values())
+        if total <= limit:
+            return None
+        shares = {op: count / limit / len(of) for of, count in counts.items() for op in of}
+        return self._too_large(facts, ops, total, limit), shares
 
     def _amounts(self, lowered: LoweredSegment) -> list[tuple[str, int, int]]:
         """What the profile limits of a program: (field, limit, actual)."""
