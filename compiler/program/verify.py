@@ -159,12 +159,29 @@ class _Shadows:
     def _normal_residents(self) -> dict[int, list[Normal]]:
         found: dict[int, list[Normal]] = {}
         program = self._checked.program
-        for resident, (place, low, _) in zip(program.residents, self._checked.residents, strict=True):
-            size = element_bytes(program.regions[resident.region].dtype)
-            normal = normalise(np.array([low]), *_extents(resident), np.array([size]))
-            if normal.repeats.any() or normal.tangles.any():
-                raise ProgramError("a resident's elements lie on one another", violation="twice")
-            found.setdefault(place, []).append(normal)
+        # all at once, with as many axes as any of them has
+        count = len(program.residents)
+        width = max((len(resident.lengths) for resident in program.residents), default=0)
+        counts, strides = np.ones((count, width), dtype=np.int64), np.zeros((count, width), dtype=np.int64)
+        for number, resident in enumerate(program.residents):
+            counts[number, : len(resident.lengths)] = resident.lengths
+            strides[number, : len(resident.strides)] = resident.strides
+        lows = np.array([low for _, low, _ in self._checked.residents], dtype=np.int64)
+        sizes = np.array([element_bytes(program.regions[resident.region].dtype) for resident in program.residents])
+        normal = normalise(lows, counts, strides, sizes.astype(np.int64))
+        if normal.repeats.any() or normal.tangles.any():
+            raise ProgramError("a resident's elements lie on one another", violation="twice")
+        for number, (place, _, _) in enumerate(self._checked.residents):
+            row = slice(number, number + 1)
+            found.setdefault(place, []).append(
+                Normal(
+                    low=normal.low[row],
+                    counts=normal.counts[row],
+                    strides=normal.strides[row],
+                    repeats=normal.repeats[row],
+                    tangles=normal.tangles[row],
+                )
+            )
         return found
 
     def _shadow(self, number: int, rows: Any, readers: list[int]) -> Shadow | None:
