@@ -6,8 +6,9 @@ Three kinds of proof, each of which relies on the ones before it:
    (`pieces.py`), every access lies inside its memory and is its engine's to make (`accesses.py`, `engines.py`). These
    are judged for all commands at once.
 2. What happens before what (`clocks.py`).
-3. Command by command, on a shadow of each memory (`shadow.py`): reads find what was written, reads and writes of
-   the same bytes are ordered, what must stay is not overwritten.
+3. Access by access (`judge.py`): reads find what was written, reads and writes of the same bytes are ordered, what
+   must stay is not overwritten. Where it does not show in their places (`meetings.py`), on a shadow of each memory
+   (`shadow.py`).
 
 What it does not judge: whether values are right. A table may cover too little of a tensor, or twice the same.
 """
