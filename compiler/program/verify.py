@@ -6,8 +6,9 @@ Three kinds of proof, each of which relies on the ones before it:
    (`pieces.py`), every access lies inside its memory and is its engine's to make (`accesses.py`, `engines.py`). These
    are judged for all commands at once.
 2. What happens before what (`clocks.py`).
-3. Command by command, on a shadow of each memory (`shadow.py`): reads find what was written, reads and writes of
-   the same bytes are ordered, what must stay is not overwritten.
+3. Access by access (`judge.py`): reads find what was written, reads and writes of the same bytes are ordered, what
+   must stay is not overwritten. Where it does not show in their places (`meetings.py`), on a shadow of each memory
+   (`shadow.py`).
 
 What it does not judge: whether values are right. A table may cover too little of a tensor, or twice the same.
 """
@@ -163,12 +164,29 @@ class _Shadows:
     def _normal_residents(self) -> dict[int, list[Normal]]:
         found: dict[int, list[Normal]] = {}
         program = self._checked.program
-        for resident, (place, low, _) in zip(program.residents, self._checked.residents, strict=True):
-            size = element_bytes(program.regions[resident.region].dtype)
-            normal = normalise(np.array([low]), *_extents(resident), np.array([size]))
-            if normal.repeats.any() or normal.tangles.any():
-                raise ProgramError("a resident's elements lie on one another", violation="twice")
-            found.setdefault(place, []).append(normal)
+        # all at once, with as many axes as any of them has
+        count = len(program.residents)
+        width = max((len(resident.lengths) for resident in program.residents), default=0)
+        counts, strides = np.ones((count, width), dtype=np.int64), np.zeros((count, width), dtype=np.int64)
+        for number, resident in enumerate(program.residents):
+            counts[number, : len(resident.lengths)] = resident.lengths
+            strides[number, : len(resident.strides)] = resident.strides
+        lows = np.array([low for _, low, _ in self._checked.residents], dtype=np.int64)
+        sizes = np.array([element_bytes(program.regions[resident.region].dtype) for resident in program.residents])
+        normal = normalise(lows, counts, strides, sizes.astype(np.int64))
+        if normal.repeats.any() or normal.tangles.any():
+            raise ProgramError("a resident's elements lie on one another", violation="twice")
+        for number, (place, _, _) in enumerate(self._checked.residents):
+            row = slice(number, number + 1)
+            found.setdefault(place, []).append(
+                Normal(
+                    low=normal.low[row],
+                    counts=normal.counts[row],
+                    strides=normal.strides[row],
+                    repeats=normal.repeats[row],
+                    tangles=normal.tangles[row],
+                )
+            )
         return found
 
     def _shadow(self, number: int, rows: Any, readers: list[int]) -> Shadow | None:
