@@ -17,6 +17,15 @@ Count = Annotated[int, Meta(ge=1, le=4096)]
 DEFAULT_ACCUMULATOR_BYTES: Final = 4
 
 
+# Stationary weights begin at multiples of this: bytes of the widest elements.
+_RESIDENT_ALIGNMENT: Final = 8
+
+
+def beside_residents(capacity_bytes: int, resident_bytes: int) -> int:
+    """Where stationary weights begin in a memory, at its end: what they leave of it."""
+    return (capacity_bytes - resident_bytes) // _RESIDENT_ALIGNMENT * _RESIDENT_ALIGNMENT
+
+
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a profile: unknown fields are refused."""
 
@@ -211,12 +220,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if not resident_bytes:
             return self
         if self.wram is not None:
-            left = max(1, self.wram.capacity_bytes - resident_bytes)
+            left = max(1, beside_residents(self.wram.capacity_bytes, resident_bytes))
             return msgspec.structs.replace(self, wram=msgspec.structs.replace(self.wram, capacity_bytes=left))
         if self.nram.weight_bytes is not None:
-            left = max(1, self.nram.weight_bytes - resident_bytes)
+            left = max(1, beside_residents(self.nram.weight_bytes, resident_bytes))
             return msgspec.structs.replace(self, nram=msgspec.structs.replace(self.nram, weight_bytes=left))
-        left = max(1, self.nram.capacity_bytes - resident_bytes)
+        left = max(1, beside_residents(self.nram.capacity_bytes, resident_bytes))
         return msgspec.structs.replace(self, nram=msgspec.structs.replace(self.nram, capacity_bytes=left))
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.ir.layout import strides_of
 from compiler.ops.facts import GraphFacts
-from compiler.profile.schema import Profile
+from compiler.profile.schema import Profile, beside_residents
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Held, Slot, machine_of, merge
@@ -126,7 +126,7 @@ def _place_residents(context: Context, profile: Profile, ops: Sequence[int], res
     found: list[Resident] = []
     for core in range(profile.cores):
         place = context.machine.place_of[level, core]
-        at = context.machine.places[place].capacity_bytes - resident_bytes
+        at = beside_residents(context.machine.places[place].capacity_bytes, resident_bytes)
         for name in names:
             op = facts.ops[first_reader[name]]
             operand = next(o for o in op.operands if o.tensor == name and o.constant)

@@ -9,6 +9,8 @@ from compiler.tiling.tiled import TiledGroup
 
 # The commands of a group of several ops: with more, tiles are so small that issuing commands is what takes the time.
 GROUP_COMMANDS_MAX: Final = 1 << 14
+# What takes up a sum: the call, its inputs, its weights and bias, the sums passed on.
+_COMMANDS_OF_A_PART: Final = 5
 COMMANDS_RULE: Final = "PROG-1:commands"
 
 
@@ -56,4 +58,6 @@ def estimated_commands(group: TiledGroup) -> int:
         # pieces are shared out to the cores: nobody works on one with others
         tiles, workers = group.walk.tiles * group.slices, 1
         steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in group.stages)
-    return tiles * (steps * workers * (1 + sent) + kept * workers)
+    # each part of a sum is a call of its own, brings its inputs and weights, and is passed on
+    sums = tiles * (group.input_parts - 1) * _COMMANDS_OF_A_PART
+    return tiles * (steps * workers * (1 + sent) + kept * workers) + sums
