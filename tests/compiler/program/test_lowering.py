@@ -269,6 +269,19 @@ def test_weights_lie_in_the_memory_that_the_core_has_for_them(
     assert {found.program.places[place].level for place in of_weights} == {level}
 
 
+def test_slices_of_weights_come_once_for_the_pieces_of_all_clusters() -> None:
+    """TILE-6: pieces side by side use a slice before the next one takes its place."""
+    network = single(32, channels=4)
+    profile = chip(clusters=2, cores=2, sram=1 << 15, wram=2048)
+    cores: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
+    units: dict[str, Any] = {"units": 2, "spread": Spread.BANDS}
+    tiling = group(network, profile, {"H": 4}, order=Order.BREADTH_FIRST, **units, **cores)
+    assert [(w.slices, w.loads) for w in op_weights(tiling)] == [(6, 1)]
+    found = run(network, tiling)
+    assert all(found.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
+    assert found.table_bytes <= traffic_of(tiling).table_bytes
+
+
 def test_weights_of_a_split_sram_come_through_its_weight_part() -> None:
     network = pair(channels=4)
     profile = chip(sram=1 << 15, sram_weights=4096, wram=1200, cores=2)
