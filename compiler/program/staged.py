@@ -34,6 +34,11 @@ class _Piece:
     box: Box
 
 
+# The channels of each op of a stage; a unit and its tile, a piece, and the channels of all the unit's pieces.
+_Channels = tuple[tuple[int, int], ...]
+_Entry = tuple[int, Index, _Piece, _Channels]
+
+
 @dataclass(slots=True)
 class _Passing:
     """A piece on its way through a stage: its buffer, where the free part of that begins, what lies in it."""
@@ -165,11 +170,12 @@ class StagedLowering(GroupLowering):
             box = self.unit_part(last, unit, self.made(last.output, index))
             if not is_empty(box):
                 work.append((unit, index, self._pieces(stage, ops, box), box))
-        ranges: dict[tuple[int, int], list[tuple[int, Index, _Piece, tuple[int, int]]]] = {}
+        ranges: dict[_Channels, list[_Entry]] = {}
         for unit, tile, pieces, box in work:
-            whole = self._channels(last, box)
+            whole = tuple(self._channels(op, box) for op in ops)
             for piece in pieces:
-                ranges.setdefault(self._channels(last, piece.box), []).append((unit, tile, piece, whole))
+                channels = tuple(self._channels(op, piece.box) for op in ops)
+                ranges.setdefault(channels, []).append((unit, tile, piece, whole))
         everywhere = sorted({(unit, piece.core) for unit, _, pieces, _ in work for piece in pieces})
         self.weights.ensure_tables(stage.steps[0], everywhere)
         for channels, entries in ranges.items():
@@ -183,19 +189,20 @@ class StagedLowering(GroupLowering):
         number: int,
         stage: CoreStage,
         ops: list[OpFacts],
-        channels: tuple[int, int],
-        entries: list[tuple[int, Index, _Piece, tuple[int, int]]],
+        channels: _Channels,
+        entries: list[_Entry],
         parity: int,
     ) -> None:
-        """Pieces of one range of channels, slice by slice of the first op's weights."""
+        """Pieces of the same channels (op by op), slice by slice of the first op's weights."""
         first, whole = stage.steps[0], entries[0][3]
         cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
-        slices = self.weights.slices(first, self._op_channels(ops[0], entries[0][2].box, ops[-1]))
+        slices = self.weights.slices(first, channels[0])
         if len(slices) == 1 and self.weights.take_turns(stage.steps):
             self._in_turns(number, stage, ops, channels, entries, parity)
             return
         if len(slices) == 1:
-            bound = [self.weights.ensure(step, cores, channels, 0, whole) for step in stage.steps]
+            each = zip(stage.steps, channels, whole, strict=True)
+            bound = [self.weights.ensure(step, cores, its, 0, of) for step, its, of in each]
             for unit, index, piece, _ in entries:
                 passing = self._begin(number, unit, index, piece)
                 for place in range(len(ops)):
@@ -205,15 +212,12 @@ class StagedLowering(GroupLowering):
             for place in range(len(ops)):
                 self._pass_slices(row, stage, ops, place, slices if place == 0 else None, parity)
 
-    def _op_channels(self, op: OpFacts, box: Box, last: OpFacts) -> tuple[int, int]:
-        del last
-        return self._channels(op, box)
-
     def _pieces(self, stage: CoreStage, ops: list[OpFacts], box: Box) -> list[_Piece]:
         """A stage's box cut into pieces, and their cores: in bands contiguous ones, else by channels."""
         sides = lengths(box)
         sizes = [min(size, length) for size, length in zip(stage.extents, sides, strict=True)]
-        channel = ops[-1].channel_axis
+        # as the planner has it: the weights that matter are the first op's
+        channel = ops[0].channel_axis
         cores = self.configuration.cores
         by_channels = self.configuration.core_spread is Spread.CHANNELS and channel is not None
         if by_channels and channel is not None:
@@ -237,19 +241,19 @@ class StagedLowering(GroupLowering):
         number: int,
         stage: CoreStage,
         ops: list[OpFacts],
-        channels: tuple[int, int],
-        entries: list[tuple[int, Index, _Piece, tuple[int, int]]],
+        channels: _Channels,
+        entries: list[_Entry],
         parity: int,
     ) -> None:
         """Pieces of a stage whose ops' weights take each other's place: one piece of each core at once, op by op."""
         for row in self._rows(number, entries):
             cores = [(passing.unit, passing.piece.core) for passing in row]
             for place, step in enumerate(stage.steps):
-                bound = self.weights.ensure(step, cores, channels, 0, entries[0][3])
+                bound = self.weights.ensure(step, cores, channels[place], 0, entries[0][3][place])
                 for passing, core in zip(row, cores, strict=True):
                     self._pass(passing, stage, ops, place, bound[core], parity)
 
-    def _rows(self, number: int, entries: list[tuple[int, Index, _Piece, tuple[int, int]]]) -> Iterator[list[_Passing]]:
+    def _rows(self, number: int, entries: list[_Entry]) -> Iterator[list[_Passing]]:
         """Pieces that begin side by side: one of each core at once, in all units."""
         queues: dict[tuple[int, int], list[tuple[int, Index, _Piece]]] = {}
         for unit, index, piece, _ in entries:

@@ -187,3 +187,18 @@ def test_clusters_that_share_out_a_sum_work_on_the_same_tile_whatever_the_halo_m
     profile = chip(clusters=2, cores=2, sram=1 << 13)
     how: dict[str, Any] = {"units": 2, "spread": Spread.INPUT_CHANNELS, "cores": 2, "core_spread": Spread.CHANNELS}
     run(network, group(network, profile, {"H": 3}, HaloMode.EXCHANGE, {"H": 1, "C": 2}, **how))
+
+
+def test_the_channels_of_a_stage_are_each_ops_own() -> None:
+    """What follows a product in its stage may call another axis its channels: a sum takes its first operand's axes."""
+    model = Model()
+    x = model.input([1, 3, 8], "x")
+    rows = model.node("Conv", [x, model.weight(6, 3, 1)], kernel_shape=[1])
+    product = model.node("MatMul", [rows, model.weight(8, 8)])
+    model.output(model.node("Add", [rows, product]))
+    network = Network(model)
+    axes = [network.facts.tensors[op.output].axes for op in network.facts.ops]
+    assert axes[-1] != axes[-2], "the case is none if both name their axes alike"
+    for how in (Spread.BANDS, Spread.CHANNELS):
+        spread: dict[str, Any] = {"cores": 2, "core_spread": how}
+        run(network, group(network, chip(cores=2, sram=1 << 15), {}, order=Order.BREADTH_FIRST, **spread))
