@@ -60,4 +60,18 @@ def estimated_commands(group: TiledGroup) -> int:
         steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in group.stages)
     # each part of a sum is a call of its own, brings its inputs and weights, and is passed on
     sums = tiles * (group.input_parts - 1) * _COMMANDS_OF_A_PART
-    return tiles * (steps * workers * (1 + sent) + kept * workers) + sums
+    return tiles * (steps * workers * (1 + sent) + kept * workers) + sums + _from_peers(group)
+
+
+def _from_peers(group: TiledGroup) -> int:
+    """Transfers of stationary weights from the cores in which they lie to those that use them: one from each peer."""
+    if not group.profile.is_stationary or group.weights_in_place:
+        return 0
+    facts = group.geometry.facts
+    total = 0
+    for step, op in enumerate(group.geometry.ops):
+        if group.weights[step].size_bytes:
+            shape = facts.tensors[op.output].shape
+            channels = 1 if op.channel_axis is None else shape[op.channel_axis]
+            total += group.brought(step) * min(group.profile.cores, channels)
+    return total
