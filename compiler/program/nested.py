@@ -90,6 +90,7 @@ class NestedLowering(NestedMemory):
 
     def _core_round(self, work: list[_Work], parity: int) -> None:
         """All ops of the group on the core tiles of one round."""
+        now = {(unit, core, *index.values()) for unit, _, core, index in work}
         for step, op in enumerate(self.geometry.ops):
             self.emitter.step = self.step_of[op.index]
             mine = self._working(op, work)
@@ -103,10 +104,10 @@ class NestedLowering(NestedMemory):
             if self._parts_are_shared:
                 self._share(step, op, work)
             for unit, _, core, index in work:
-                self._save_results(op.output, unit, core, index, others=True)
+                self._save_results(op.output, unit, core, index, now, at_once=True)
             for name in self.dying((step,)):
                 for unit, _, core, index in work:
-                    self._save_results(name, unit, core, index, others=False)
+                    self._save_results(name, unit, core, index, now, at_once=False)
 
     def _working(self, op: OpFacts, work: list[_Work]) -> list[_Work]:
         """The cores that work on an op: where units share out a sum, after it only those of the last one."""
@@ -288,8 +289,13 @@ class NestedLowering(NestedMemory):
                     queue = self.queue("mvdma", self.core_number(unit, core))
                     self.emitter.copy(Opcode.MOVE, queue, source, held, part, self.element(name))
 
-    def _save_results(self, name: str, unit: int, core: int, index: Index, *, others: bool) -> None:
-        """Put what later core tiles need into stores: of other cores at once, of the own one at the end."""
+    def _save_results(
+        self, name: str, unit: int, core: int, index: Index, now: set[tuple[int, ...]], *, at_once: bool
+    ) -> None:
+        """Put what later core tiles need into stores: at once for those of this round (`now`), else at the end.
+
+        What is sent takes the place of what the receiver has needed before, and in this round may still read.
+        """
         axes = self.core_tiles.stored_axes(name)
         if not axes or name not in self.group.core_resident or not self._is_last(name, index):
             return
@@ -302,8 +308,7 @@ class NestedLowering(NestedMemory):
                     # it works on this tile too, and keeps what it needs itself
                     continue
                 peer_core = core if self._cores_share_parts else peer
-                same = (other, peer_core) == (unit, core)
-                if same != others:
+                if ((other, peer_core, *later.values()) in now) == at_once:
                     self._save_one(name, (unit, core), (other, peer_core), index, later, axis)
 
     def _is_last(self, name: str, index: Index) -> bool:

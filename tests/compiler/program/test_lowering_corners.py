@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import TensorProto
 
 from compiler.tiling.placement import Placement
@@ -187,3 +188,13 @@ def test_clusters_that_share_out_a_sum_work_on_the_same_tile_whatever_the_halo_m
     profile = chip(clusters=2, cores=2, sram=1 << 13)
     how: dict[str, Any] = {"units": 2, "spread": Spread.INPUT_CHANNELS, "cores": 2, "core_spread": Spread.CHANNELS}
     run(network, group(network, profile, {"H": 3}, HaloMode.EXCHANGE, {"H": 1, "C": 2}, **how))
+
+
+@pytest.mark.parametrize("spread", [Spread.SINGLE, Spread.CHANNELS, Spread.BANDS])
+def test_a_core_does_not_send_to_the_next_tile_what_the_receiver_still_needs_for_this_one(spread: Spread) -> None:
+    """Each core has one row of every tile: the last one sends to the first, which works at the same time."""
+    network = pair(height=8)
+    profile = chip(clusters=2, cores=2, sram=1 << 13)
+    units = 1 if spread is Spread.SINGLE else 2
+    how: dict[str, Any] = {"units": units, "spread": spread, "cores": 2, "core_spread": Spread.BANDS}
+    run(network, group(network, profile, {"H": 2}, HaloMode.EXCHANGE, {"H": 1}, **how))
