@@ -198,3 +198,15 @@ def test_a_core_does_not_send_to_the_next_tile_what_the_receiver_still_needs_for
     units = 1 if spread is Spread.SINGLE else 2
     how: dict[str, Any] = {"units": units, "spread": spread, "cores": 2, "core_spread": Spread.BANDS}
     run(network, group(network, profile, {"H": 2}, HaloMode.EXCHANGE, {"H": 1}, **how))
+
+
+@pytest.mark.parametrize("spread", [Spread.SINGLE, Spread.CHANNELS, Spread.BANDS])
+def test_a_core_without_room_for_a_halo_fetches_it_when_its_neighbour_has_made_it(spread: Spread) -> None:
+    """What passes between cores lies in the SRAM: it is made in the round in which it is needed."""
+    network = pair(height=8)
+    profile = chip(clusters=2, cores=2, sram=1 << 13, nram=2048)
+    units = 1 if spread is Spread.SINGLE else 2
+    how: dict[str, Any] = {"units": units, "spread": spread, "cores": 2, "core_spread": Spread.BANDS}
+    tiling = group(network, profile, {"H": 4}, HaloMode.EXCHANGE, {"H": 2}, **how)
+    assert tiling.kept_outside_cores_bytes
+    run(network, tiling)
