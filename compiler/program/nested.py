@@ -21,6 +21,8 @@ from compiler.units import ceil_div
 
 # A core's work: its unit, the unit's tile, the core, the core tile.
 _Work = tuple[int, Index, int, dict[str, int]]
+# The core tiles of a round: unit and index of each.
+_Round = frozenset[tuple[int, ...]]
 
 
 class NestedLowering(NestedMemory):
@@ -90,6 +92,7 @@ class NestedLowering(NestedMemory):
 
     def _core_round(self, work: list[_Work], parity: int) -> None:
         """All ops of the group on the core tiles of one round."""
+        now = frozenset((unit, *index.values()) for unit, _, _, index in work)
         for step, op in enumerate(self.geometry.ops):
             self.emitter.step = self.step_of[op.index]
             mine = self._working(op, work)
@@ -97,16 +100,19 @@ class NestedLowering(NestedMemory):
                 if name not in self.group.reduced and name not in self.gathered:
                     self._fill(name, mine, parity)
             if self.group.input_parts > 1 and op is self.geometry.product:
-                self._sums(step, op, mine, parity)
+                self._sums(step, op, mine, parity, now)
             else:
-                self._op(step, op, mine, parity)
+                self._op(step, op, mine, parity, now)
             if self._parts_are_shared:
                 self._share(step, op, work)
             for unit, _, core, index in work:
-                self._save_results(op.output, unit, core, index, others=True)
+                held = self._core_tile(op.output, unit, core, index)
+                if held is not None and self._is_first(op.output, index):
+                    self._pull(op.output, unit, core, index, held, now, at_once=True)
+                self._save_results(op.output, unit, core, index, now, at_once=True)
             for name in self.dying((step,)):
                 for unit, _, core, index in work:
-                    self._save_results(name, unit, core, index, others=False)
+                    self._save_results(name, unit, core, index, now, at_once=False)
 
     def _working(self, op: OpFacts, work: list[_Work]) -> list[_Work]:
         """The cores that work on an op: where units share out a sum, after it only those of the last one."""
@@ -114,7 +120,7 @@ class NestedLowering(NestedMemory):
             return work
         return [entry for entry in work if entry[0] == self.summing_units - 1]
 
-    def _sums(self, step: int, op: OpFacts, work: list[_Work], parity: int) -> None:
+    def _sums(self, step: int, op: OpFacts, work: list[_Work], parity: int, now: _Round) -> None:
         """A product whose sums are made part by part, each unit's one after another."""
         sent: dict[int, tuple[Held, int]] = {}
         for unit in sorted({entry[0] for entry in work}):
@@ -124,7 +130,7 @@ class NestedLowering(NestedMemory):
                 for name in self.geometry.first_readers.get(op.index, ()):
                     if name in self.group.reduced:
                         self._fill(name, mine, parity)
-                self._op(step, op, mine, parity, part, sent if turn == 0 else None)
+                self._op(step, op, mine, parity, now, part, sent if turn == 0 else None)
             if self.shares_sums and self.parts(unit):
                 for _, _, core, index in mine:
                     held = self._core_tile(op.output, unit, core, index)
@@ -162,6 +168,7 @@ class NestedLowering(NestedMemory):
         op: OpFacts,
         work: list[_Work],
         parity: int,
+        now: _Round,
         part: Part | None = None,
         sent: Mapping[int, tuple[Held, int]] | None = None,
     ) -> None:
@@ -173,7 +180,7 @@ class NestedLowering(NestedMemory):
                 continue
             if part is None or sent is not None:
                 held.slot.begin()
-                self._pull(op.output, unit, core, index, held)
+                self._pull(op.output, unit, core, index, held, now, at_once=False)
             box = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
@@ -275,10 +282,16 @@ class NestedLowering(NestedMemory):
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
-    def _pull(self, name: str, unit: int, core: int, index: Index, held: Held) -> None:
-        """Bring what waits in the SRAM for lack of room in the core back beside what is made anew."""
+    def _pull(self, name: str, unit: int, core: int, index: Index, held: Held, now: _Round, *, at_once: bool) -> None:
+        """Bring what waits in the SRAM for lack of room in the core back beside what is made anew.
+
+        What another core makes in this round (`now`) comes `at_once` when it is made, all else before.
+        """
         for shape in self.core_tiles.stores(name):
             if shape.axis in self.group.core_kept_axes or name not in self.group.core_resident:
+                continue
+            before = {**index, shape.axis: index[shape.axis] - 1}
+            if ((unit, *before.values()) in now) != at_once:
                 continue
             cell = waiting_cell(self.core_tiles, name, index, shape.axis)
             store = self._core_stores[unit, core, name, shape.axis]
@@ -288,8 +301,11 @@ class NestedLowering(NestedMemory):
                     queue = self.queue("mvdma", self.core_number(unit, core))
                     self.emitter.copy(Opcode.MOVE, queue, source, held, part, self.element(name))
 
-    def _save_results(self, name: str, unit: int, core: int, index: Index, *, others: bool) -> None:
-        """Put what later core tiles need into stores: of other cores at once, of the own one at the end."""
+    def _save_results(self, name: str, unit: int, core: int, index: Index, now: _Round, *, at_once: bool) -> None:
+        """Put what later core tiles need into stores: at once for those of this round (`now`), else at the end.
+
+        What is sent takes the place of what the receiver has needed before, and in this round may still read.
+        """
         axes = self.core_tiles.stored_axes(name)
         if not axes or name not in self.group.core_resident or not self._is_last(name, index):
             return
@@ -302,8 +318,7 @@ class NestedLowering(NestedMemory):
                     # it works on this tile too, and keeps what it needs itself
                     continue
                 peer_core = core if self._cores_share_parts else peer
-                same = (other, peer_core) == (unit, core)
-                if same != others:
+                if ((other, *later.values()) in now) == at_once:
                     self._save_one(name, (unit, core), (other, peer_core), index, later, axis)
 
     def _is_last(self, name: str, index: Index) -> bool:

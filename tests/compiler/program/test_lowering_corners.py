@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import TensorProto
 
 from compiler.tiling.placement import Placement
@@ -202,3 +203,25 @@ def test_the_channels_of_a_stage_are_each_ops_own() -> None:
     for how in (Spread.BANDS, Spread.CHANNELS):
         spread: dict[str, Any] = {"cores": 2, "core_spread": how}
         run(network, group(network, chip(cores=2, sram=1 << 15), {}, order=Order.BREADTH_FIRST, **spread))
+
+
+@pytest.mark.parametrize("spread", [Spread.SINGLE, Spread.CHANNELS, Spread.BANDS])
+def test_a_core_does_not_send_to_the_next_tile_what_the_receiver_still_needs_for_this_one(spread: Spread) -> None:
+    """Each core has one row of every tile: the last one sends to the first, which works at the same time."""
+    network = pair(height=8)
+    profile = chip(clusters=2, cores=2, sram=1 << 13)
+    units = 1 if spread is Spread.SINGLE else 2
+    how: dict[str, Any] = {"units": units, "spread": spread, "cores": 2, "core_spread": Spread.BANDS}
+    run(network, group(network, profile, {"H": 2}, HaloMode.EXCHANGE, {"H": 1}, **how))
+
+
+@pytest.mark.parametrize("spread", [Spread.SINGLE, Spread.CHANNELS, Spread.BANDS])
+def test_a_core_without_room_for_a_halo_fetches_it_when_its_neighbour_has_made_it(spread: Spread) -> None:
+    """What passes between cores lies in the SRAM: it is made in the round in which it is needed."""
+    network = pair(height=8)
+    profile = chip(clusters=2, cores=2, sram=1 << 13, nram=2048)
+    units = 1 if spread is Spread.SINGLE else 2
+    how: dict[str, Any] = {"units": units, "spread": spread, "cores": 2, "core_spread": Spread.BANDS}
+    tiling = group(network, profile, {"H": 4}, HaloMode.EXCHANGE, {"H": 2}, **how)
+    assert tiling.kept_outside_cores_bytes
+    run(network, tiling)
