@@ -71,6 +71,13 @@ def unit_read(window: Window, block: Sequence[int], strides: Sequence[int], elem
     return WindowRead(axes=tuple(axes), pieces=(piece,), element_bytes=element_bytes)
 
 
+def is_addressable(read: WindowRead) -> bool:
+    """True if all bases and offsets of a read fit in the 32 bits that tables have for each."""
+    (piece,) = read.pieces
+    reach = sum((stop - 1) * abs(stride) for stop, stride in zip(piece.stops, piece.strides, strict=True))
+    return reach <= np.iinfo(np.int32).max
+
+
 def words_of(table: AddressTable) -> Ints:
     """The table as it lies in memory: the bases, then the offsets by runs, 32 bits each.
 

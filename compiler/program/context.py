@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler.address.build import build_table
-from compiler.address.read import TableKey, table_key
+from compiler.address.read import TableKey, WindowRead, table_key
 from compiler.address.table import ENTRY_BYTES
-from compiler.address.unit import unit_read
 from compiler.ir.box import AxisMap
 from compiler.ir.graph import Graph
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
-from compiler.ops.base import FLOATS, Window
+from compiler.ops.base import FLOATS
 from compiler.ops.facts import GraphFacts, gathered_name
 from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
@@ -117,9 +116,8 @@ class Context:
         found = self.regions[region.name] = Held(slot, region.address, (0,) * len(box), region.strides, box)
         return found
 
-    def address_table(self, window: Window, block: tuple[int, ...], strides: tuple[int, ...], element: int) -> str:
-        """The name of the region in which an address table lies; equal ones are one (ADDR-5)."""
-        read = unit_read(window, block, strides, element)
+    def address_table(self, read: WindowRead) -> str:
+        """The name of the region in which the address table of a read lies; equal ones are one (ADDR-5)."""
         key = table_key(read)
         name = self._address_names.get(key)
         if name is not None:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from compiler.address.table import ENTRY_BYTES
-from compiler.address.unit import block_of
+from compiler.address.unit import block_of, is_addressable, unit_read
 from compiler.errors import InternalError
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
@@ -161,7 +161,10 @@ class Located(ABC):
         for strides in self.buffers_read(data.tensor, op):
             if strides in found or strides[1] != element:
                 continue
-            name = self.context.address_table(op.window, block, strides, element)
+            read = unit_read(op.window, block, strides, element)
+            if not is_addressable(read):
+                continue
+            name = self.context.address_table(read)
             size = prod(self.context.shape(name)) * ENTRY_BYTES
             known = next((table for table in found.values() if table.tensor == name), None)
             if known is None and size > room:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from compiler.program.calls import HOSTILE, TableGeometry, box_of
 from compiler.program.errors import ProgramError
 from compiler.program.program import Decode, OperandType, Program
 from compiler.program.verify import CheckedProgram
-from compiler.simulator.gather import WindowGather, as_windows, empty_met
+from compiler.simulator.gather import WindowGather, as_windows, empty_met, met_bytes
 from compiler.units import numpy_dtype
 
 Memory = Callable[[int], NDArray[np.uint8]]
+# The most that operands gathered for one call may take.
+_LARGEST_MET_BYTES: Final = 1 << 28
 
 
 class _Piece(NamedTuple):
@@ -108,11 +110,13 @@ class CallRunner:
         box = _box(geometry, 0, entry, by_slot[0])
         slabs: list[Slab | None] = []
         for number, operand in enumerate(unit.operands):
-            mine = by_slot[number + 1]
-            if operand is None or not mine or mine[0].gathered:
+            mine, met = by_slot[number + 1], None
+            if number == 0 and operand is not None and mine and mine[0].table >= 0:
+                met = self._met(command, table, geometry, box, operand, mine)
+            if met is not None:
+                call = replace(call, met=met)
                 slabs.append(None)
-            elif number == 0 and mine[0].table >= 0:
-                call = replace(call, met=self._met(command, table, geometry, box, operand, mine))
+            elif operand is None or not mine or mine[0].gathered:
                 slabs.append(None)
             else:
                 needed = _box(geometry, number + 1, entry, mine)
@@ -203,8 +207,11 @@ class CallRunner:
 
     def _met(
         self, command: int, table: int, geometry: TableGeometry, box: Box, operand: OperandType, pieces: list[_Piece]
-    ) -> NDArray[Any]:
-        """What the taps of a call's window meet, gathered through the address tables that it binds."""
+    ) -> NDArray[Any] | None:
+        """What the taps of a call's window meet, gathered through the address tables that it binds.
+
+        None where that is too much to hold at once: then the window goes over the box, which the tables say as well.
+        """
         call, kind, addressed = geometry.call, geometry.kind, self._addressed
         window = kind.window(call)
         if window is None or addressed is None or operand.dtype != operand.stored_dtype:
@@ -215,8 +222,10 @@ class CallRunner:
             gather = self._windows[table] = WindowGather(window)
         around = kind.enclosing(call, box)
         channels = (min(piece.box[1][0] for piece in pieces), max(piece.box[1][1] for piece in pieces))
-        fill, dtype = kind.padding_value(call), numpy_dtype(operand.stored_dtype)
-        met, words = empty_met(around, window.kernel, channels[1] - channels[0], fill, dtype)
+        fill, dtype, count = kind.padding_value(call), numpy_dtype(operand.stored_dtype), channels[1] - channels[0]
+        if met_bytes(around, window.kernel, count, dtype.itemsize) > _LARGEST_MET_BYTES:
+            return None
+        met, words = empty_met(around, window.kernel, count, fill, dtype)
         for piece in pieces:
             unit, memory = addressed.tables[piece.table], self._memory(piece.place)
             gather.fill(words, around, channels[0], piece.box, piece.address, piece.strides, unit, memory)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,10 @@ from compiler.ir.box import Ints
 from compiler.ops.base import Window
 from compiler.ops.slab import Box
 
-_LEAD = 2
+# Batch and channel axes come before the spatial ones.
+_LEAD: Final = 2
+# Offsets that are kept for later calls.
+_MOST_KEPT: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class WindowGather:
         self._classes: dict[tuple[int, ...], list[_Class]] = {}
         self._offsets: dict[tuple[object, ...], tuple[int, Ints]] = {}
         self._steps: dict[tuple[object, ...], list[_Step]] = {}
+        self._kept = 0
 
     def fill(
         self,
@@ -146,6 +151,11 @@ class WindowGather:
                 total = total + ramp.reshape(-1, *(1,) * (2 * rank - axis))
             total = (total + taps) // element
             first = int(total.min())
+            self._kept += total.size
+            if self._kept > _MOST_KEPT:
+                self._offsets.clear()
+                self._steps.clear()
+                self._kept = total.size
             found = self._offsets[key] = (first, total - first)
         return found
 
@@ -162,3 +172,9 @@ def empty_met(
 def as_windows(met: NDArray[Any], rank: int) -> NDArray[Any]:
     """[N, extents..., kernel..., C] as [N, C, kernel..., extents...]; not copied."""
     return met.transpose(0, 1 + 2 * rank, *range(1 + rank, 1 + 2 * rank), *range(1, 1 + rank))
+
+
+def met_bytes(box: Box, kernel: Sequence[int], channels: int, element_bytes: int) -> int:
+    """Bytes of what `empty_met` makes."""
+    sides = [stop - start for start, stop in (box[0], *box[_LEAD:])]
+    return prod(sides) * prod(kernel) * channels * element_bytes

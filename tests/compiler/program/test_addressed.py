@@ -250,3 +250,9 @@ def test_the_words_of_a_table_are_its_bases_and_offsets() -> None:
     assert len(words) == 36 + 9
     assert words[:7].tolist() == [0, 8, 16, 24, 32, 40, 48]
     assert words[36:40].tolist() == [0, 8, 16, 48]
+
+
+def test_operands_that_are_too_many_to_be_held_at_once_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = windows()
+    monkeypatch.setattr("compiler.simulator.calls._LARGEST_MET_BYTES", 4096)
+    run(network, tilings(network)[0])
