@@ -47,9 +47,10 @@ def limited(name: str = "edge4", **limits: Any) -> Profile:
 
 
 def stationary(*, nram_bytes: int, cores: int = 4, chips: int = 2, compression: float = 1.0) -> Profile:
-    """An accelerator with stationary weights and little memory."""
+    """An accelerator with stationary weights and little memory, whose units count addresses by strides."""
     values = profile_values("manycore2x64")
     values["name"] = "stationary"
+    values["addressing"] = "strides"
     values["cores_per_cluster"] = cores
     values["chips"] = chips
     values["nram"]["capacity_bytes"] = nram_bytes

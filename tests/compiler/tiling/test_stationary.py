@@ -168,11 +168,9 @@ def test_a_core_that_computes_rows_stages_its_peers_weights_over_the_links() -> 
     """
     model = Model()
     model.output(model.conv(model.input([1, 4, 32, 32]), 4, 1, name="conv"))
-    found, group = planned(model, nram_bytes=10_400)
+    found, group = planned(model, nram_bytes=8192)
     weights = 4 * 9 * 4
     assert (group.placement.spread, group.placement.units) == ("bands", 4)
     assert found.report.groups[0].exchanged_bytes == 4 * weights + 3 * 2 * 32 * 4 * 4
     staged = {rule.id: rule.actual for rule in group.rules}["TILE-2:weights"]
-    addresses = group.ops[0].addresses
-    assert addresses is not None
-    assert staged == weights + addresses.bytes
+    assert staged == weights
