@@ -159,7 +159,14 @@ class UnitTable:
         for axis, (length, stride) in enumerate(zip(lengths, strides, strict=True)):
             place = axis - _LEAD
             step, dilation = (window.strides[place], window.dilations[place]) if place >= 0 else (1, 1)
-            if axis == 1 or length == 1:
+            if axis == 1:
+                continue
+            # positions and taps have to agree on the distance of elements, also where the piece does not say it
+            between = self.tap_steps[axis] * step - self.steps[axis] * dilation
+            both = self.block[axis] > 1 and place >= 0 and self.taps[place] > 1
+            if (both and between) or self.tap_steps[axis] % dilation or self.steps[axis] % step:
+                return False
+            if length == 1:
                 continue
             if self.block[axis] > 1 and self.steps[axis] != step * stride:
                 return False

@@ -10,7 +10,8 @@ Three kinds of proof, each of which relies on the ones before it:
    must stay is not overwritten. Where it does not show in their places (`meetings.py`), on a shadow of each memory
    (`shadow.py`).
 
-What it does not judge: whether values are right. A table may cover too little of a tensor, or twice the same.
+What it does not judge: whether values are right. A table may cover too little of a tensor, or twice the same. Of an
+address table it proves that it fits, and that its place has been written: by which words the simulator sees.
 """
 
 from __future__ import annotations

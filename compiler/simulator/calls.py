@@ -24,6 +24,7 @@ from compiler.units import numpy_dtype
 Memory = Callable[[int], NDArray[np.uint8]]
 # The most that operands gathered for one call may take.
 _LARGEST_MET_BYTES: Final = 1 << 28
+_PLACE_BYTES: Final = 8
 
 
 class _Piece(NamedTuple):
@@ -223,7 +224,11 @@ class CallRunner:
         around = kind.enclosing(call, box)
         channels = (min(piece.box[1][0] for piece in pieces), max(piece.box[1][1] for piece in pieces))
         fill, dtype, count = kind.padding_value(call), numpy_dtype(operand.stored_dtype), channels[1] - channels[0]
-        if met_bytes(around, window.kernel, count, dtype.itemsize) > _LARGEST_MET_BYTES:
+        # of each operand that begins a run its place is held, too
+        held = met_bytes(around, window.kernel, count, dtype.itemsize) + met_bytes(
+            around, window.kernel, 1, _PLACE_BYTES
+        )
+        if held > _LARGEST_MET_BYTES:
             return None
         met, words = empty_met(around, window.kernel, count, fill, dtype)
         for piece in pieces:

@@ -134,7 +134,7 @@ class WindowGather:
         [images, positions..., taps...]. Positions go block by block: what the table has for one block, from where the
         block begins.
         """
-        key = (unit, *images, *cell)
+        key = (unit, *steps, *images, *cell)
         found = self._offsets.get(key)
         if found is None:
             window, rank = self._window, len(cell)

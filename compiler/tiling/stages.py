@@ -15,7 +15,7 @@ from compiler.ops.facts import Operand, OpFacts
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.runs import Run
-from compiler.tiling.tile import Configuration, Spread
+from compiler.tiling.tile import Configuration, HaloMode, Spread
 from compiler.units import ceil_div
 
 
@@ -110,8 +110,9 @@ def _staying(
     """Tensors that one core keeps whole between stages, with their usual bytes and the part that exceeds these.
 
     The smallest first, so that as many as possible stay. A stage that has others to pass piece by piece needs room
-    for that.
+    for that. What other units need of a tensor lies in the SRAM, from where it is passed on.
     """
+    passes = any(tiles.mode is HaloMode.EXCHANGE for tiles in frustums.tiles.values())
     readers: dict[str, list[int]] = {}
     for number, run in enumerate(runs):
         for name in run.inputs:
@@ -121,7 +122,7 @@ def _staying(
     made = [(number, name) for number, run in enumerate(runs) for name in run.results]
     sizes = {name: frustums.usual_needed(name) for _, name in made}
     for number, name in sorted(made, key=lambda entry: (sizes[entry[1]][0], entry[0])):
-        if name in geometry.outputs or name not in readers:
+        if name in geometry.outputs or name not in readers or (passes and frustums.kept_along(name)):
             continue
         size = sizes[name][0]
         span = range(number, max(readers[name]) + 1)

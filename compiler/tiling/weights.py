@@ -113,8 +113,8 @@ def step_weights(
         parts = 1
         if configuration.order is not Order.DEPTH_FIRST:
             # as few slices as let two of them lie in a core at once
-            room = max(1, weight_slice_bytes(profile) - beside)
-            parts = max(1, min(ceil_div(channels, cores // slices), ceil_div(core, room)))
+            room = max(1, weight_slice_bytes(profile) - ceil_div(beside, 2))
+            parts = max(1, min(ceil_div(channels, cores), ceil_div(core, room)))
         total = sum(size for size, _, _ in entries)
         result.append(
             StepWeights(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
 from itertools import product
 from math import prod
 
@@ -113,3 +115,16 @@ def test_bases_and_offsets_are_where_the_elements_lie(
             )
             assert base + unit.offsets[tap] == expected
     assert np.array_equal(words_of(table), words_of(decode(encode(table))))
+
+
+def test_positions_and_taps_of_a_table_agree_on_the_distance_of_elements() -> None:
+    """Where a piece has one row its strides do not say where the next one is: then the table must not, either."""
+    found = window((3, 3))
+    table = table_of(found, (1, 1, 3, 6), (1, 2, 5, 8))
+    (only,) = table.classes
+    ramps = [np.arange(only.lengths[axis], dtype=np.int64) * (only.steps[axis] + 8 * (axis == 2)) for axis in only.axes]
+    bases = reduce(np.add.outer, ramps).reshape(-1)
+    other = UnitTable.of(replace(table, classes=(replace(only, bases=bases),)))
+    strides = strides_of((1, 2, 5, 8), (0, 2, 3, 1), 4)
+    assert UnitTable.of(table).fits(found, (1, 2, 1, 8), strides, 4)
+    assert not other.fits(found, (1, 2, 1, 8), strides, 4)

@@ -256,3 +256,16 @@ def test_operands_that_are_too_many_to_be_held_at_once_are_not_gathered(monkeypa
     network = windows()
     monkeypatch.setattr("compiler.simulator.calls._LARGEST_MET_BYTES", 4096)
     run(network, tilings(network)[0])
+
+
+def test_slices_of_weights_beside_large_tables_are_of_whole_channels() -> None:
+    """FUSE-10: slices of what slices in time leave of the channels: a channel is not cut."""
+    model = Model()
+    model.output(model.conv(model.input([1, 4, 16, 16], "x"), 4, 8))
+    network = Network(model)
+    profile = chip(sram=1 << 15, wram=2048)
+    tiling = group(network, profile, {"C": 2}, order=Order.BREADTH_FIRST, channel_slices=4)
+    (weights,) = tiling.weights
+    assert weights.table_bytes > 2048 // 2
+    assert weights.slices <= 2
+    assert run(network, tiling).program.addresses

@@ -225,3 +225,21 @@ def test_a_core_without_room_for_a_halo_fetches_it_when_its_neighbour_has_made_i
     tiling = group(network, profile, {"H": 4}, HaloMode.EXCHANGE, {"H": 2}, **how)
     assert tiling.kept_outside_cores_bytes
     run(network, tiling)
+
+
+@pytest.mark.parametrize("placement", [Placement.BANDS, Placement.BLOCKS])
+@pytest.mark.parametrize("tile", [{"H": 2}, {"H": 1, "W": 1}])
+def test_what_other_clusters_need_does_not_stay_in_the_core(placement: Placement, tile: dict[str, int]) -> None:
+    """With one core per cluster results stay there between stages; halos are passed on from the SRAM."""
+    model = Model()
+    x = model.conv(model.input([1, 16, 8, 8], "x"), 16, 4, kernel=1)
+    model.output(model.node("MaxPool", [model.relu(x)], kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]))
+    network = Network(model)
+    profile = chip(clusters=2, sram=1 << 16, multicast=True)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.BANDS, "placement": placement, "order": Order.BREADTH_FIRST}
+    kept = group(network, profile, tile, HaloMode.CACHED, **how)
+    passed = group(network, profile, tile, HaloMode.EXCHANGE, **how)
+    assert kept.core_resident
+    assert not passed.core_resident
+    run(network, kept)
+    run(network, passed)
