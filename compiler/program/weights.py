@@ -175,6 +175,9 @@ class GroupWeights(WeightBoxes):
         content = (step, channels, summed)
         for core in cores:
             slots = self._slots[step, *core]
+            if not slots:
+                # weights without elements take no room
+                continue
             slot = slots[turn % len(slots)]
             bound[core] = self._bound(slot, content, boxes)
             if slot.content != content:

@@ -1,4 +1,7 @@
-"""Quantised products between conversions: values by the definitions against ONNX Runtime (IMPORT-5)."""
+"""Quantised products between conversions: values by the definitions against ONNX Runtime (IMPORT-5).
+
+Weights are of 7 bits: on processors without VNNI ONNX Runtime adds pairs of 8-bit products in 16 bits, which saturate.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def test_a_quantised_convolution_keeps_its_values(bias: bool, by_filter: bool) -
         "x": random.integers(0, 256, (1, 2, 7, 6)).astype(np.uint8),
         "xs": np.array(0.02, np.float32),
         "xz": np.array(120, np.uint8),
-        "w": random.integers(-128, 128, (4, 2, 3, 3)).astype(np.int8),
+        "w": random.integers(-64, 64, (4, 2, 3, 3)).astype(np.int8),
         "ws": np.asarray(random.random(count) * 0.02 + 0.01, dtype=np.float32),
         "wz": np.zeros(count, np.int8),
         "ys": np.array(0.11, np.float32),
@@ -67,7 +70,7 @@ def test_a_quantised_product_keeps_its_values(by_column: bool) -> None:
         "a": random.integers(0, 256, (2, 3, 8)).astype(np.uint8),
         "as": np.array(0.01, np.float32),
         "az": np.array(100, np.uint8),
-        "b": random.integers(-128, 128, (8, 5)).astype(np.int8),
+        "b": random.integers(-64, 64, (8, 5)).astype(np.int8),
         "bs": np.asarray(random.random(count) * 0.02 + 0.01, dtype=np.float32),
         "bz": np.asarray(random.integers(-5, 5, count), dtype=np.int8),
         "ys": np.array(0.05, np.float32),
