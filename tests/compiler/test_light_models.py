@@ -42,7 +42,13 @@ def node_names(name: str) -> tuple[str, ...]:
     return tuple(node.name or f"{node.op_type}_{index}" for index, node in enumerate(graph.node))
 
 
-DEFAULT = [pytest.param(name, profile, "latency") for name in LIGHT_NAMES for profile in PROFILES]
+# the largest graph takes long, on one chip
+SLOW = ("densenet121", "edge4")
+DEFAULT = [
+    pytest.param(name, profile, "latency", marks=pytest.mark.full if (name, profile) == SLOW else ())
+    for name in LIGHT_NAMES
+    for profile in PROFILES
+]
 CASES = DEFAULT + [pytest.param(*case, marks=() if case in SAMPLE else pytest.mark.full) for case in MATRIX]
 
 

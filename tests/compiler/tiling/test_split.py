@@ -388,7 +388,13 @@ def test_what_is_no_split_is_refused_by_name(option: str, value: object) -> None
     assert option in str(caught.value)
 
 
-@pytest.mark.parametrize("values", [{"split": "top-down", "granularity": ["1/2", "3/4"]}, {"split": "bottom-up"}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"split": "top-down", "granularity": ["1/2", "3/4"]},
+        pytest.param({"split": "bottom-up"}, marks=pytest.mark.full),
+    ],
+)
 def test_a_network_compiles_with_each_split(values: dict[str, object]) -> None:
     compiled = plan_model(light_source("squeezenet"), builtin_profile("cluster4x4"), parse_options(values))
     totals = compiled.plan.totals
