@@ -11,6 +11,8 @@ from compiler.units import ceil_div
 
 # The number of the channel axis among a tensor's axes: N, C, then the spatial ones.
 CHANNEL: Final = 1
+# The first spatial axis.
+SPATIAL: Final = 2
 # The spatial axes of tensors of one, two and three.
 _SPATIAL: Final = (("W",), ("H", "W"), ("D", "H", "W"))
 _BLOCKED: Final = "c"

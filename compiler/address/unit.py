@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from compiler.address.layouts import SPATIAL
 from compiler.address.read import AxisRead, Piece, WindowRead
 from compiler.address.table import ENTRY_BYTES, AddressTable
 from compiler.errors import InternalError
@@ -27,9 +28,7 @@ from compiler.ops.base import Window
 
 # The most positions of one block: what feeds a matrix unit, and keeps a table small beside the operands.
 BLOCK_POSITIONS: Final = 256
-# Batch and channel axes come before the spatial ones, as in the op's input and output.
 _BATCH: Final = 0
-_LEAD: Final = 2
 
 
 def block_of(extents: Sequence[int]) -> tuple[int, ...]:
@@ -38,7 +37,7 @@ def block_of(extents: Sequence[int]) -> tuple[int, ...]:
     One long row is cut. Channels are no positions: theirs is 1.
     """
     left, block = BLOCK_POSITIONS, [1] * len(extents)
-    for axis in (*reversed(range(_LEAD, len(extents))), _BATCH):
+    for axis in (*reversed(range(SPATIAL, len(extents))), _BATCH):
         block[axis] = max(1, min(int(extents[axis]), left))
         left //= block[axis]
     return tuple(block)
@@ -59,7 +58,7 @@ def unit_read(window: Window, block: Sequence[int], strides: Sequence[int], elem
     """
     axes, stops = [], []
     for axis, count in enumerate(block):
-        place = axis - _LEAD
+        place = axis - SPATIAL
         read = AxisRead(begin=0, end=count, valid=(0, count))
         if place >= 0:
             taps, step, dilation = window.kernel[place], window.strides[place], window.dilations[place]
@@ -107,7 +106,7 @@ class UnitTable:
     def of(cls, table: AddressTable) -> UnitTable:
         """Raises InternalError for a table that is not of one block: with padding, or with taps in no even steps."""
         rank = len(table.positions)
-        if len(table.classes) != 1 or rank < _LEAD + 1 or table.classes[0].count != prod(table.taps):
+        if len(table.classes) != 1 or rank < SPATIAL + 1 or table.classes[0].count != prod(table.taps):
             raise InternalError("this is no table of one block", stage="address", actual=len(table.classes), limit=1)
         only = table.classes[0]
         offsets = np.empty(len(table.order), dtype=np.int64)
@@ -120,26 +119,26 @@ class UnitTable:
             for axis in range(rank)
         )
         ramps = [np.arange(count, dtype=np.int64) * step for count, step in zip(table.taps, tap_steps, strict=True)]
-        is_even = np.array_equal(reduce(np.add.outer, ramps), grid) and max(table.taps[:_LEAD]) == 1
+        is_even = np.array_equal(reduce(np.add.outer, ramps), grid) and max(table.taps[:SPATIAL]) == 1
         if not is_even or min(*tap_steps, *only.steps) < 0:
             raise InternalError("the taps of a table lie in no even steps", stage="address", actual=table.taps)
         return cls(
             table=table,
             block=table.positions,
-            taps=table.taps[_LEAD:],
+            taps=table.taps[SPATIAL:],
             steps=only.steps,
             tap_steps=tap_steps,
             bases=tuple(
                 np.arange(count, dtype=np.int64) * step for count, step in zip(table.positions, only.steps, strict=True)
             ),
-            offsets=grid.reshape(table.taps[_LEAD:]),
+            offsets=grid.reshape(table.taps[SPATIAL:]),
         )
 
     def element_strides(self, window: Window, strides: Sequence[int]) -> tuple[int, ...]:
         """Bytes from element to element along each axis as the table has them; `strides` where it says nothing."""
         found = []
         for axis, stride in enumerate(strides):
-            place = axis - _LEAD
+            place = axis - SPATIAL
             if place >= 0 and self.taps[place] > 1:
                 stride = self.tap_steps[axis] // window.dilations[place]
             elif self.block[axis] > 1:
@@ -157,7 +156,7 @@ class UnitTable:
         if lengths[1] > 1 and strides[1] != element_bytes:
             return False
         for axis, (length, stride) in enumerate(zip(lengths, strides, strict=True)):
-            place = axis - _LEAD
+            place = axis - SPATIAL
             step, dilation = (window.strides[place], window.dilations[place]) if place >= 0 else (1, 1)
             if axis == 1:
                 continue

@@ -37,14 +37,6 @@ _ATTEMPTS_MAX: Final = 64
 _CLOCKS_MAX: Final = DEFAULT_LIMITS.clock_entries // 2
 
 
-class _TooLargeError(Exception):
-    """A program of ours is too large to be proved: why its segment is refused."""
-
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(str(refused.error))
-        self.refused = refused
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredSegment:
     """A chip segment's program, what its proof found, and its bytes; all None for a host segment."""
@@ -90,29 +82,15 @@ class LowerSegments:
             result: list[LoweredSegment] = []
             failed = False
             for found in mapped.fused.segments:
-                too_long = self._too_long(facts, found)
-                if too_long is not None:
-                    refused, shares = too_long
+                refused, shares, lowered = self._tried(facts, found, known)
+                compiler.learn(shares)
+                if refused is not None:
+                    if len(found.segment.ops) == 1:
+                        raise refused.error
                     compiler.refuse(found.segment.ops, refused)
-                    compiler.learn(shares)
                     failed = True
-                    continue
-                try:
-                    lowered = self._lowered(facts, found, known)
-                except _TooLargeError as error:
-                    if len(found.segment.ops) == 1:
-                        raise error.refused.error from error
-                    compiler.refuse(found.segment.ops, error.refused)
-                    failed = True
-                    continue
-                exceeded = self._refused(facts, found, lowered)
-                if exceeded is not None:
-                    if len(found.segment.ops) == 1:
-                        raise exceeded.error
-                    compiler.refuse(found.segment.ops, exceeded)
-                    failed = True
-                compiler.learn(self._shares(found, lowered))
-                result.append(lowered)
+                elif lowered is not None:
+                    result.append(lowered)
             if not failed:
                 return LoweredGraph(mapped=mapped, segments=tuple(result))
             again = FuseSegments(options=self.options, compilers=self.compilers).run(
@@ -126,7 +104,21 @@ class LowerSegments:
             actual=f"{_ATTEMPTS_MAX} attempts",
         )
 
-    def _lowered(self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]) -> LoweredSegment:
+    def _tried(
+        self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]
+    ) -> tuple[Refused | None, dict[int, float], LoweredSegment | None]:
+        """Why a segment is refused, by op its part of the limit that the program comes nearest to, and the program."""
+        too_long = self._too_long(facts, found)
+        if too_long is not None:
+            return *too_long, None
+        lowered = self._lowered(facts, found, known)
+        if isinstance(lowered, Refused):
+            return lowered, {}, None
+        return self._refused(facts, found, lowered), self._shares(found, lowered), lowered
+
+    def _lowered(
+        self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]
+    ) -> LoweredSegment | Refused:
         if found.segment.kind is SegmentKind.HOST:
             return LoweredSegment(program=None, verified=None, sizes=None)
         key = tuple((group.ops, group.choice.tiling) for group in found.groups)
@@ -149,7 +141,7 @@ class LowerSegments:
             verified = verify(program, shared=self.profile.engines.shared)
         except ProgramError as error:
             if error.violation == "size":
-                raise _TooLargeError(self._too_large(facts, ops, error.actual, error.limit)) from error
+                return self._too_large(facts, ops, error.actual, error.limit)
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error

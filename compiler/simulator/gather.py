@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.address.layouts import SPATIAL
 from compiler.address.unit import UnitTable
 from compiler.ir.box import Ints
 from compiler.ops.base import Window
 from compiler.ops.slab import Box
 
-# Batch and channel axes come before the spatial ones.
-_LEAD: Final = 2
 # Offsets that are kept for later calls.
 _MOST_KEPT: Final = 1 << 22
 
@@ -69,7 +68,7 @@ class WindowGather:
         no piece stays as it is: padding, or another piece's. All words that are read lie in the piece.
         """
         element = met.itemsize
-        key = (unit, strides, piece, box[0], *box[_LEAD:], channels)
+        key = (unit, strides, piece, box[0], *box[SPATIAL:], channels)
         steps = self._steps.get(key)
         if steps is None:
             steps = self._steps[key] = self._new_steps(box, channels, piece, strides, unit, element)
@@ -81,7 +80,7 @@ class WindowGather:
     def _new_steps(
         self, box: Box, channels: int, piece: Box, strides: Sequence[int], unit: UnitTable, element: int
     ) -> list[_Step]:
-        window, rank = self._window, len(box) - _LEAD
+        window, rank = self._window, len(box) - SPATIAL
         low, high = max(box[0][0], piece[0][0]), min(box[0][1], piece[0][1])
         if low >= high:
             return []
@@ -89,11 +88,11 @@ class WindowGather:
         # from the piece's first element to that of the first tap at the box's first position
         origin = (box[0][0] - piece[0][0]) * apart[0]
         for axis in range(rank):
-            first = box[_LEAD + axis][0] * window.strides[axis] - window.pads[axis]
-            origin += (first - piece[_LEAD + axis][0]) * apart[_LEAD + axis]
+            first = box[SPATIAL + axis][0] * window.strides[axis] - window.pads[axis]
+            origin += (first - piece[SPATIAL + axis][0]) * apart[SPATIAL + axis]
         begin, images = piece[1][0] - channels, (low - box[0][0], high - box[0][0])
         found = []
-        for cell in product(*(self._along(axis, box[axis], piece[axis]) for axis in range(_LEAD, len(box)))):
+        for cell in product(*(self._along(axis, box[axis], piece[axis]) for axis in range(SPATIAL, len(box)))):
             least, offsets = self._relative(unit, apart, images, cell, element)
             into = (
                 slice(*images),
@@ -109,7 +108,7 @@ class WindowGather:
         key = (axis, *positions, *piece)
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = self._new_classes(axis - _LEAD, positions, piece)
+            found = self._classes[key] = self._new_classes(axis - SPATIAL, positions, piece)
         return found
 
     def _new_classes(self, axis: int, positions: tuple[int, int], piece: tuple[int, int]) -> list[_Class]:
@@ -164,7 +163,7 @@ def empty_met(
     box: Box, kernel: Sequence[int], channels: int, fill: float, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """An array [N, extents..., kernel..., C] of a value, and the same as unsigned words."""
-    sides = [stop - start for start, stop in (box[0], *box[_LEAD:])]
+    sides = [stop - start for start, stop in (box[0], *box[SPATIAL:])]
     met = np.full((*sides, *kernel, channels), fill, dtype=dtype)
     return met, met.view(np.dtype(f"u{dtype.itemsize}"))
 
@@ -176,5 +175,5 @@ def as_windows(met: NDArray[Any], rank: int) -> NDArray[Any]:
 
 def met_bytes(box: Box, kernel: Sequence[int], channels: int, element_bytes: int) -> int:
     """Bytes of what `empty_met` makes."""
-    sides = [stop - start for start, stop in (box[0], *box[_LEAD:])]
+    sides = [stop - start for start, stop in (box[0], *box[SPATIAL:])]
     return prod(sides) * prod(kernel) * channels * element_bytes

@@ -8,6 +8,7 @@ from math import prod
 
 from compiler.address.border import Padding
 from compiler.address.build import build_table
+from compiler.address.layouts import SPATIAL
 from compiler.address.lines import LinesTouched, lines_touched
 from compiler.address.unit import block_of, unit_read
 from compiler.ir.layout import memory_order, strides_of
@@ -16,8 +17,6 @@ from compiler.ops.facts import OpFacts
 from compiler.tiling.loads import table_reads
 from compiler.tiling.stages import operand_lengths
 from compiler.tiling.tiled import TiledGroup
-
-_LEAD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class OpTables:
     block: tuple[int, ...]
     lengths: tuple[int, ...]
     element_bytes: int
-    channel_axes: tuple[str, ...]
+    axes: tuple[str, ...]
     core_bytes: int
     read_bytes: int
     padding: Padding | None
@@ -44,7 +43,7 @@ class OpTables:
 
     def lines(self) -> LinesTouched:
         """The lines of memory that the block's positions touch, where the input's box lies by itself (ADDR-4)."""
-        strides = strides_of(self.lengths, memory_order(self.channel_axes), self.element_bytes)
+        strides = strides_of(self.lengths, memory_order(self.axes), self.element_bytes)
         read = unit_read(self.window, self.block, strides, self.element_bytes)
         # of each element all channels are read: runs of them, of which the table knows the beginning
         return lines_touched(build_table(read), self.line_bytes)
@@ -68,7 +67,7 @@ def op_tables(group: TiledGroup) -> tuple[OpTables, ...]:
                 block=block_of(shape),
                 lengths=lengths,
                 element_bytes=tensor.element_bytes,
-                channel_axes=tensor.axes,
+                axes=tensor.axes,
                 core_bytes=group.table_bytes[step],
                 read_bytes=reads[op.index],
                 padding=Padding.CLASSES if any(op.window.pads) else None,
@@ -90,5 +89,8 @@ def _lengths(group: TiledGroup, step: int, op: OpFacts) -> tuple[int, ...]:
 
 def _border_bytes(window: Window, lengths: Sequence[int], element_bytes: int) -> int:
     """What the padding around a box adds to it, at most: as much before and behind it."""
-    around = [*lengths[:_LEAD], *(length + 2 * pad for length, pad in zip(lengths[_LEAD:], window.pads, strict=True))]
+    around = [
+        *lengths[:SPATIAL],
+        *(length + 2 * pad for length, pad in zip(lengths[SPATIAL:], window.pads, strict=True)),
+    ]
     return (prod(around) - prod(lengths)) * element_bytes
