@@ -18,11 +18,12 @@ from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.facts import GraphFacts
 from compiler.options import PROFIT_RULES, Options
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Refusal, Wishes, choose_tiling
+from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import PHYSICAL, Check, Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.split import Split
+from compiler.tiling.wishes import Wishes
 
 _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
@@ -251,10 +252,10 @@ def _renamed(
     inputs: tuple[str, ...], indices: tuple[int, ...], result: Choice | Refusal, wanted: GroupGeometry
 ) -> Choice | Refusal:
     """A memoised result under another group's names and op indices."""
-    if isinstance(result, Refusal):
-        return result
-    tensors = dict(zip(inputs, wanted.inputs, strict=True))
     ops = dict(zip(indices, wanted.indices, strict=True))
+    if isinstance(result, Refusal):
+        return result if result.op is None else replace(result, op=ops[result.op])
+    tensors = dict(zip(inputs, wanted.inputs, strict=True))
     configuration = result.tiling.configuration
     tiling = replace(
         result.tiling,
@@ -267,4 +268,6 @@ def _renamed(
         for stage in result.cost.stages
     )
     cost = replace(result.cost, stages=stages)
-    return replace(result, tiling=tiling, cost=cost)
+    return replace(
+        result, tiling=tiling, cost=cost, tables=tuple(replace(table, op=ops[table.op]) for table in result.tables)
+    )

@@ -13,12 +13,13 @@ from compiler.cost.rates import units_are_connected
 from compiler.errors import RequestError, printable
 from compiler.profile.schema import Profile
 from compiler.schedule import PinnedGroup
-from compiler.tiling.choose import Refusal, Wishes, choose_tiling
+from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, Tiling, WeightLoads
+from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
 
 

@@ -124,7 +124,7 @@ class GroupLowering(SharedLowering):
 
     def pass_on(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
-        if self.group.exchanges:
+        if self.group.exchanges and self.first_slice(name, index):
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
             known = self.owners.of(index)
             for axis in self.tiles.stored_axes(name):

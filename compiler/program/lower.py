@@ -35,6 +35,11 @@ from compiler.tiling.price import group_of
 _ATTEMPTS_MAX: Final = 64
 # Commands times queues beyond which a segment of several ops is cut before it is lowered: half of what can be proved.
 _CLOCKS_MAX: Final = DEFAULT_LIMITS.clock_entries // 2
+# Commands that are estimated may be so many times those that come.
+_OVERESTIMATED: Final = 2
+# A command takes at least so many bytes of the fullest core's program, if all cores had equally many (33 to 97 measured
+# in programs of 40,000 and more).
+_BYTES_IN_CORE: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +176,7 @@ class LowerSegments:
         ops = found.segment.ops
         if found.segment.kind is SegmentKind.HOST or len(ops) == 1:
             return None
-        limit = _CLOCKS_MAX // len(machine_of(self.profile).queues)
+        limit = self._most_commands()
         beside = self.profile.beside(self.compilers.of(facts).resident_bytes(ops))
         counts = {
             group.ops: estimated_commands(group_of(GroupGeometry(facts, group.ops), beside, group.choice.tiling))
@@ -182,6 +187,16 @@ class LowerSegments:
             return None
         shares = {op: count / limit / len(of) for of, count in counts.items() for op in of}
         return self._too_large(facts, ops, total, limit), shares
+
+    def _most_commands(self) -> int:
+        """Commands beyond which a program exceeds what can be proved, or very likely a limit of the profile."""
+        limits = self.profile.limits
+        most = [_CLOCKS_MAX // len(machine_of(self.profile).queues)]
+        if limits.commands is not None:
+            most.append(limits.commands * _OVERESTIMATED)
+        if limits.program_bytes_per_core is not None:
+            most.append(limits.program_bytes_per_core * self.profile.cores // _BYTES_IN_CORE)
+        return max(1, min(most))
 
     def _amounts(self, lowered: LoweredSegment) -> list[tuple[str, int, int]]:
         """What the profile limits of a program: (field, limit, actual)."""

@@ -239,16 +239,19 @@ class GroupWeights(WeightBoxes):
             if source.content != content or holder in lacking:
                 continue
             sender = self.lowering.core_number(*holder)
-            queues = [self.lowering.between_cores(sender, self.lowering.core_number(*c)) for c in lacking]
-            if any(queue is None for queue in queues):
-                return False
+            ways: dict[int, list[Core]] = {}
+            for core in lacking:
+                queue = self.lowering.between_cores(sender, self.lowering.core_number(*core))
+                if queue is None:
+                    return False
+                ways.setdefault(queue, []).append(core)
             self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-            for target, queue in zip(lacking, queues, strict=True):
-                for number, held in bound[target]:
-                    element = self._element_of(step, number)
+            for queue, cores in ways.items():
+                for entry, (number, held) in enumerate(bound[cores[0]]):
                     at = held.address - held.slot.address + source.address
                     mine = Held(source, at, held.origin, held.strides, held.box)
-                    self.emitter.copy(Opcode.EXCHANGE, queue or 0, mine, held, held.box, element)
+                    targets = [(bound[core][entry][1], held.box) for core in cores]
+                    self.lowering.send(mine, targets, queue, self._element_of(step, number))
             return True
         return False
 
@@ -417,17 +420,29 @@ class GroupWeights(WeightBoxes):
         )
 
     def _from_peers(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int) -> None:
-        """Stationary weights: from the cores in which they lie over the links."""
+        """Stationary weights: what has all of a box takes its own, the others get each part from the core that has it.
+
+        A part goes over the links to all cores that need it at once: slots lie at one address in every core.
+        """
         lowering = self.lowering
+        receivers: dict[int, Held] = {}
         for (unit, core), target in targets.items():
             mine = lowering.core_number(unit, core)
-            own = [entry for entry in residents if entry[0] == mine and overlap(entry[1].box, box) == box]
-            for owner, held in own or residents:
-                part = overlap(held.box, box)
-                if part is None:
-                    continue
-                queue = lowering.between_cores(owner, mine)
-                if owner == mine:
-                    self.emitter.copy(Opcode.MOVE, lowering.queue("core", mine), held, target, part, element)
-                elif queue is not None:
-                    self.emitter.copy(Opcode.EXCHANGE, queue, held, target, part, element)
+            own = next((held for owner, held in residents if owner == mine and overlap(held.box, box) == box), None)
+            if own is None:
+                receivers[mine] = target
+            else:
+                self.emitter.copy(Opcode.MOVE, lowering.queue("core", mine), own, target, box, element)
+        for owner, held in residents if receivers else ():
+            part = overlap(held.box, box)
+            if part is None:
+                continue
+            if owner in receivers and not receivers.keys() & {owner - 1, owner + 1}:
+                self.emitter.copy(Opcode.MOVE, lowering.queue("core", owner), held, receivers[owner], part, element)
+            ways: dict[int, list[tuple[Held, Box]]] = {}
+            for core in sorted(receivers):
+                queue = lowering.between_cores(owner, core)
+                if queue is not None and (core != owner or receivers.keys() & {owner - 1, owner + 1}):
+                    ways.setdefault(queue, []).append((receivers[core], part))
+            for queue, found in ways.items():
+                lowering.send(held, found, queue, element)

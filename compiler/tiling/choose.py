@@ -7,9 +7,9 @@ for all at once -> an estimate that orders them -> core tiles and exact prices f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -32,11 +32,12 @@ from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
-from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
+from compiler.tiling.tile import Configuration, HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.walk import grid_of
 from compiler.tiling.weights import most_table_bytes
+from compiler.tiling.wishes import Wishes, as_pinned
 from compiler.units import ceil_div
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
@@ -49,32 +50,6 @@ _MARGIN: Final = 1.1
 # The most tiles of a map that are dealt out one by one.
 GRID_MAX: Final = 1 << 20
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a tiling is chosen for, and what options or a pinned schedule ask of it (TILE-9).
-
-    halo and placement: a mode, or `auto`. sizes and core: extents of the SRAM tile and the core tile by axis, as far
-    as they are pinned. modes: the halo mode by axis, None: not pinned. fixed: pinned fields of the configuration.
-    split: how the SRAM tile of a configuration is found, along the axes that are not pinned. is_searched: whether the
-    length of the group's program binds, as it does where nobody asked for this group.
-    """
-
-    objective: str
-    halo: str = "auto"
-    placement: str = "auto"
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    core: Mapping[str, int] = field(default_factory=dict)
-    modes: Mapping[str, HaloMode] | None = None
-    fixed: Mapping[str, object] = field(default_factory=dict)
-    split: Split = field(default_factory=Split)
-    is_searched: bool = True
-
-    @property
-    def is_pinned(self) -> bool:
-        """True if anything of the tiling is pinned."""
-        return bool(self.sizes or self.core or self.fixed) or self.modes is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +73,19 @@ class _Found:
 def choose_tiling(
     geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
-    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4)."""
-    bound = (*PHYSICAL, *constraints)
+    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4).
+
+    A single op has to run somehow: if its program is too long under all tilings, it may be.
+    """
+    outcome = _choose(geometry, profile, (*PHYSICAL, *constraints), wishes)
+    if isinstance(outcome, Refusal) and wishes.is_searched and len(geometry.ops) == 1:
+        return _choose(geometry, profile, (*PHYSICAL, *constraints), replace(wishes, is_searched=False))
+    return outcome
+
+
+def _choose(
+    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
+) -> Choice | Refusal:
     found, failing = _largest_tiles(geometry, profile, bound, wishes)
     outcome, refused = _cheapest(found, profile, bound, wishes)
     if outcome is None and refused and not wishes.is_pinned:
@@ -218,7 +204,7 @@ def _search(
     if bases:
         search = _Search(table, profile, bases, bound, wishes.split)
         return search.found(), search.failing
-    simple = _as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
+    simple = as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
     if not simple:
         return [], None
     first = _Search(table, profile, simple, bound, wishes.split)
@@ -227,7 +213,7 @@ def _search(
     done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1 and not is_thorough}
     finer = tuple(c for base in simple if base not in done for c in finer_configurations(table, base))
     if wishes.is_pinned:
-        finer = tuple(c for c in _as_pinned(finer, wishes) if c not in simple)
+        finer = tuple(c for c in as_pinned(finer, wishes) if c not in simple)
     if not finer:
         return here, first.failing
     second = _Search(table, profile, finer, bound, wishes.split)
@@ -245,31 +231,6 @@ def _culprit(geometry: GroupGeometry, check: Check) -> int:
         return sum(geometry.facts.tensor_bytes(name) for name in (op.output, *(o.tensor for o in op.operands)))
 
     return max(geometry.ops, key=lambda op: (needs(op), -op.index)).index
-
-
-def _as_pinned(choices: tuple[Configuration, ...], wishes: Wishes) -> tuple[Configuration, ...]:
-    """Configurations with the pinned fields as pinned, each once; those that contradict themselves are left out."""
-    if not wishes.is_pinned:
-        return choices
-    fixed: dict[str, Any] = dict(wishes.fixed)
-    if wishes.sizes and not wishes.core:
-        # a pinned tile is what ops go over one after another; a finer depth-first cut would have to be pinned too
-        fixed.setdefault("order", Order.BREADTH_FIRST)
-    if wishes.modes is not None:
-        fixed["halo"] = tuple(sorted((a, m) for a, m in wishes.modes.items() if m is not HaloMode.RECOMPUTE))
-    changed = [replace(choice, **fixed) for choice in choices]
-    if "core_spread" not in fixed:
-        # one core shares nothing
-        changed = [replace(c, core_spread=Spread.SINGLE) if c.cores == 1 else c for c in changed]
-    return tuple(dict.fromkeys(choice for choice in changed if _is_consistent(choice)))
-
-
-def _is_consistent(choice: Configuration) -> bool:
-    """False where pinned fields contradict each other: one unit or core shares nothing, sums wait for one slice."""
-    inside = choice.channel_slices > 1 and not choice.slices_outer
-    alone = (choice.units == 1) == (choice.spread is Spread.SINGLE)
-    alone &= (choice.cores == 1) == (choice.core_spread is Spread.SINGLE)
-    return alone and not (inside and choice.input_slices > 1)
 
 
 def _tables(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iterator[SizeTable]:

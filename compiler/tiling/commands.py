@@ -1,14 +1,16 @@
-"""How long a group's program is going to be: a bound that keeps fusion from tiles of a few positions (PROG-1)."""
+"""How long a group's program is going to be: a bound that keeps plans from tiles of a few positions (PROG-1)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from compiler.tiling.figures import Check
+from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
+from compiler.units import ceil_div
 
-# The commands of a group of several ops: with more, tiles are so small that issuing commands is what takes the time.
-GROUP_COMMANDS_MAX: Final = 1 << 14
+# The commands of a group: with more, tiles are so small that issuing commands is what takes the time.
+GROUP_COMMANDS_MAX: Final = 3 << 13
 # What takes up a sum: the call, its inputs, its weights and bias, the sums passed on.
 _COMMANDS_OF_A_PART: Final = 5
 COMMANDS_RULE: Final = "PROG-1:commands"
@@ -20,7 +22,7 @@ SUMS_RULE: Final = "PROG-1:sums"
 def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
     """What keeps a group from being lowered, or its program from being sensible; None if nothing does.
 
-    PROG-1:commands holds where tilings are searched, for groups of several ops.
+    PROG-1:commands holds where tilings are searched.
     """
     return sums_check(group) or (length_check(group) if is_searched else None)
 
@@ -36,42 +38,55 @@ def sums_check(group: TiledGroup) -> Check | None:
 
 
 def length_check(group: TiledGroup) -> Check | None:
-    """PROG-1:commands as a check of a group of several ops; None if its program is not too long to be sensible."""
+    """PROG-1:commands as a check; None if a group's program is not too long to be sensible."""
     limit = min(group.profile.limits.commands or GROUP_COMMANDS_MAX, GROUP_COMMANDS_MAX)
-    if len(group.geometry.ops) == 1:
-        return None
     actual = estimated_commands(group)
     return None if actual <= limit else Check(rule=COMMANDS_RULE, holds=False, actual=actual, limit=limit)
 
 
 def estimated_commands(group: TiledGroup) -> int:
-    """About how many commands a group's program takes: calls, what is kept, and what cores send each other."""
+    """About how many commands a group's program takes: calls, inputs, results, and what is kept, sent and passed on."""
+    geometry, frustums = group.geometry, group.frustums
     shared = group.channel_parts > 1 and not group.channels_are_free
-    workers = group.channel_parts if shared else 1
-    kept = sum(1 for name in group.geometry.made if group.frustums.kept_bytes(name)) * 2
+    workers = group.channel_parts
+    names = (*geometry.inputs, *geometry.made)
+    # what waits moves into a store per axis, in two pieces where it goes round
+    kept = 2 * sum(len(frustums.reused_along(name)) for name in names if frustums.kept_bytes(name))
     sent = 2 if shared else 0
     if group.is_nested:
-        tiles, steps = group.core_walk.total * group.slices, len(group.geometry.ops)
+        tiles, steps = group.core_walk.total * group.slices, len(geometry.ops)
     elif group.profile.sram is None:
-        tiles, steps = group.walk.tiles * group.slices, len(group.geometry.ops)
+        tiles, steps = group.walk.tiles * group.slices, len(geometry.ops)
     else:
         # pieces are shared out to the cores: nobody works on one with others
         tiles, workers = group.walk.tiles * group.slices, 1
         steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in group.stages)
+    ends = len(geometry.outputs) * workers
     # each part of a sum is a call of its own, brings its inputs and weights, and is passed on
     sums = tiles * (group.input_parts - 1) * _COMMANDS_OF_A_PART
-    return tiles * (steps * workers * (1 + sent) + kept * workers) + sums + _from_peers(group)
+    each = steps * workers * (1 + sent) + ends
+    return tiles * each + group.walk.tiles * (kept * workers + len(geometry.inputs)) + sums + _from_peers(group)
 
 
 def _from_peers(group: TiledGroup) -> int:
-    """Transfers of stationary weights from the cores in which they lie to those that use them: one from each peer."""
+    """Transfers of stationary weights from the cores in which they lie: each sends its part to all that need it.
+
+    Units that share sums need each a part of what every core has.
+    """
     if not group.profile.is_stationary or group.weights_in_place:
         return 0
-    facts = group.geometry.facts
+    facts, units = group.geometry.facts, group.walk.units
+    spread = group.configuration.spread
     total = 0
     for step, op in enumerate(group.geometry.ops):
         if group.weights[step].size_bytes:
             shape = facts.tensors[op.output].shape
-            channels = 1 if op.channel_axis is None else shape[op.channel_axis]
-            total += group.brought(step) * min(group.profile.cores, channels)
+            owners = min(group.profile.cores, 1 if op.channel_axis is None else shape[op.channel_axis])
+            slices = group.weights[step].slices
+            if spread is Spread.INPUT_CHANNELS:
+                total += group.brought(step) * units * (owners + slices)
+            elif spread is Spread.CHANNELS:
+                total += group.brought(step) * (owners + units * slices)
+            else:
+                total += ceil_div(group.brought(step), units) * (owners + slices)
     return total

@@ -146,6 +146,19 @@ def tables_of(compilation: Compilation) -> int:
     return sum(op.addresses.read_bytes for group in groups for op in group.ops if op.addresses is not None)
 
 
+def test_groups_of_equal_content_have_address_tables_each() -> None:
+    """A choice that is remembered for equal groups tells of each group's own ops."""
+    model = Model()
+    x = model.input([1, 8, 12, 12], "x")
+    for name in ("first", "second", "third"):
+        x = model.conv(x, 8, 8, name=name)
+    model.output(x)
+    plan = compiled(model, fusion="none").plan
+    ops = [op for segment in plan.segments for group in segment.groups for op in group.ops]
+    assert [op.node for op in ops] == ["first", "second", "third"]
+    assert all(op.addresses is not None and op.addresses == ops[0].addresses for op in ops)
+
+
 def test_the_bytes_of_the_dram_are_those_that_commands_move() -> None:
     """On one core chain every tensor crosses once: input and weights in, the output out."""
     compilation = compiled(network(), verify="none")

@@ -87,9 +87,14 @@ def test_a_light_network_with_meaningful_weights_runs_with_the_values_of_onnx_ru
 ) -> None:
     options = parse_options({"fusion": fusion})
     compilation = compile_model(_calibrated(name), builtin_profile(profile), options)
+    values = compilation.report.values
     assert compilation.report.values_checked
-    # by the plain limits: none of these networks amplifies rounding
-    assert all(output.holds and output.verdict == "plain" for output in compilation.report.values.outputs)
+    # inception_v1 amplifies rounding: its softmax is judged by what disturbances of that size make of the model, and
+    # what groups hand to groups by the plain limits
+    assert all(output.holds and output.verdict in ("plain", "widened") for output in values.outputs)
+    if any(output.verdict == "widened" for output in values.outputs):
+        assert values.between is not None
+        assert values.between.holds and values.between.verdict == "plain"
 
 
 def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() -> None:

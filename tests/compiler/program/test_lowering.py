@@ -390,8 +390,9 @@ def test_stationary_weights_are_never_read_from_dram(spread: Spread) -> None:
     found = run(network, tiling, resident_bytes=resident, profile=profile)
     assert all(found.loaded_bytes(name) == 0 for name in weights_of(network))
     assert {found.program.places[r.place].number for r in found.program.residents} == {0, 1, 2, 3}
-    # where each core needs all of them, it gets the parts of its peers
-    assert (found.count(Opcode.EXCHANGE) > 0) is (spread is Spread.BANDS)
+    # where every core needs all of them, each sends the part that it has to all at once
+    assert found.count(Opcode.EXCHANGE) == 0
+    assert found.count(Opcode.BROADCAST) == (4 * len(weights_of(network)) if spread is Spread.BANDS else 0)
 
 
 def test_large_weights_pass_a_core_slice_by_slice() -> None:

@@ -17,12 +17,13 @@ from compiler.memory.allocate import Buffer, allocate, verify_allocation
 from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Refusal, Wishes, choose_tiling
+from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import PHYSICAL
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, Tiling, WeightHome
 from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.wishes import Wishes
 from tests.compiler.brute import Box, project_group, tiles, volume
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.oracle import Log, Plan, core_plan, unit_plan, walked

@@ -8,11 +8,12 @@ from math import ceil
 import pytest
 
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Wishes, choose_tiling
+from compiler.tiling.choose import choose_tiling
 from compiler.tiling.figures import Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import Order
+from compiler.tiling.wishes import Wishes
 from tests.models import Model
 from tests.profiles import small_profile
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Refusal, Wishes, choose_tiling
+from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.tile import Order
+from compiler.tiling.wishes import Wishes
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.tilings import group_of_all, tiled
 from tests.models import Model

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from compiler.profile import builtin_profile
-from compiler.tiling.choose import Wishes, choose_tiling
+from compiler.tiling.choose import choose_tiling
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import price_groups
+from compiler.tiling.wishes import Wishes
 from tests.models import Model
 
 

@@ -18,7 +18,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.options import Options, parse_assignments, parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import Wishes, choose_tiling, completed
+from compiler.tiling.choose import choose_tiling, completed
 from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL
 from compiler.tiling.finished import Choice
@@ -27,6 +27,7 @@ from compiler.tiling.sizes import SizeTable
 from compiler.tiling.split import Kind, Path, Split, bottom_up_sizes, smallest_units, split_candidates, top_down_sizes
 from compiler.tiling.tile import HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
 from tests.compiler.planning import plan_model
 from tests.compiler.tiling.groups import groups
