@@ -69,6 +69,8 @@ def lower_segment(
         lowering = kind(context, group, numbers, before)
         lowering.lower()
         repeats.learn(_left(before, lowering.buffers.left()))
+        # the two know each other: apart they are freed at once, with all that they know
+        del lowering.weights
     commands, offsets, waits, calls, bindings = context.emitter.arrays()
     tables, units = context.finished()
     return Program(
