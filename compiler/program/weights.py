@@ -19,7 +19,7 @@ from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.program import Level, Opcode
 from compiler.program.weight_boxes import WeightBoxes
-from compiler.tiling.memory import PASSING, WEIGHTS
+from compiler.tiling.memory import PASSING, WEIGHTS, alignment_bytes
 from compiler.tiling.tile import WeightHome
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class GroupWeights(WeightBoxes):
     def lay_out(self) -> None:
         """Make the slots of all units and cores: in a core two halves where slices pass."""
         lowering, level = self.lowering, self.core_level
+        align = alignment_bytes(self.group)
         for step in range(len(self._constants)):
             name = f"{WEIGHTS}{step}"
             size = lowering.buffers.size(level.value, name)
@@ -78,7 +79,8 @@ class GroupWeights(WeightBoxes):
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))
-                    part = self._half(size - weights.table_bytes, halves)
+                    room = size - weights.table_bytes
+                    part = room if halves == 1 else room // halves // align * align
                     self._slots[step, unit, core] = [
                         lowering.buffers.take(
                             place, level.value, name, ("weights", step, half), weights.table_bytes + part * half, part
@@ -94,12 +96,6 @@ class GroupWeights(WeightBoxes):
                         self._table_holders.setdefault(step, []).append(((unit, core), slot))
                     self._holders.setdefault(step, []).append(((unit, core), self._slots[step, unit, core]))
                 self._lay_out_unit(step, unit)
-
-    def _half(self, size: int, halves: int) -> int:
-        from compiler.tiling.memory import alignment_bytes
-
-        align = alignment_bytes(self.group)
-        return size if halves == 1 else size // halves // align * align
 
     def _lay_out_unit(self, step: int, unit: int) -> None:
         level, buffers = self.unit_level, self.lowering.buffers
