@@ -70,7 +70,8 @@ def _new_waits(program: Program, queues: Ints) -> tuple[Ints, Ints, Ints]:
     Without those for a command that is not after one that an earlier command of the same queue has waited for.
     """
     count, width = len(program.commands), len(program.queues)
-    owners = np.repeat(np.arange(1, count + 1), np.diff(program.wait_offsets.astype(np.int64)))
+    offsets = program.wait_offsets.astype(np.int64)
+    owners = np.repeat(np.arange(1, count + 1), offsets[1:] - offsets[:-1])
     waits = program.waits.astype(np.int64) + 1
     of_waits = queues[waits - 1]
     pairs = queues[owners - 1] * width + of_waits

@@ -47,6 +47,7 @@ class GroupWeights(WeightBoxes):
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._table_slots: dict[tuple[int, int, int], Slot] = {}
         self._table_holders: dict[int, list[tuple[Core, Slot]]] = {}
+        self._bound_tables: dict[Slot, Bound] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
         self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
@@ -141,11 +142,7 @@ class GroupWeights(WeightBoxes):
         lacking = []
         for core in cores if tables else ():
             slot = self._table_slots[step, *core]
-            at = slot.address
-            for operand in tables:
-                (words,) = self._shape(operand)
-                bound[core].append((operand.number, Held(slot, at, (0,), (ENTRY_BYTES,), ((0, words),))))
-                at += words * ENTRY_BYTES
+            bound[core] = self._tables_in(step, slot)
             if slot.content != ("addresses", step):
                 slot.begin(("addresses", step))
                 lacking.append(core)
@@ -156,6 +153,18 @@ class GroupWeights(WeightBoxes):
                 targets = {core: bound[core][number][1] for core in lacking}
                 self._bring(step, operand, targets[lacking[0]].box, targets)
         return bound
+
+    def _tables_in(self, step: int, slot: Slot) -> Bound:
+        """Where an op's address tables lie in a core's slot, one after another."""
+        found = self._bound_tables.get(slot)
+        if found is None:
+            found, at = [], slot.address
+            for operand in self._tables[step]:
+                (words,) = self._shape(operand)
+                found.append((operand.number, Held(slot, at, (0,), (ENTRY_BYTES,), ((0, words),))))
+                at += words * ENTRY_BYTES
+            self._bound_tables[slot] = found
+        return found
 
     def _ensure(
         self, step: int, cores: list[Core], channels: tuple[int, int], turn: int, summed: tuple[int, int] | None
