@@ -131,33 +131,8 @@ def pieces_of(
         if part is not None:
             found.append(tile.part(part))
     for store in stores:
-        cell = waiting_cell(tiles, name, index, store.shape.axis)
+        cell = tiles.waiting(name, index, store.shape.axis)
         part = overlap(box, cell) if cell is not None else None
         if part is not None:
             found.extend(store.pieces(tiles, name, index, part))
     return found
-
-
-def waiting_cell(tiles: Tiles, name: str, index: Index, axis: str) -> Box | None:
-    """What waits for a tile in the store of an axis: old along it, new along the axes inside; None if nothing does."""
-    old = tiles.old_along(name, axis, index)
-    if old is None:
-        return None
-    rank = tiles.order.index(axis)
-    cell = []
-    for dim in tiles.dims(name):
-        if dim.axis is None:
-            cell.append((dim.starts[0], dim.stops[0]))
-        elif dim.axis == axis:
-            cell.append(old)
-        else:
-            number = index[dim.axis]
-            inside = tiles.order.index(dim.axis) > rank
-            cell.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
-    if any(start >= stop for start, stop in cell):
-        return None
-    for other in tiles.order[rank + 1 :]:
-        # a tensor that does not follow an axis inside, and was made earlier along it, waits there
-        if all(dim.axis != other for dim in tiles.dims(name)) and tiles.waits_whole(other, index):
-            return None
-    return tuple(cell)

@@ -84,16 +84,16 @@ class Slot:
         """New content: its writes wait for all that touched these bytes before."""
         barrier = self.touched
         if self.before:
-            merge(barrier, self.before)
+            barrier = merged(barrier, self.before)
         if not self.writers:
-            merge(barrier, self.barrier)
+            barrier = merged(barrier, self.barrier)
         for slot in self.conflicts:
             slot.content = None
             if slot.touched:
-                merge(barrier, slot.touched)
+                barrier = merged(barrier, slot.touched)
             if slot.barrier and not slot.writers:
                 # its content was never written: what was there before may still be read
-                merge(barrier, slot.barrier)
+                barrier = merged(barrier, slot.barrier)
         self.barrier, self.touched, self.writers = barrier, {}, {}
         self.served = set()
         self.content = content
@@ -102,12 +102,13 @@ class Slot:
         """More of the same content, over bytes that others have read since it began: writes wait for these too."""
         barrier = self.barrier
         if self.before:
-            merge(barrier, self.before)
+            barrier = merged(barrier, self.before)
         for slot in self.conflicts:
             if slot.touched:
-                merge(barrier, slot.touched)
+                barrier = merged(barrier, slot.touched)
             if slot.barrier and not slot.writers:
-                merge(barrier, slot.barrier)
+                barrier = merged(barrier, slot.barrier)
+        self.barrier = barrier
         self.served = set()
 
     def shares_bytes(self, other: Slot) -> bool:
@@ -116,20 +117,21 @@ class Slot:
 
     def succeed(self, other: Slot) -> None:
         """Come after a slot that nothing touches any more."""
-        merge(self.before, other.touched)
+        self.before = merged(self.before, other.touched)
         if not other.writers:
-            merge(self.before, other.barrier)
+            self.before = merged(self.before, other.barrier)
 
 
-def merge(marks: _Marks, others: _Marks) -> None:
-    """Add marks to others: of each queue the latest command."""
-    if not marks:
-        marks.update(others)
-        return
+def merged(marks: _Marks, others: _Marks) -> _Marks:
+    """Of each queue the latest command of either; this may be `marks` with more in them, never `others`."""
+    if len(marks) < len(others):
+        # to copy many and to go through few is faster than the other way round
+        marks, others = others.copy(), marks
     known = marks.get
     for queue, command in others.items():
         if known(queue, -1) < command:
             marks[queue] = command
+    return marks
 
 
 class Held(NamedTuple):
@@ -151,7 +153,9 @@ class Held(NamedTuple):
 
     def part(self, box: Box) -> Held:
         """The same, for a box inside it."""
-        return Held(self.slot, self.address, self.origin, self.strides, box)
+        slot, address, origin, strides, _ = self
+        # what Held(...) comes to, in a third of the time: it is asked for every operand of every call
+        return tuple.__new__(Held, (slot, address, origin, strides, box))
 
 
 # These three are asked for every command, hence loops where expressions would do.
@@ -162,14 +166,19 @@ def overlap(a: Box, b: Box) -> Box | None:
     if a == b:
         return None if is_empty(a) else a
     found = []
-    for (start, stop), (low, high) in zip(a, b, strict=True):
-        if low > start:
-            start = low
-        if high < stop:
-            stop = high
+    for mine, other in zip(a, b, strict=True):
+        start, stop = mine
+        # most axes are cut by neither
+        if mine != other:
+            low, high = other
+            if low > start:
+                start = low
+            if high < stop:
+                stop = high
+            mine = (start, stop)
         if start >= stop:
             return None
-        found.append((start, stop))
+        found.append(mine)
     return tuple(found)
 
 
@@ -307,9 +316,9 @@ class Emitter:
             if queue not in slot.served:
                 slot.served.add(queue)
                 if slot.barrier:
-                    merge(found, slot.barrier)
+                    found = merged(found, slot.barrier)
             if slot.is_rolling:
-                merge(found, slot.touched)
+                found = merged(found, slot.touched)
             slot.touched[queue] = slot.writers[queue] = number
         if queue in found:
             del found[queue]
@@ -359,14 +368,18 @@ class Emitter:
     ) -> None:
         """A command that calls a unit: a table's entry, and for operands (by number) where their boxes lie."""
         first = len(self._bindings) // _BINDING_WIDTH
+        shapes = self._shapes
+        bound: list[int] = []
         for operand, held in operands:
-            key = (held.box, held.strides, held.origin)
-            known = self._shapes.get(key)
+            slot, address, origin, strides, box = held
+            key = (box, strides, origin)
+            known = shapes.get(key)
             if known is None:
                 number = self._boxes.setdefault(key[:2], len(self._boxes))
-                known = self._shapes[key] = (number, held.at(held.box) - held.address)
+                known = shapes[key] = (number, held.at(box) - address)
             shape, offset = known
-            self._bindings.extend((operand, held.slot.place, held.address + offset, shape))
+            bound += (operand, slot.place, address + offset, shape)
+        self._bindings.extend(bound)
         self._wait(queue, reads, writes)
         calls = len(self._calls) // _CALL_WIDTH
         self._commands.extend((opcode, queue, self.step, -1, -1, 0, 0, 0, -1, calls))

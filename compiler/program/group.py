@@ -33,6 +33,7 @@ class GroupLowering(SharedLowering):
         super().__init__(context, group, steps, before)
         self._refuse_what_has_no_commands()
         self.weights = GroupWeights(self)
+        self._stored: dict[tuple[object, ...], Box | None] = {}
         for unit in range(self.units):
             self.lay_out(unit)
         self.weights.lay_out()
@@ -106,8 +107,7 @@ class GroupLowering(SharedLowering):
                 held = None
                 if self.first_slice(name, index):
                     self._last_turn[unit, name] = turn = 1 - self._last_turn.get((unit, name), 1)
-                    self._turns[unit, name, self._turn_key(name, index)] = turn
-                    self._tiles_held.clear()
+                    self._set_turn(unit, name, index, turn)
                     held = self.tile(name, unit, index, 0)
                 if held is not None:
                     held.slot.begin()
@@ -149,7 +149,7 @@ class GroupLowering(SharedLowering):
         if store is None or name in self.gathered:
             # rows of a table never lie in the unit's memory as an input: each op that wants them reads them in DRAM
             return
-        box = saved_box(self.tiles, name, index, later, axis, whole=other != unit)
+        box = self.tiles.saved(name, index, later, axis, whole=other != unit)
         if box is None:
             return
         targets = store.pieces(self.tiles, name, index, box)
@@ -184,7 +184,10 @@ class GroupLowering(SharedLowering):
             self.emitter.step = self.step_of[self.context.graph.producer[name]]
             region = self.context.region(name)
             for unit, index in self.workers(self.op_of(name), jobs, after=True):
-                box = stored_box(self.tiles, name, index)
+                key = (name, *index.values())
+                if key not in self._stored:
+                    self._stored[key] = stored_box(self.tiles, name, index)
+                box = self._stored[key]
                 held = self.tile(name, unit, index, parity) if box is not None else None
                 if box is None or held is None:
                     continue
@@ -226,33 +229,4 @@ def stored_box(tiles: Tiles, name: str, index: Index, blocks: Mapping[str, Seque
             rises = all(dim.starts[other] <= dim.starts[number] for other in earlier)
             before = max((dim.stops[other] for other in earlier), default=0) if rises else 0
             box.append((max(dim.firsts[number], before), dim.stops[number]))
-    return None if is_empty(tuple(box)) else tuple(box)
-
-
-def saved_box(tiles: Tiles, name: str, index: Index, later: Index, axis: str, *, whole: bool) -> Box | None:
-    """What the store of an axis has to take in when a tile is done, for the next tile along it; None if nothing.
-
-    With `whole` all that the next tile finds waiting, since it is another unit's; else what is new of it.
-    """
-    old = tiles.old_along(name, axis, later)
-    if old is None:
-        return None
-    rank = tiles.order.index(axis)
-    box = []
-    for dim in tiles.dims(name):
-        if dim.axis is None:
-            box.append((dim.starts[0], dim.stops[0]))
-        elif dim.axis == axis:
-            first = min(dim.starts[index[axis]], dim.waits[index[axis]][0]) if whole else dim.firsts[index[axis]]
-            box.append((max(old[0], first), old[1]))
-        else:
-            number = index[dim.axis]
-            inside = tiles.order.index(dim.axis) > rank
-            box.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
-    follows = any(dim.axis == axis for dim in tiles.dims(name))
-    if not follows and not whole and tiles.waits_whole(axis, index):
-        return None
-    for other in tiles.order[rank + 1 :]:
-        if all(dim.axis != other for dim in tiles.dims(name)) and tiles.waits_whole(other, index):
-            return None
     return None if is_empty(tuple(box)) else tuple(box)

@@ -63,7 +63,7 @@ class Located(ABC):
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
-        # where tiles lie until others are loaded
+        # where tiles lie, as long as they do
         self._tiles_held: dict[tuple[object, ...], Held | None] = {}
         self._address_tables: dict[int, dict[tuple[int, ...], Operand]] = {}
         self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
@@ -216,10 +216,25 @@ class Located(ABC):
 
     def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
         """Where a tile's new part of a tensor lies in its unit's memory; None if it makes none."""
-        key = (name, unit, parity, *index.values())
-        if key not in self._tiles_held:
-            self._tiles_held[key] = self._new_tile(name, unit, index, parity)
-        return self._tiles_held[key]
+        # but for parts of sums it is not the round that decides about a buffer, but what has been loaded
+        key = (name, unit, parity if name in self.group.reduced else 0, *index.values())
+        try:
+            return self._tiles_held[key]
+        except KeyError:
+            found = self._tiles_held[key] = self._new_tile(name, unit, index, parity)
+            return found
+
+    def _set_turn(self, unit: int, name: str, index: Index, turn: int) -> None:
+        """Say which of its two buffers an input's tile uses."""
+        key = (unit, name, self._turn_key(name, index))
+        if self._turns.get(key, 0) != turn:
+            if len(key[2]) < len(index):
+                # several tiles share it
+                self._tiles_held.clear()
+            for other, root in self._roots.items():
+                if root == name:
+                    self._tiles_held.pop((other, unit, 0, *index.values()), None)
+        self._turns[key] = turn
 
     def _new_tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
         box = self.made(name, index)

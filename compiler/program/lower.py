@@ -14,6 +14,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
 from compiler.fusion.groups import FusedSegment
 from compiler.fusion.map_chips import MappedGraph, MapToChips
+from compiler.garbage import collection_paused
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import PartitionGraph, Refused
@@ -116,7 +117,8 @@ class LowerSegments:
         too_long = self._too_long(facts, found)
         if too_long is not None:
             return *too_long, None
-        lowered = self._lowered(facts, found, known)
+        with collection_paused():
+            lowered = self._lowered(facts, found, known)
         if isinstance(lowered, Refused):
             return lowered, {}, None
         return self._refused(facts, found, lowered), self._shares(found, lowered), lowered

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from itertools import product, zip_longest
 
 from compiler.ops.facts import OpFacts
-from compiler.program.buffers import waiting_cell
 from compiler.program.core_memory import NestedMemory
 from compiler.program.emitter import Box, Held, is_empty, overlap
-from compiler.program.group import saved_box, stored_box
+from compiler.program.group import stored_box
 from compiler.program.parts import FACTORS, Part, channel_part
 from compiler.program.program import Opcode
 from compiler.program.rounds import Job, in_step
@@ -293,7 +292,7 @@ class NestedLowering(NestedMemory):
             before = {**index, shape.axis: index[shape.axis] - 1}
             if ((unit, *before.values()) in now) != at_once:
                 continue
-            cell = waiting_cell(self.core_tiles, name, index, shape.axis)
+            cell = self.core_tiles.waiting(name, index, shape.axis)
             store = self._core_stores[unit, core, name, shape.axis]
             for source in store.pieces(self.core_tiles, name, index, cell) if cell is not None else ():
                 part = overlap(source.box, held.box)
@@ -332,7 +331,7 @@ class NestedLowering(NestedMemory):
 
     def _save_one(self, name: str, sender: Core, receiver: Core, index: Index, later: Index, axis: str) -> None:
         store = self._core_stores.get((*receiver, name, axis))
-        box = saved_box(self.core_tiles, name, index, later, axis, whole=sender != receiver)
+        box = self.core_tiles.saved(name, index, later, axis, whole=sender != receiver)
         if store is None or box is None:
             return
         element = self.element(name)

@@ -78,24 +78,27 @@ class SharedLowering(Located):
         if held is None:
             return
         mine = self.unit_part(op, unit, held.box)
+        if is_empty(mine):
+            return
         found: list[tuple[Held, Box]] = []
+        is_kept, numbers = bool(self.tiles.stores(op.output)), (*index.values(),)
         for other in range(self.units):
-            target = self.tile(op.output, other, index, parity)
-            if other == unit or target is None or is_empty(mine):
+            if other == unit:
                 continue
-            key = (step, other, *index.values())
-            if key not in self._wanted:
-                self._wanted[key] = self.wanted(
-                    step,
-                    op.output,
-                    lambda name: self.made(name, index),
-                    lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
-                )
-            wanted = self._wanted[key]
-            if self.tiles.stores(op.output):
-                wanted = held.box
+            wanted: Box | None = held.box
+            if not is_kept:
+                key = (step, other, numbers)
+                if key not in self._wanted:
+                    self._wanted[key] = self.wanted(
+                        step,
+                        op.output,
+                        lambda name: self.made(name, index),
+                        lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
+                    )
+                wanted = self._wanted[key]
             part = overlap(mine, wanted) if wanted is not None else None
-            if part is not None:
+            target = self.tile(op.output, other, index, parity) if part is not None else None
+            if part is not None and target is not None:
                 found.append((target, part))
         self.send(held, found, self.queue(engine, unit), self.element(op.output))
 

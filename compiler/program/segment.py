@@ -10,7 +10,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile, beside_residents
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Held, Slot, machine_of, merge
+from compiler.program.emitter import Held, Slot, machine_of, merged
 from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
 from compiler.program.nested import NestedLowering
@@ -69,6 +69,8 @@ def lower_segment(
         lowering = kind(context, group, numbers, before)
         lowering.lower()
         repeats.learn(_left(before, lowering.buffers.left()))
+        # the two know each other: apart they are freed at once, with all that they know
+        del lowering.weights
     commands, offsets, waits, calls, bindings = context.emitter.arrays()
     tables, units = context.finished()
     return Program(
@@ -95,8 +97,7 @@ def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int
     for place, slots in now.items():
         rest = Slot(place, 0, 1 << 62)
         for slot in before.get(place, []):
-            merge(rest.touched, slot.touched)
-            merge(rest.touched, slot.barrier)
+            rest.touched = merged(merged(rest.touched, slot.touched), slot.barrier)
         result[place] = [*slots, rest] if before.get(place) else list(slots)
     for slots in result.values():
         for slot in slots:

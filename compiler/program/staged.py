@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
 from operator import le
+from typing import NamedTuple
 
 from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
 from compiler.ops.slab import lengths
-from compiler.program.buffers import in_slot, waiting_cell
+from compiler.program.buffers import in_slot
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering
@@ -26,8 +27,7 @@ from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A part of a stage's box for one core; `channels`: the output channels of its first op."""
 
     core: int
@@ -127,7 +127,7 @@ class StagedLowering(GroupLowering):
         held = self.staying(name, unit, index)
         for shape in self.tiles.stores(name) if held is not None else ():
             store = self.buffers.store(self.place(unit), name, shape.axis)
-            cell = waiting_cell(self.tiles, name, index, shape.axis)
+            cell = self.tiles.waiting(name, index, shape.axis)
             if held is None or store is None or cell is None:
                 continue
             for source in store.pieces(self.tiles, name, index, cell):

@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 
 from compiler.ir.layout import memory_order, strides_of
-from compiler.program.emitter import Box, Held, Slot
+from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.tile import HaloMode
 
@@ -68,6 +68,8 @@ class Tiles:
         self._followed: dict[str, tuple[str, ...]] = {}
         self._needed: dict[tuple[object, ...], Box] = {}
         self._fresh: dict[tuple[object, ...], Box] = {}
+        self._waiting: dict[tuple[object, ...], Box | None] = {}
+        self._saved: dict[tuple[object, ...], Box | None] = {}
         self._stores: dict[str, tuple[StoreShape, ...]] = {}
         self._stored_axes: dict[str, tuple[str, ...]] = {}
         self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
@@ -162,6 +164,71 @@ class Tiles:
                 start, first = dim.waits[index[axis]]
                 return (start, first) if first > start else None
         return (0, 0) if self.waits_whole(axis, index) else None
+
+    def waiting(self, name: str, index: Index, axis: str) -> Box | None:
+        """What waits for a tile in the store of an axis: old along it, new along the axes inside; None if nothing."""
+        key = (name, axis, *index.values())
+        try:
+            return self._waiting[key]
+        except KeyError:
+            found = self._waiting[key] = self._new_waiting(name, index, axis)
+            return found
+
+    def _new_waiting(self, name: str, index: Index, axis: str) -> Box | None:
+        old = self.old_along(name, axis, index)
+        if old is None:
+            return None
+        rank = self.order.index(axis)
+        cell = []
+        for dim in self.dims(name):
+            if dim.axis is None:
+                cell.append((dim.starts[0], dim.stops[0]))
+            elif dim.axis == axis:
+                cell.append(old)
+            else:
+                number = index[dim.axis]
+                inside = self.order.index(dim.axis) > rank
+                cell.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
+        if is_empty(tuple(cell)) or self._waits_inside(name, rank, index):
+            return None
+        return tuple(cell)
+
+    def _waits_inside(self, name: str, rank: int, index: Index) -> bool:
+        """True if a tensor does not follow an axis inside, and was made earlier along it: then it waits there."""
+        followed = self.followed(name)
+        return any(other not in followed and self.waits_whole(other, index) for other in self.order[rank + 1 :])
+
+    def saved(self, name: str, index: Index, later: Index, axis: str, *, whole: bool) -> Box | None:
+        """What the store of an axis has to take in when a tile is done, for `later`, its successor; None if nothing.
+
+        With `whole` all that the next tile finds waiting, since it is another unit's; else what is new of it.
+        """
+        key = (name, axis, whole, *index.values())
+        try:
+            return self._saved[key]
+        except KeyError:
+            found = self._saved[key] = self._new_saved(name, index, later, axis, whole=whole)
+            return found
+
+    def _new_saved(self, name: str, index: Index, later: Index, axis: str, *, whole: bool) -> Box | None:
+        old = self.old_along(name, axis, later)
+        if old is None:
+            return None
+        rank = self.order.index(axis)
+        box = []
+        for dim in self.dims(name):
+            if dim.axis is None:
+                box.append((dim.starts[0], dim.stops[0]))
+            elif dim.axis == axis:
+                first = min(dim.starts[index[axis]], dim.waits[index[axis]][0]) if whole else dim.firsts[index[axis]]
+                box.append((max(old[0], first), old[1]))
+            else:
+                number = index[dim.axis]
+                inside = self.order.index(dim.axis) > rank
+                box.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
+        if axis not in self.followed(name) and not whole and self.waits_whole(axis, index):
+            return None
+        return None if is_empty(tuple(box)) or self._waits_inside(name, rank, index) else tuple(box)
 
     def stores(self, name: str) -> tuple[StoreShape, ...]:
         """The stores of a tensor, outermost axis first."""

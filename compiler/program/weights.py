@@ -19,7 +19,7 @@ from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.program import Level, Opcode
 from compiler.program.weight_boxes import WeightBoxes
-from compiler.tiling.memory import PASSING, WEIGHTS
+from compiler.tiling.memory import PASSING, WEIGHTS, alignment_bytes
 from compiler.tiling.tile import WeightHome
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class GroupWeights(WeightBoxes):
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._table_slots: dict[tuple[int, int, int], Slot] = {}
         self._table_holders: dict[int, list[tuple[Core, Slot]]] = {}
+        self._bound_tables: dict[Slot, Bound] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
         self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
@@ -70,6 +71,7 @@ class GroupWeights(WeightBoxes):
     def lay_out(self) -> None:
         """Make the slots of all units and cores: in a core two halves where slices pass."""
         lowering, level = self.lowering, self.core_level
+        align = alignment_bytes(self.group)
         for step in range(len(self._constants)):
             name = f"{WEIGHTS}{step}"
             size = lowering.buffers.size(level.value, name)
@@ -78,7 +80,8 @@ class GroupWeights(WeightBoxes):
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))
-                    part = self._half(size - weights.table_bytes, halves)
+                    room = size - weights.table_bytes
+                    part = room if halves == 1 else room // halves // align * align
                     self._slots[step, unit, core] = [
                         lowering.buffers.take(
                             place, level.value, name, ("weights", step, half), weights.table_bytes + part * half, part
@@ -94,12 +97,6 @@ class GroupWeights(WeightBoxes):
                         self._table_holders.setdefault(step, []).append(((unit, core), slot))
                     self._holders.setdefault(step, []).append(((unit, core), self._slots[step, unit, core]))
                 self._lay_out_unit(step, unit)
-
-    def _half(self, size: int, halves: int) -> int:
-        from compiler.tiling.memory import alignment_bytes
-
-        align = alignment_bytes(self.group)
-        return size if halves == 1 else size // halves // align * align
 
     def _lay_out_unit(self, step: int, unit: int) -> None:
         level, buffers = self.unit_level, self.lowering.buffers
@@ -145,11 +142,7 @@ class GroupWeights(WeightBoxes):
         lacking = []
         for core in cores if tables else ():
             slot = self._table_slots[step, *core]
-            at = slot.address
-            for operand in tables:
-                (words,) = self._shape(operand)
-                bound[core].append((operand.number, Held(slot, at, (0,), (ENTRY_BYTES,), ((0, words),))))
-                at += words * ENTRY_BYTES
+            bound[core] = self._tables_in(step, slot)
             if slot.content != ("addresses", step):
                 slot.begin(("addresses", step))
                 lacking.append(core)
@@ -160,6 +153,18 @@ class GroupWeights(WeightBoxes):
                 targets = {core: bound[core][number][1] for core in lacking}
                 self._bring(step, operand, targets[lacking[0]].box, targets)
         return bound
+
+    def _tables_in(self, step: int, slot: Slot) -> Bound:
+        """Where an op's address tables lie in a core's slot, one after another."""
+        found = self._bound_tables.get(slot)
+        if found is None:
+            found, at = [], slot.address
+            for operand in self._tables[step]:
+                (words,) = self._shape(operand)
+                found.append((operand.number, Held(slot, at, (0,), (ENTRY_BYTES,), ((0, words),))))
+                at += words * ENTRY_BYTES
+            self._bound_tables[slot] = found
+        return found
 
     def _ensure(
         self, step: int, cores: list[Core], channels: tuple[int, int], turn: int, summed: tuple[int, int] | None

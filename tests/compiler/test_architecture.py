@@ -20,6 +20,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 ORDER = (
     "version",
     "errors",
+    "garbage",
     "threads",
     "units",
     "ir",

@@ -1,0 +1,28 @@
+"""The collector of cycles is paused for a while, and then as it was."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from compiler.garbage import collection_paused
+
+
+def test_the_collector_runs_again_after_a_pause() -> None:
+    with collection_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_the_collector_runs_again_after_a_failure() -> None:
+    with pytest.raises(ValueError, match="failed"), collection_paused():
+        raise ValueError("failed")
+    assert gc.isenabled()
+
+
+def test_a_pause_inside_a_pause_does_not_end_it() -> None:
+    with collection_paused():
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
