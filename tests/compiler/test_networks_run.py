@@ -94,7 +94,8 @@ def test_a_light_network_with_meaningful_weights_runs_with_the_values_of_onnx_ru
     assert all(output.holds and output.verdict in ("plain", "widened") for output in values.outputs)
     if any(output.verdict == "widened" for output in values.outputs):
         assert values.between is not None
-        assert values.between.holds and values.between.verdict == "plain"
+        assert values.between.holds
+        assert values.between.verdict == "plain"
 
 
 def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() -> None:
