@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from compiler.fusion.dominators import immediate_dominators
 from compiler.ops.facts import GraphFacts
 
 
@@ -58,7 +59,7 @@ class SegmentGraph:
     @cached_property
     def exits(self) -> dict[int, int | None]:
         """Op -> its immediate post-dominator: the first op that every path from it passes; None if there is none."""
-        return _dominators(reversed(self.ops), self.successors, self.leaves)
+        return immediate_dominators(reversed(self.ops), self.successors, self.leaves)
 
     @cached_property
     def entries(self) -> dict[int, int | None]:
@@ -75,7 +76,7 @@ class SegmentGraph:
             )
             for op in self.ops
         }
-        return _dominators(iter(self.ops), self.predecessors, roots)
+        return immediate_dominators(self.ops, self.predecessors, roots)
 
     def members(self, group: int) -> Iterator[int]:
         """The ops of a group in execution order."""
@@ -135,31 +136,3 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
-
-
-def _dominators(
-    order: Iterator[int], neighbours: dict[int, tuple[int, ...]], ends: dict[int, bool]
-) -> dict[int, int | None]:
-    """Immediate dominators toward the end given by `neighbours`; `ends` marks ops that also lead to the outside."""
-    parent: dict[int, int | None] = {}
-    depth: dict[int | None, int] = {None: 0}
-    for op in order:
-        found: int | None = None
-        first = True
-        for other in neighbours[op]:
-            found = other if first else _common(found, other, parent, depth)
-            first = False
-        if ends[op]:
-            found = None
-        parent[op] = found
-        depth[op] = depth[found] + 1
-    return parent
-
-
-def _common(a: int | None, b: int | None, parent: dict[int, int | None], depth: dict[int | None, int]) -> int | None:
-    while a != b:
-        if depth[a] >= depth[b]:
-            a = parent[a] if a is not None else None
-        else:
-            b = parent[b] if b is not None else None
-    return a
