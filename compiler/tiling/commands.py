@@ -10,7 +10,7 @@ from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 # The commands of a group: with more, tiles are so small that issuing commands is what takes the time.
-GROUP_COMMANDS_MAX: Final = 3 << 13
+GROUP_COMMANDS_MAX: Final = 1 << 15
 # What takes up a sum: the call, its inputs, its weights and bias, the sums passed on.
 _COMMANDS_OF_A_PART: Final = 5
 COMMANDS_RULE: Final = "PROG-1:commands"
@@ -62,6 +62,9 @@ def estimated_commands(group: TiledGroup) -> int:
         tiles, workers = group.walk.tiles * group.slices, 1
         steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in group.stages)
     ends = len(geometry.outputs) * workers
+    if group.is_nested:
+        # between the SRAM and each core
+        ends += (len(geometry.inputs) + len(geometry.outputs)) * workers
     # each part of a sum is a call of its own, brings its inputs and weights, and is passed on
     sums = tiles * (group.input_parts - 1) * _COMMANDS_OF_A_PART
     each = steps * workers * (1 + sent) + ends
