@@ -223,10 +223,13 @@ def stored_box(tiles: Tiles, name: str, index: Index, blocks: Mapping[str, Seque
         elif dim.axis is None or dim.axis in again:
             box.append((0, extent))
         else:
-            # a unit or core that begins anew makes again what the one before it has handed out
+            # several tiles make the same where units or cores begin anew, or where ranges do not rise: each hands out
+            # what no tile that begins before it does; in the order of beginnings, not of the walk, that is one range
             number = index[dim.axis]
-            earlier = range(max(begin for begin in begins[dim.axis] if begin <= number), number)
-            rises = all(dim.starts[other] <= dim.starts[number] for other in earlier)
-            before = max((dim.stops[other] for other in earlier), default=0) if rises else 0
+            begin = max(begin for begin in begins[dim.axis] if begin <= number)
+            end = min((begin for begin in begins[dim.axis] if begin > number), default=walk[dim.axis].count)
+            mine = (dim.starts[number], number)
+            sooner = (other for other in range(begin, end) if (dim.starts[other], other) < mine)
+            before = max((dim.stops[other] for other in sooner), default=0)
             box.append((max(dim.firsts[number], before), dim.stops[number]))
     return None if is_empty(tuple(box)) else tuple(box)

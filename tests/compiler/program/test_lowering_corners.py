@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from compiler.program.tiles import Tiles
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from tests.compiler.program.lowered import Network, chip, group, pair, run
@@ -134,6 +135,26 @@ def test_core_tiles_that_recompute_an_output_hand_out_each_position_once() -> No
     how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
     run(network, group(network, profile, {"H": 4}, HaloMode.RECOMPUTE, {"H": 2}, **how))
     run(network, group(network, profile, {"H": 4}, HaloMode.CACHED, {"H": 2}, **how))
+
+
+@pytest.mark.parametrize("mode", [HaloMode.CACHED, HaloMode.EXCHANGE])
+@pytest.mark.parametrize("nested", [True, False])
+def test_tiles_whose_ranges_do_not_rise_hand_out_each_position_once(mode: HaloMode, nested: bool) -> None:
+    """The shorter output is cut at rounded fractions of the padded one, and its readers need nothing of some tiles."""
+    model = Model()
+    x = model.relu(model.input([1, 1, 8, 4], "x"))
+    model.output(x)
+    model.output(model.node("Pad", [x, model.ints(0, 0, 0, 0, 0, 0, 2, 0)]))
+    network = Network(model)
+    if nested:
+        how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
+        tiling = group(network, chip(cores=2, sram=1 << 13), {"H": 4}, mode, {"H": 1}, **how)
+        starts = Tiles(tiling.core_frustums).dims(x)[2].starts
+    else:
+        tiling = group(network, chip(cores=5), {"H": 1}, mode, units=5, spread=Spread.BANDS)
+        starts = Tiles(tiling.frustums).dims(x)[2].starts
+    assert list(starts) != sorted(starts), "the case is none if the ranges rise"
+    run(network, tiling)
 
 
 def test_bands_of_cores_keep_what_waits_for_all_tiles_of_a_column() -> None:
