@@ -19,6 +19,7 @@ from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index, Tiles
 from compiler.program.weights import GroupWeights
+from compiler.tiling.commands import falls_check
 from compiler.tiling.tile import HaloMode
 from compiler.tiling.tiled import TiledGroup
 
@@ -52,6 +53,14 @@ class GroupLowering(SharedLowering):
                 actual=f"{self.group.input_parts} parts",
                 limit="1 part, or halo recompute and order depth-first",
             )
+        if falls_check(self.group) is not None:
+            raise LimitError(
+                "core tiles whose ranges fall back inside SRAM tiles whose ranges rise are not lowered with kept halos",
+                code="not_lowered",
+                stage="lower",
+                node=self.context.graph.ops[self.geometry.ops[0].index].node,
+                limit="halo recompute, or a core tile as large as the SRAM tile",
+            )
 
     # --- the rounds ---------------------------------------------------------------------------------------------------
 
@@ -83,8 +92,14 @@ class GroupLowering(SharedLowering):
 
         Nothing is needed of what has been written over: its only reader goes position by position.
         """
-        over = set(self.takes_over.values())
-        return [name for name in self.geometry.made if self._last_step[name] in steps and name not in over]
+        return [
+            name for name in self.geometry.made if self._last_step[name] in steps and name not in self._written_over
+        ]
+
+    @cached_property
+    def _written_over(self) -> frozenset[str]:
+        """Results whose only reader writes over them, position by position: later tiles need nothing of them."""
+        return frozenset(self.takes_over.values())
 
     @cached_property
     def _last_step(self) -> dict[str, int]:
@@ -124,7 +139,7 @@ class GroupLowering(SharedLowering):
 
     def pass_on(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
-        if self.group.exchanges and self.first_slice(name, index):
+        if self.group.exchanges and name not in self._written_over and self.first_slice(name, index):
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
             known = self.owners.of(index)
             for axis in self.tiles.stored_axes(name):
@@ -223,10 +238,13 @@ def stored_box(tiles: Tiles, name: str, index: Index, blocks: Mapping[str, Seque
         elif dim.axis is None or dim.axis in again:
             box.append((0, extent))
         else:
-            # a unit or core that begins anew makes again what the one before it has handed out
+            # several tiles make the same where units or cores begin anew, or where ranges do not rise: each hands out
+            # what no tile that begins before it does; in the order of beginnings, not of the walk, that is one range
             number = index[dim.axis]
-            earlier = range(max(begin for begin in begins[dim.axis] if begin <= number), number)
-            rises = all(dim.starts[other] <= dim.starts[number] for other in earlier)
-            before = max((dim.stops[other] for other in earlier), default=0) if rises else 0
+            begin = max(begin for begin in begins[dim.axis] if begin <= number)
+            end = min((begin for begin in begins[dim.axis] if begin > number), default=walk[dim.axis].count)
+            mine = (dim.starts[number], number)
+            sooner = (other for other in range(begin, end) if (dim.starts[other], other) < mine)
+            before = max((dim.stops[other] for other in sooner), default=0)
             box.append((max(dim.firsts[number], before), dim.stops[number]))
     return None if is_empty(tuple(box)) else tuple(box)

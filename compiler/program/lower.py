@@ -36,11 +36,8 @@ from compiler.tiling.price import group_of
 _ATTEMPTS_MAX: Final = 64
 # Commands times queues beyond which a segment of several ops is cut before it is lowered: half of what can be proved.
 _CLOCKS_MAX: Final = DEFAULT_LIMITS.clock_entries // 2
-# Commands that are estimated may be so many times those that come.
-_OVERESTIMATED: Final = 2
-# A command takes at least so many bytes of the fullest core's program, if all cores had equally many (33 to 97 measured
-# in programs of 40,000 and more).
-_BYTES_IN_CORE: Final = 30
+# Beyond so many commands a segment of several ops is cut, for lowering and proof take 1.5 KiB of memory for each.
+_COMMANDS_MAX: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +152,18 @@ class LowerSegments:
         result = known[key] = LoweredSegment(program=program, verified=verified, sizes=program_sizes(program))
         return result
 
-    def _too_large(self, facts: GraphFacts, ops: Sequence[int], actual: object, limit: object) -> Refused:
-        """The refusal of a program that is too large to be proved; a smaller segment cures it."""
+    def _too_large(
+        self,
+        facts: GraphFacts,
+        ops: Sequence[int],
+        actual: object,
+        limit: object,
+        message: str = "the program is too large to be proved safe",
+    ) -> Refused:
+        """The refusal of a program that is too large to be lowered and proved; a smaller segment cures it."""
         share = actual / limit if isinstance(actual, int | float) and isinstance(limit, int | float) else 2.0
         error = LimitError(
-            "the program is too large to be proved safe",
+            message,
             code="program_too_large",
             stage="lower",
             node=facts.graph.ops[ops[0]].node,
@@ -178,7 +182,7 @@ class LowerSegments:
         ops = found.segment.ops
         if found.segment.kind is SegmentKind.HOST or len(ops) == 1:
             return None
-        limit = self._most_commands()
+        limit = min(_COMMANDS_MAX, _CLOCKS_MAX // len(machine_of(self.profile).queues))
         beside = self.profile.beside(self.compilers.of(facts).resident_bytes(ops))
         counts = {
             group.ops: estimated_commands(group_of(GroupGeometry(facts, group.ops), beside, group.choice.tiling))
@@ -188,17 +192,8 @@ class LowerSegments:
         if total <= limit:
             return None
         shares = {op: count / limit / len(of) for of, count in counts.items() for op in of}
-        return self._too_large(facts, ops, total, limit), shares
-
-    def _most_commands(self) -> int:
-        """Commands beyond which a program exceeds what can be proved, or very likely a limit of the profile."""
-        limits = self.profile.limits
-        most = [_CLOCKS_MAX // len(machine_of(self.profile).queues)]
-        if limits.commands is not None:
-            most.append(limits.commands * _OVERESTIMATED)
-        if limits.program_bytes_per_core is not None:
-            most.append(limits.program_bytes_per_core * self.profile.cores // _BYTES_IN_CORE)
-        return max(1, min(most))
+        message = "by an estimate the segment has more commands than are lowered and proved as one program"
+        return self._too_large(facts, ops, total, limit, message), shares
 
     def _amounts(self, lowered: LoweredSegment) -> list[tuple[str, int, int]]:
         """What the profile limits of a program: (field, limit, actual)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.garbage import collect_new
 from compiler.ir.layout import strides_of
 from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile, beside_residents
@@ -69,8 +70,10 @@ def lower_segment(
         lowering = kind(context, group, numbers, before)
         lowering.lower()
         repeats.learn(_left(before, lowering.buffers.left()))
-        # the two know each other: apart they are freed at once, with all that they know
+        # the two know each other: apart they are freed at once, with all that they know; the rest is found
         del lowering.weights
+        del lowering, group
+        collect_new()
     commands, offsets, waits, calls, bindings = context.emitter.arrays()
     tables, units = context.finished()
     return Program(
@@ -99,7 +102,8 @@ def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int
         for slot in before.get(place, []):
             rest.touched = merged(merged(rest.touched, slot.touched), slot.barrier)
         result[place] = [*slots, rest] if before.get(place) else list(slots)
-    for slots in result.values():
+    # slots that know each other would not be freed with the last that knows them
+    for slots in (*result.values(), *before.values()):
         for slot in slots:
             slot.conflicts = []
     return result

@@ -442,12 +442,14 @@ class GroupWeights(WeightBoxes):
             part = overlap(held.box, box)
             if part is None:
                 continue
-            if owner in receivers and not receivers.keys() & {owner - 1, owner + 1}:
-                self.emitter.copy(Opcode.MOVE, lowering.queue("core", owner), held, receivers[owner], part, element)
-            ways: dict[int, list[tuple[Held, Box]]] = {}
+            ways: dict[int, list[int]] = {}
             for core in sorted(receivers):
                 queue = lowering.between_cores(owner, core)
-                if queue is not None and (core != owner or receivers.keys() & {owner - 1, owner + 1}):
-                    ways.setdefault(queue, []).append((receivers[core], part))
-            for queue, found in ways.items():
-                lowering.send(held, found, queue, element)
+                if queue is not None:
+                    ways.setdefault(queue, []).append(core)
+            for queue, cores in ways.items():
+                if owner in cores and not {owner - 1, owner + 1} & set(cores):
+                    # no neighbour gets the part with it by the same engine
+                    cores.remove(owner)
+                    self.emitter.copy(Opcode.MOVE, lowering.queue("core", owner), held, receivers[owner], part, element)
+                lowering.send(held, [(receivers[core], part) for core in cores], queue, element)

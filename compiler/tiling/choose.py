@@ -78,7 +78,7 @@ def choose_tiling(
     A single op has to run somehow: if its program is too long under all tilings, it may be.
     """
     outcome = _choose(geometry, profile, (*PHYSICAL, *constraints), wishes)
-    if isinstance(outcome, Refusal) and wishes.is_searched and len(geometry.ops) == 1:
+    if isinstance(outcome, Refusal) and outcome.check.rule == COMMANDS_RULE and len(geometry.ops) == 1:
         return _choose(geometry, profile, (*PHYSICAL, *constraints), replace(wishes, is_searched=False))
     return outcome
 
@@ -95,6 +95,8 @@ def _choose(
         failing, refused = failing or again, [*refused, *more]
     if outcome is not None:
         return outcome
+    # what is only too long comes first: it is what a single op need not keep
+    refused.sort(key=lambda check: check.rule != COMMANDS_RULE)
     check = failing or next(iter(refused), Check(rule="TILE-2", holds=False, actual=1, limit=0))
     return Refusal(check=check, op=_culprit(geometry, check))
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from compiler.tiling.figures import Check
-from compiler.tiling.tile import Spread
+from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 # The commands of a group: with more, tiles are so small that issuing commands is what takes the time.
-GROUP_COMMANDS_MAX: Final = 3 << 13
+GROUP_COMMANDS_MAX: Final = 1 << 15
 # What takes up a sum: the call, its inputs, its weights and bias, the sums passed on.
 _COMMANDS_OF_A_PART: Final = 5
 COMMANDS_RULE: Final = "PROG-1:commands"
 
 
 SUMS_RULE: Final = "PROG-1:sums"
+FALLS_RULE: Final = "PROG-1:falls"
 
 
 def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
@@ -24,7 +25,7 @@ def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
 
     PROG-1:commands holds where tilings are searched.
     """
-    return sums_check(group) or (length_check(group) if is_searched else None)
+    return sums_check(group) or falls_check(group) or (length_check(group) if is_searched else None)
 
 
 def sums_check(group: TiledGroup) -> Check | None:
@@ -35,6 +36,26 @@ def sums_check(group: TiledGroup) -> Check | None:
     if group.profile.sram is not None and not group.is_nested:
         kept = max(kept, group.input_parts)
     return Check(rule=SUMS_RULE, holds=False, actual=kept, limit=0) if kept else None
+
+
+def falls_check(group: TiledGroup) -> Check | None:
+    """PROG-1:falls: no tensor's ranges fall back from core tile to core tile where those of SRAM tiles rise.
+
+    Whether ranges rise is told level by level. Where only those of core tiles fall (a pooling between pads), cores make
+    whole boxes, of what the SRAM tile may have only the new part of.
+    """
+    if not group.is_nested or not any(mode is not HaloMode.RECOMPUTE for _, mode in group.configuration.halo):
+        return None
+    whole, inside = group.frustums, group.core_frustums
+    for name in (*group.geometry.inputs, *group.geometry.made):
+        rising = {entry[0] for entry in whole.boxes[name] if whole.fresh(entry)[0] is not entry[1]}
+        for entry in inside.boxes[name]:
+            axis = entry[0]
+            if axis is None or axis not in rising or inside.tiles[axis].mode is HaloMode.RECOMPUTE:
+                continue
+            if inside.fresh(entry)[0] is entry[1]:
+                return Check(rule=FALLS_RULE, holds=False, actual=1, limit=0)
+    return None
 
 
 def length_check(group: TiledGroup) -> Check | None:
@@ -62,6 +83,9 @@ def estimated_commands(group: TiledGroup) -> int:
         tiles, workers = group.walk.tiles * group.slices, 1
         steps = sum(stage.pieces * (len(stage.steps) + len(stage.inputs) + 1) for stage in group.stages)
     ends = len(geometry.outputs) * workers
+    if group.is_nested:
+        # between the SRAM and each core
+        ends += (len(geometry.inputs) + len(geometry.outputs)) * workers
     # each part of a sum is a call of its own, brings its inputs and weights, and is passed on
     sums = tiles * (group.input_parts - 1) * _COMMANDS_OF_A_PART
     each = steps * workers * (1 + sent) + ends

@@ -395,6 +395,18 @@ def test_stationary_weights_are_never_read_from_dram(spread: Spread) -> None:
     assert found.count(Opcode.BROADCAST) == (4 * len(weights_of(network)) if spread is Spread.BANDS else 0)
 
 
+def test_stationary_weights_of_a_core_beside_another_cluster_stay_in_it() -> None:
+    """A core's own part is moved inside it where only a core of another cluster gets it too."""
+    network = single(8)
+    profile = chip(cores=1, clusters=2, sram=1 << 14, stationary=True)
+    resident = network.resident_bytes(profile)
+    tiling = group(network, profile.beside(resident), {"H": 4}, units=2, spread=Spread.BANDS)
+    found = run(network, tiling, resident_bytes=resident, profile=profile)
+    between_cores = (Level.NRAM, Level.NRAM)
+    assert found.levels(Opcode.EXCHANGE)[between_cores] == 2 * len(weights_of(network))
+    assert found.levels(Opcode.MOVE)[between_cores] == 2 * len(weights_of(network))
+
+
 def test_large_weights_pass_a_core_slice_by_slice() -> None:
     network = single(16, channels=8)
     streamed = tuple((op, WeightLoads.STREAMED) for op in network.ops)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from compiler.errors import LimitError
+from compiler.program.tiles import Tiles
+from compiler.tiling.commands import falls_check
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from tests.compiler.program.lowered import Network, chip, group, pair, run
@@ -136,6 +139,29 @@ def test_core_tiles_that_recompute_an_output_hand_out_each_position_once() -> No
     run(network, group(network, profile, {"H": 4}, HaloMode.CACHED, {"H": 2}, **how))
 
 
+@pytest.mark.parametrize("mode", [HaloMode.CACHED, HaloMode.EXCHANGE])
+@pytest.mark.parametrize("nested", [True, False])
+def test_tiles_whose_ranges_do_not_rise_hand_out_each_position_once(mode: HaloMode, nested: bool) -> None:
+    """The shorter output is cut at rounded fractions of the padded one, and its readers need nothing of some tiles."""
+    model = Model()
+    x = model.relu(model.input([1, 1, 8, 4], "x"))
+    model.output(x)
+    model.output(model.node("Pad", [x, model.ints(0, 0, 0, 0, 0, 0, 2, 0)]))
+    network = Network(model)
+    if nested:
+        how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
+        tiling = group(network, chip(cores=2, sram=1 << 13), {"H": 4}, mode, {"H": 1}, **how)
+        starts = Tiles(tiling.core_frustums).dims(x)[2].starts
+    else:
+        tiling = group(network, chip(cores=5), {"H": 1}, mode, units=5, spread=Spread.BANDS)
+        starts = Tiles(tiling.frustums).dims(x)[2].starts
+    assert list(starts) != sorted(starts), "the case is none if the ranges rise"
+    if falls_check(tiling) is not None:
+        assert (mode, nested) == (HaloMode.EXCHANGE, True)
+        return
+    run(network, tiling)
+
+
 def test_bands_of_cores_keep_what_waits_for_all_tiles_of_a_column() -> None:
     network = pair(height=8, width=6)
     profile = chip(cores=2, sram=1 << 13)
@@ -243,3 +269,35 @@ def test_what_other_clusters_need_does_not_stay_in_the_core(placement: Placement
     assert not passed.core_resident
     run(network, kept)
     run(network, passed)
+
+
+@pytest.mark.parametrize("units", [2, 4, 8])
+def test_what_has_been_written_over_is_not_passed_on(units: int) -> None:
+    """All parts of the channels need the same row: a unit with several parts has only what has become of it."""
+    model = Model()
+    x = model.relu(model.conv(model.input([1, 4, 4, 6], "x"), 4, 32, kernel=1))
+    model.output(model.node("Reshape", [x, model.ints(1, 2, 16, 4, 6)]))
+    network = Network(model)
+    how: dict[str, Any] = {"units": units, "spread": Spread.BANDS, "placement": Placement.BLOCKS}
+    run(network, group(network, chip(cores=units), {"D": 1, "H": 1}, HaloMode.EXCHANGE, **how))
+
+
+def test_core_tiles_whose_ranges_fall_back_inside_sram_tiles_are_refused() -> None:
+    """They would read what the SRAM tile no longer holds: no program rather than a wrong one (PROG-1:falls)."""
+    model = Model()
+    first = model.node("Pad", [model.input([1, 1, 8, 6], "x"), model.ints(0, 0, 2, 2, 0, 0, 2, 1)])
+    pooled = model.node("MaxPool", [first], kernel_shape=[2, 2], strides=[2, 2])
+    model.output(first)
+    model.output(model.node("Pad", [pooled, model.ints(0, 0, 0, 2, 0, 0, 1, 0)]))
+    network = Network(model)
+    profile = chip(sram=4096, nram=1024)
+    how: dict[str, Any] = {"order": Order.DEPTH_FIRST, "double_buffered": False}
+    tiling = group(network, profile, {"H": 1, "W": 2}, HaloMode.EXCHANGE, {"H": 1, "W": 1}, **how)
+    check = falls_check(tiling)
+    assert check is not None
+    assert check.rule == "PROG-1:falls"
+    with pytest.raises(LimitError, match="fall back") as caught:
+        run(network, tiling)
+    assert caught.value.code == "not_lowered"
+    # with whole SRAM tiles in a core nothing falls
+    run(network, group(network, profile, {"H": 1, "W": 2}, HaloMode.EXCHANGE, **how))
