@@ -10,6 +10,10 @@ from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound
 
+# A unit, its tile, where the result lies, and the box of it that the unit makes; by range of channels.
+_Entry = tuple[int, Index, Held, Box]
+_Work = dict[tuple[int, int], list[_Entry]]
+
 
 class FlatLowering(GroupLowering):
     """A unit is a core; tiles lie in NRAM."""
@@ -36,7 +40,7 @@ class FlatLowering(GroupLowering):
                     self.keep(name, unit, index, parity)
 
     def _op(self, step: int, op: OpFacts, jobs: list[Job], parity: int) -> None:
-        work: dict[tuple[int, int], list[tuple[int, Index, Held, Box]]] = {}
+        work: _Work = {}
         for unit, index in self.workers(op, jobs):
             held = self.tile(op.output, unit, index, parity)
             if held is None or not self.first_slice(op.output, index):
@@ -47,11 +51,14 @@ class FlatLowering(GroupLowering):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
                 work.setdefault(channels, []).append((unit, index, held, box))
         self.weights.ensure_tables(step, [(entry[0], 0) for entries in work.values() for entry in entries])
+        if self.group.input_parts > 1 and op is self.geometry.product:
+            if self.shares_sums:
+                self._shared_sums(step, op, work, parity)
+            else:
+                self._sums(step, op, work, parity)
+            return
         for channels, entries in work.items():
             slices = self.weights.slices(step, channels)
-            if self.group.input_parts > 1 and op is self.geometry.product:
-                self._sums(step, op, entries, slices, parity)
-                continue
             for turn, (low, high) in enumerate(slices):
                 bound = self.weights.ensure(step, [(entry[0], 0) for entry in entries], (low, high), turn)
                 for unit, tile, held, box in entries:
@@ -60,31 +67,43 @@ class FlatLowering(GroupLowering):
                         part = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
                     self._call(op, unit, tile, part, held, bound[unit, 0], parity)
 
-    def _sums(
-        self,
-        step: int,
-        op: OpFacts,
-        entries: list[tuple[int, Index, Held, Box]],
-        slices: list[tuple[int, int]],
-        parity: int,
+    def _sums(self, step: int, op: OpFacts, work: _Work, parity: int) -> None:
+        """A product whose sums are made part by part, by all units at the same time."""
+        jobs = [(unit, tile) for entries in work.values() for unit, tile, _, _ in entries]
+        for turn, part in enumerate(self.parts(0)):
+            self.load_part(op, jobs, part, turn)
+            for channels, entries in work.items():
+                self._sum_part(step, op, entries, channels, part, parity)
+
+    def _shared_sums(self, step: int, op: OpFacts, work: _Work, parity: int) -> None:
+        """A product whose units make a part of the sums each: one takes up the sums of another."""
+        for channels, entries in work.items():
+            before: Held | None = None
+            sender = 0
+            for entry in entries:
+                unit, tile, held, box = entry
+                parts = self.parts(unit)
+                if before is not None and parts:
+                    self.pass_sums(before, held, box, self.queue("link", sender), op)
+                for turn, part in enumerate(parts):
+                    self.load_part(op, [(unit, tile)], part, turn)
+                    self._sum_part(step, op, [entry], channels, part, parity)
+                if parts:
+                    before, sender = held, unit
+
+    def _sum_part(
+        self, step: int, op: OpFacts, entries: list[_Entry], channels: tuple[int, int], part: Part, parity: int
     ) -> None:
-        """A product whose sums are made part by part; with units that share them, one takes up the sums of another."""
-        before: Held | None = None
-        sender = 0
-        for unit, tile, held, box in entries:
-            parts = self.parts(unit)
-            if before is not None and parts:
-                self.pass_sums(before, held, box, self.queue("link", sender), op)
-            for turn, part in enumerate(parts):
-                self.load_part(op, unit, tile, part, turn)
-                for number, (low, high) in enumerate(slices):
-                    bound = self.weights.ensure(step, [(unit, 0)], (low, high), number, None, part.range)
-                    its = box
-                    if op.channel_axis is not None and len(slices) > 1:
-                        its = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
-                    self._call(op, unit, tile, its, held, bound[unit, 0], parity, part)
-            if self.shares_sums and parts:
-                before, sender = held, unit
+        """Add one part to the sums of a range of channels, slice of the weights by slice."""
+        slices = self.weights.slices(step, channels)
+        for number, (low, high) in enumerate(slices):
+            cores = [(entry[0], 0) for entry in entries]
+            bound = self.weights.ensure(step, cores, (low, high), number, None, part.range)
+            for unit, tile, held, box in entries:
+                its = box
+                if op.channel_axis is not None and len(slices) > 1:
+                    its = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
+                self._call(op, unit, tile, its, held, bound[unit, 0], parity, part)
 
     def _call(
         self,

@@ -120,21 +120,42 @@ class NestedLowering(NestedMemory):
         return [entry for entry in work if entry[0] == self.summing_units - 1]
 
     def _sums(self, step: int, op: OpFacts, work: list[_Work], parity: int, now: _Round) -> None:
-        """A product whose sums are made part by part, each unit's one after another."""
+        """A product whose sums are made part by part: by all units at once, or one takes up the sums of another."""
+        by_unit: dict[int, list[_Work]] = {}
+        for entry in sorted(work, key=lambda entry: entry[0]):
+            by_unit.setdefault(entry[0], []).append(entry)
+        if not self.shares_sums:
+            for turn, part in enumerate(self.parts(0)):
+                self.load_part(op, [(unit, mine[0][1]) for unit, mine in by_unit.items()], part, turn)
+                for mine in by_unit.values():
+                    self._sum_part(step, op, mine, parity, now, part, {} if turn == 0 else None)
+            return
         sent: dict[int, tuple[Held, int]] = {}
-        for unit in sorted({entry[0] for entry in work}):
-            mine = [entry for entry in work if entry[0] == unit]
+        for unit, mine in by_unit.items():
             for turn, part in enumerate(self.parts(unit)):
-                self.load_part(op, unit, mine[0][1], part, turn)
-                for name in self.geometry.first_readers.get(op.index, ()):
-                    if name in self.group.reduced:
-                        self._fill(name, mine, parity)
-                self._op(step, op, mine, parity, now, part, sent if turn == 0 else None)
-            if self.shares_sums and self.parts(unit):
+                self.load_part(op, [(unit, mine[0][1])], part, turn)
+                self._sum_part(step, op, mine, parity, now, part, sent if turn == 0 else None)
+            if self.parts(unit):
                 for _, _, core, index in mine:
                     held = self._core_tile(op.output, unit, core, index)
                     if held is not None:
                         sent[core] = (held, unit)
+
+    def _sum_part(
+        self,
+        step: int,
+        op: OpFacts,
+        mine: list[_Work],
+        parity: int,
+        now: _Round,
+        part: Part,
+        sent: dict[int, tuple[Held, int]] | None,
+    ) -> None:
+        """Add one part to the sums of a unit's cores."""
+        for name in self.geometry.first_readers.get(op.index, ()):
+            if name in self.group.reduced:
+                self._fill(name, mine, parity)
+        self._op(step, op, mine, parity, now, part, sent)
 
     def _fill(self, name: str, work: list[_Work], parity: int) -> None:
         """An input of the group from SRAM to the cores: to all that need the same box at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -258,18 +258,26 @@ class SharedLowering(Located):
         wide = [Held(h.slot, h.address, h.origin, tuple(s * scale for s in h.strides), h.box) for h in (source, target)]
         self.emitter.copy(Opcode.EXCHANGE, queue, wide[0], wide[1], box, width)
 
-    def load_part(self, op: OpFacts, unit: int, index: Index, part: Part, turn: int) -> None:
-        """Load what an op reads of a part of the summed axis into the unit's memory."""
+    def load_part(self, op: OpFacts, jobs: Sequence[tuple[int, Index]], part: Part, turn: int) -> None:
+        """Load what an op reads of a part of the summed axis into units: at once for all that need the same."""
         for operand in self.context.operands(op.index):
-            if operand.tensor in self.group.reduced and part.range is not None:
+            if operand.tensor not in self.group.reduced or part.range is None:
+                continue
+            for unit, _ in jobs:
                 self._parts_held[unit, operand.tensor] = (part.range, turn % 2)
-                self._tiles_held.clear()
+            self._tiles_held.clear()
+            wanted: dict[Box, tuple[list[Held], list[int]]] = {}
+            for unit, index in jobs:
                 held = self.tile(operand.tensor, unit, index, turn % 2)
                 if held is None or held.slot.content == (part.range, held.box):
                     continue
                 held.slot.begin((part.range, held.box))
-                region = self.context.region(operand.tensor)
-                self.deliver(region, [held], [unit], held.box, self.element(operand.tensor))
+                targets, units = wanted.setdefault(held.box, ([], []))
+                targets.append(held)
+                units.append(unit)
+            region = self.context.region(operand.tensor)
+            for box, (targets, units) in wanted.items():
+                self.deliver(region, targets, units, box, self.element(operand.tensor))
 
     def call(
         self,

@@ -183,6 +183,21 @@ def test_spread_input_channels_add_up_partial_sums_from_core_to_core() -> None:
 # --- slices in time (TILE-6) ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("stationary", [False, True])
+def test_units_that_share_channels_read_each_part_of_what_is_summed_once(stationary: bool) -> None:
+    """All need the same part at the same time: it is read once for all, not by each for itself (TILE-5, TILE-7)."""
+    model = Model()
+    model.output(model.node("MatMul", [model.input([3, 32], "x"), model.weight(32, 16)]))
+    network = Network(model)
+    profile = chip(cores=4, multicast=True, stationary=stationary)
+    resident = network.resident_bytes(profile) if stationary else 0
+    how: dict[str, Any] = {"units": 4, "spread": Spread.CHANNELS, "input_slices": 4}
+    tiling = group(network, profile.beside(resident), {"C": 4}, **how)
+    assert tiling.input_parts == 4
+    found = run(network, tiling, resident_bytes=resident, profile=profile)
+    assert found.loaded_bytes("x") == bytes_of(network, "x")
+
+
 def test_input_slices_leave_sums_unfinished_until_the_last_one() -> None:
     network = classifier()
     found = run(network, group(network, chip(), {}, input_slices=4))
