@@ -1,4 +1,4 @@
-"""How long a group's program is going to be: a bound that keeps plans from tiles of a few positions (PROG-1)."""
+"""Which tilings have a program, and how long it is going to be: plans keep from tiles of a few positions (PROG-1)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ GROUP_COMMANDS_MAX: Final = 1 << 15
 # What takes up a sum: the call, its inputs, its weights and bias, the sums passed on.
 _COMMANDS_OF_A_PART: Final = 5
 COMMANDS_RULE: Final = "PROG-1:commands"
-
-
 SUMS_RULE: Final = "PROG-1:sums"
 FALLS_RULE: Final = "PROG-1:falls"
 
