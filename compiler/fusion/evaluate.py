@@ -91,13 +91,14 @@ class Evaluator:
     def constraints(self, group: int) -> tuple[Constraint, ...]:
         """What binds a group's tiling beside memory.
 
-        Nothing a single op; FUSE-10 and 12 to 17 a pinned group (TILE-9); a chain of strategy `none` all but FUSE-11.
+        Nothing a single op; FUSE-10 and 12 to 17 a pinned group (TILE-9); a chain of strategy `none`, and any group
+        under `search`, all but FUSE-11.
         """
         if group.bit_count() == 1:
             return ()
         if group in self._pins:
             return self._chain_rules
-        if group in self._chains:
+        if group in self._chains or self.options.fusion == "search":
             return tuple(rule for rule in self._capacity_rules if not _is_redundancy(rule))
         return self._capacity_rules
 
@@ -176,10 +177,22 @@ class Evaluator:
         held = sum(1 for first, second in self._apart if group & first and group & second)
         return [Check(rule="TILE-9:apart", holds=held == 0, actual=held, limit=0)]
 
+    def keeps_apart(self, group: int) -> bool:
+        """True if no fusion that a schedule forbids is in the group."""
+        return not self._apart or all(check.holds for check in self._kept_apart(group))
+
+    def is_left_out(self, graph: SegmentGraph, op: int) -> bool:
+        """True if FUSE-8 or FUSE-9, where on, leaves this convolution out of any group."""
+        return any(not c.holds for c in self.structure(graph, 1 << op) if c.rule in ("FUSE-8", "FUSE-9"))
+
     def pinned_rules(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The structural rules that bind a pinned group of several ops: FUSE-8 and 9, and what is kept apart."""
         if group.bit_count() == 1:
             return []
+        return self.legality(graph, group)
+
+    def legality(self, graph: SegmentGraph, group: int) -> list[Check]:
+        """The structural rules that bind `search`: FUSE-8 and 9, and what a schedule keeps apart."""
         return [c for c in self.structure(graph, group) if c.rule in ("FUSE-8", "FUSE-9", "TILE-9:apart")]
 
     def chain_rules(self, graph: SegmentGraph, group: int) -> list[Check]:

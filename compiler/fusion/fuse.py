@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from compiler.cost.objective import Totals
+from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError
 from compiler.fusion.boundary import boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
@@ -13,6 +13,7 @@ from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group
 from compiler.fusion.none import none_groups
 from compiler.fusion.schedule import SegmentSchedule, resolve
+from compiler.fusion.search import search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
@@ -59,6 +60,8 @@ class FuseSegments:
             if self.options.fusion == "rules":
                 result = greedy_groups(part.evaluator, part.graph, before + after[-1], part.fixed)
                 groups, gains = result.groups, result.gains
+            elif self.options.fusion == "search":
+                groups = _searched(part, before + after[-1])
             before = before + part.evaluator.totals(groups)
             segments.append(_finished(part.evaluator, part.graph, segment, groups, gains, part.fixed))
             baseline.append(_finished(part.plain, part.graph, segment, part.baseline, {}, None))
@@ -92,6 +95,16 @@ def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None)
     free = graph.all & ~sum(fixed)
     start = execution_order(graph, [*fixed, *none_groups(evaluator, graph, free)])
     return _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=start)
+
+
+def _searched(part: _Work, outside: Totals) -> tuple[int, ...]:
+    """The groups that search finds, or those of `none` should they cost less: where not all groups could be tried."""
+    found = search_groups(part.evaluator, part.graph, outside, part.fixed)
+    if found is None:
+        return part.start
+    objective = part.evaluator.options.objective
+    values = [objective_value(objective, outside + part.evaluator.totals(g)) for g in (found.groups, part.start)]
+    return found.groups if values[0] <= values[1] else part.start
 
 
 def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bool:

@@ -130,7 +130,7 @@ class _Growth:
         have not paid, and the last group that did is the answer.
         """
         options = self.evaluator.options
-        if _left_out(self.evaluator, self.graph, start):
+        if self.evaluator.is_left_out(self.graph, start):
             return None
         group, best = 1 << start, None
         directions = [fuse_2, fuse_1] if options.rule_enabled("FUSE-2") else [fuse_1]
@@ -190,11 +190,6 @@ def _union(groups: Iterable[int]) -> int:
 
 def _shows_profit(evaluator: Evaluator, graph: SegmentGraph, group: int) -> bool:
     return evaluator.is_profitable(evaluator.profit(graph, group))
-
-
-def _left_out(evaluator: Evaluator, graph: SegmentGraph, op: int) -> bool:
-    """True if FUSE-8 or FUSE-9, where on, leaves this convolution out of any group."""
-    return any(not check.holds for check in evaluator.structure(graph, 1 << op) if check.rule in ("FUSE-8", "FUSE-9"))
 
 
 def _next_group(

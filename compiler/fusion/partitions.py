@@ -22,118 +22,248 @@ So with F(w) the least cost of all ops post-dominated by w, w materialised,
 where the frontier are the ops outside G whose immediate post-dominator is inside. The whole costs the sum of F over
 the ops whose post-dominator is the sink. Groups with output w are connected parts of the post-dominator tree, rooted
 at w, that contain with an op all between it and its parent; `single_output.py` enumerates them.
+
+All groups are one table. A price is a vector of figures (bytes, cycles, energy), what is to be least a weighted sum.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import inf, isclose
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final
+
+import numpy as np
 
 from compiler.errors import InternalError
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.segment_graph import bits
 from compiler.fusion.single_output import single_output_groups
 
-# What the caller's prices are: numbers, or something with several parts (bytes, cycles, energy).
-PriceT = TypeVar("PriceT")
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Price = tuple[float, ...]
 
 # Two ways to add the same floating-point numbers differ by less than this.
 _ROUNDING: Final = 1e-9
 
 
-class Candidate(Generic[PriceT]):
-    """A group that one output may have, the outputs that it then needs, and what is known of its price."""
-
-    __slots__ = ("_low", "_shape", "frontier", "is_exact", "price")
-
-    def __init__(self, group: int, frontier: int, floor: PriceT) -> None:
-        # groups are small and far from op 0: kept from their first op on
-        self._low = (group & -group).bit_length() - 1
-        self._shape = group >> self._low
-        self.frontier = tuple(bits(frontier))
-        self.price: PriceT | None = floor
-        self.is_exact = False
-
-    @property
-    def group(self) -> int:
-        """The ops as a bit set."""
-        return self._shape << self._low
-
-    def __lt__(self, other: Candidate[PriceT]) -> bool:
-        return self.group < other.group
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition(Generic[PriceT]):
+class Partition:
     """A partition: groups with their prices, each after the groups that it reads from, and the value they sum up to."""
 
     groups: tuple[int, ...]
-    prices: tuple[PriceT, ...]
+    prices: tuple[Price, ...]
     value: float
 
 
-class Partitions(Generic[PriceT]):
+class Partitions:
     """All partitions of a network into single-output groups, as a space in which one asks for the least.
 
-    `floor` is a lower bound of a group's price and cheap; `price` is exact and expensive, None refuses the group.
-    Both have to be functions of the group alone; no group is priced twice. `may_grow` and `limit` bound the groups of
-    each op as in `single_output_groups`. All groups are enumerated here, at once: time and memory are proportional to
-    their number (`size`), some 300 bytes each.
+    `floors` gives lower bounds of groups' prices, [groups, figures], and is cheap; infinity refuses a group. `price` is
+    exact and expensive, None refuses the group. Both have to be functions of the group alone; no group is priced twice.
+    `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
+    once: time and memory are proportional to their number (`size`), some 300 bytes each.
+
+    `known`: by group its figures, exact where `is_priced`, else the floor; infinite for refused ones.
     """
 
     def __init__(
         self,
         tree: PostDominators,
-        floor: Callable[[int], PriceT | None],
-        price: Callable[[int], PriceT | None],
+        floors: Callable[[Sequence[int]], Floats],
+        price: Callable[[int], Price | None],
         may_grow: Callable[[int], bool],
         limit: int,
     ) -> None:
-        """`floor` None: the group is refused without being priced."""
         self.tree = tree
         self.priced = 0
         self._price = price
-        candidates: dict[int, tuple[Candidate[PriceT], ...]] = {}
+        self.groups: list[int] = []
+        self.begins: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        frontiers: list[int] = []
+        # where the frontier of each group begins; ops by place, behind them one that costs nothing
+        places: list[int] = []
+        place = {op: number for number, op in enumerate(tree.ops)}
+        self._reached: dict[int, int] = {}
         for op in tree.ops:
-            found = []
+            self.begins[op] = len(self.groups)
+            reached = 0
             for group, frontier in single_output_groups(tree, op, may_grow, limit):
-                least = floor(group)
-                if least is not None:
-                    found.append(Candidate(group, frontier, least))
-            candidates[op] = tuple(found)
-        self.candidates: Mapping[int, tuple[Candidate[PriceT], ...]] = candidates
-        self.size = sum(map(len, candidates.values()))
+                self.groups.append(group)
+                frontiers.append(len(places))
+                places.extend(place[source] for source in bits(frontier))
+                if not frontier:
+                    places.append(len(place))
+                reached |= frontier
+            self.ends[op] = len(self.groups)
+            self._reached[op] = reached
+        self.size = len(self.groups)
+        self.known: Floats = floors(self.groups)
+        self.is_priced = np.asarray(np.isinf(self.known).any(axis=1))
+        self._begins = np.array([*frontiers, len(places)], dtype=np.int64)
+        self._places = np.array(places, dtype=np.int64)
 
-    def settle(self, candidate: Candidate[PriceT]) -> None:
-        """Ask for the exact price of a candidate, unless it is known."""
-        if not candidate.is_exact:
-            candidate.price = self._price(candidate.group)
-            candidate.is_exact = True
-            self.priced += 1
+    def settle(self, row: int) -> None:
+        """Ask for the exact price of the group in a row, unless it is known."""
+        if self.is_priced[row]:
+            return
+        self.is_priced[row] = True
+        self.priced += 1
+        price = self._price(self.groups[row])
+        if price is None:
+            self.known[row] = inf
+            return
+        exact = np.array(price, dtype=np.float64)
+        if (exact < self.known[row] * (1 - _ROUNDING)).any():
+            raise InternalError(
+                "a group costs less than its floor", stage="fusion", actual=str(price), limit=str(self.known[row])
+            )
+        self.known[row] = exact
 
-    def best(self, value: Callable[[PriceT], float]) -> Partition[PriceT] | None:
-        """The partition with the least sum of `value` over its groups; None if every partition has a refused group.
+    def row_of(self, group: int) -> int | None:
+        """The row of a group; None if it is not in the table."""
+        output = group.bit_length() - 1
+        for row in range(self.begins.get(output, 0), self.ends.get(output, 0)):
+            if self.groups[row] == group:
+                return row
+        return None
 
-        `value` must not be greater for a floor than for the price above it (InternalError). The answer is that of
-        pricing all groups. Ties go to fewer groups, then to the smaller bit set where two partitions first differ,
-        compared from the last output to the first; they are recognised where sums are exact, as with integers.
+    def best(self, weights: Sequence[float]) -> Partition | None:
+        """The partition with the least weighted sum of prices; None if every partition has a refused group.
+
+        Weights are at least 0. The answer is that of pricing all groups. Ties go to fewer groups, then to the smaller
+        bit set where two partitions first differ, compared from the last output to the first; they are recognised
+        where sums are exact, as with integers.
 
         Few groups are priced: with floors in place of the prices not known yet, the least partition is found, the
         groups in it are priced, and so on until all of its groups have been.
         """
-        search = _LazySearch(self, value)
-        while (chosen := search.least()) is not None:
-            open_ones = [candidate for candidate in chosen if not candidate.is_exact]
-            if not open_ones:
-                groups = tuple(candidate.group for candidate in chosen)
-                prices = tuple(c.price for c in chosen if c.price is not None)
-                return Partition(groups=groups, prices=prices, value=sum(map(value, prices)))
-            for candidate in open_ones:
-                search.settle(candidate)
+        search = Least(self, self.values(weights))
+        while (chosen := search.rows()) is not None:
+            unknown = [row for row in chosen if not self.is_priced[row]]
+            if not unknown:
+                return self.partition(chosen, weights)
+            for row in unknown:
+                self.settle(row)
+            search.update(unknown, self.values(weights, unknown))
         return None
+
+    def values(self, weights: Sequence[float], rows: Sequence[int] | None = None) -> Floats:
+        """What is known of each group as one number: the weighted sum of its figures, infinite for refused ones."""
+        known = self.known if rows is None else self.known[rows]
+        total = np.zeros(len(known))
+        for number, weight in enumerate(weights):
+            if weight:
+                total += weight * known[:, number]
+        total[np.isinf(known).any(axis=1)] = inf
+        return total
+
+    def partition(self, rows: Iterable[int], weights: Sequence[float]) -> Partition:
+        """The partition of some rows, all priced."""
+        ordered = sorted(rows, key=lambda row: self.groups[row])
+        prices = tuple(tuple(self.known[row].tolist()) for row in ordered)
+        found = Partition(groups=tuple(self.groups[row] for row in ordered), prices=prices, value=0)
+        return replace(found, value=weighted(found, weights))
+
+    def frontier(self, row: int) -> list[int]:
+        """The outputs that a group in a row needs, as places among the ops."""
+        places: list[int] = self._places[self._begins[row] : self._begins[row + 1]].tolist()
+        return places
+
+    def sums(self, values: Floats, op: int, per_place: Floats) -> Floats:
+        """For each group of an op its value and those of the groups in front of it."""
+        begin, end = self.begins[op], self.ends[op]
+        first = self._begins[begin]
+        inside = per_place[self._places[first : self._begins[end]]]
+        return values[begin:end] + np.add.reduceat(inside, self._begins[begin:end] - first)
+
+    def reaches(self, op: int, ops: int) -> bool:
+        """True if a group of `op` has any of the outputs `ops` in front of it."""
+        return bool(self._reached[op] & ops)
+
+
+class Least:
+    """F(w) for values of the groups that may change; what does not depend on a change is not looked at again."""
+
+    def __init__(self, space: Partitions, values: Floats) -> None:
+        self._space = space
+        self._values = values
+        ops = space.tree.ops
+        self._place = {op: number for number, op in enumerate(ops)}
+        # by place: F(w), the number of groups that it takes, and the row of w's own group
+        self._least = np.zeros(len(ops) + 1)
+        self._count = np.zeros(len(ops) + 1)
+        self._row = [-1] * len(ops)
+        self._solve(ops, everything=True)
+
+    def update(self, rows: Sequence[int], values: Floats) -> None:
+        """Other values for some rows."""
+        self._values[rows] = values
+        outputs = {self._space.groups[row].bit_length() - 1 for row in rows}
+        self._solve(outputs, everything=False)
+
+    def replace(self, values: Floats) -> None:
+        """Other values for all rows."""
+        self._values = values
+        self._solve(self._space.tree.ops, everything=True)
+
+    @property
+    def value(self) -> float:
+        """What the least partition costs; infinite if there is none."""
+        return float(sum(self._least[self._place[root]] for root in self._space.tree.roots))
+
+    def rows(self) -> list[int] | None:
+        """The rows of the least partition, from its last output to the first; None if there is none."""
+        ops = self._space.tree.ops
+        waiting = [self._place[root] for root in self._space.tree.roots]
+        chosen: list[int] = []
+        while waiting:
+            place = waiting.pop()
+            if place == len(ops):
+                continue
+            row = self._row[place]
+            if row < 0:
+                return None
+            chosen.append(row)
+            waiting.extend(self._space.frontier(row))
+        return sorted(chosen, reverse=True)
+
+    def _solve(self, outputs: Iterable[int], *, everything: bool) -> None:
+        own = set(outputs)
+        changed = 0
+        for op in self._space.tree.ops:
+            if op not in own and not self._space.reaches(op, changed):
+                continue
+            if self._choose(op) or everything:
+                changed |= 1 << op
+
+    def _choose(self, op: int) -> bool:
+        """The least of one op's groups; True if its value or number of groups changed."""
+        space, place = self._space, self._place[op]
+        before = self._least[place], self._count[place]
+        begin, end = space.begins[op], space.ends[op]
+        row, least, count = -1, inf, 0.0
+        if end > begin:
+            sums = space.sums(self._values, op, self._least)
+            least = float(sums.min())
+            if least < inf:
+                ties = np.flatnonzero(sums == least)
+                row = begin + int(ties[0])
+                ones = np.ones(end) if len(ties) > 1 else None
+                if ones is None:
+                    count = 1 + float(self._count[space.frontier(row)].sum())
+                else:
+                    counts = space.sums(ones, op, self._count)
+                    row = min((begin + int(t) for t in ties), key=lambda r: (counts[r - begin], space.groups[r]))
+                    count = float(counts[row - begin])
+        self._least[place], self._count[place], self._row[place] = least, count, row
+        return before != (least, count)
+
+
+def weighted(partition: Partition, weights: Sequence[float]) -> float:
+    """The weighted sum of a partition's prices."""
+    return sum(sum(w * figure for w, figure in zip(weights, price, strict=True) if w) for price in partition.prices)
 
 
 def best_partition(
@@ -142,80 +272,14 @@ def best_partition(
     price: Callable[[int], float | None],
     may_grow: Callable[[int], bool],
     limit: int,
-) -> Partition[float] | None:
+) -> Partition | None:
     """The partition of least total price, see `Partitions.best`; a floor of infinity refuses a group."""
 
-    def finite(group: int) -> float | None:
-        least = floor(group)
-        return None if least == inf else least
+    def floors(groups: Sequence[int]) -> Floats:
+        return np.array([floor(group) for group in groups], dtype=np.float64).reshape(-1, 1)
 
-    return Partitions(tree, finite, price, may_grow, limit).best(lambda known: known)
+    def exact(group: int) -> Price | None:
+        found = price(group)
+        return None if found is None else (found,)
 
-
-class _LazySearch(Generic[PriceT]):
-    """F(w) from what is known: exact prices, and floors of groups not priced yet.
-
-    Each op has a heap of its candidates by their sum when last looked at. Knowledge only makes sums greater, so the
-    first of the heap is the least once its own sum is up to date.
-    """
-
-    def __init__(self, space: Partitions[PriceT], value: Callable[[PriceT], float]) -> None:
-        self._space = space
-        self._value = value
-        self._least: dict[int, tuple[float, int]] = {}
-        self._heaps: dict[int, list[tuple[float, int, Candidate[PriceT]]]] = {}
-        for op, candidates in space.candidates.items():
-            heap = self._heaps[op] = [(*self._sum(candidate), candidate) for candidate in candidates]
-            heapq.heapify(heap)
-            self._least[op] = heap[0][:2] if heap else (inf, 0)
-        self._changed: set[int] = set()
-
-    def least(self) -> list[Candidate[PriceT]] | None:
-        """The least partition by what is known, its outputs ascending; None if none is left."""
-        self._update()
-        waiting = list(self._space.tree.roots)
-        chosen: list[Candidate[PriceT]] = []
-        while waiting:
-            op = waiting.pop()
-            if self._least[op][0] == inf:
-                return None
-            candidate = self._heaps[op][0][2]
-            chosen.append(candidate)
-            waiting.extend(candidate.frontier)
-        return sorted(chosen)
-
-    def settle(self, candidate: Candidate[PriceT]) -> None:
-        """Price a candidate of the least partition."""
-        before = self._of(candidate)
-        self._space.settle(candidate)
-        after = self._of(candidate)
-        if after < before and not isclose(after, before, rel_tol=_ROUNDING):
-            raise InternalError("a group costs less than its floor", stage="fusion", actual=after, limit=before)
-        self._changed.add(candidate.group.bit_length() - 1)
-
-    def _of(self, candidate: Candidate[PriceT]) -> float:
-        return inf if candidate.price is None else self._value(candidate.price)
-
-    def _sum(self, candidate: Candidate[PriceT]) -> tuple[float, int]:
-        """Cost and number of groups with this candidate for its output's group."""
-        total, groups = self._of(candidate), 1
-        for op in candidate.frontier:
-            cost, number = self._least[op]
-            total += cost
-            groups += number
-        return total, groups
-
-    def _update(self) -> None:
-        """Bring the least of each op up to date; outputs of a frontier come before the group's."""
-        changed, self._changed = self._changed, set()
-        if not changed:
-            return
-        for op in self._space.tree.ops:
-            heap = self._heaps[op]
-            if not heap or (op not in changed and changed.isdisjoint(heap[0][2].frontier)):
-                continue
-            while (now := self._sum(heap[0][2])) != heap[0][:2]:
-                heapq.heapreplace(heap, (*now, heap[0][2]))
-            if self._least[op] != heap[0][:2]:
-                self._least[op] = heap[0][:2]
-                changed.add(op)
+    return Partitions(tree, floors, exact, may_grow, limit).best((1,))

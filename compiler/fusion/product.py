@@ -9,14 +9,12 @@ is found exactly by a few searches for the least weighted sum; what one search p
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isclose
-from typing import Final, TypeVar
+from typing import Final
 
-from compiler.fusion.partitions import Partition, Partitions
-
-PriceT = TypeVar("PriceT")
+from compiler.fusion.partitions import Partition, weighted
 
 # A search that betters the chord by less than this, relatively, has found nothing new.
 _ROUNDING: Final = 1e-12
@@ -68,27 +66,23 @@ def least_product(search: Callable[[float, float], tuple[float, float] | None]) 
 
 
 def best_product(
-    partitions: Partitions[PriceT],
-    pair: Callable[[PriceT], tuple[float, float]],
+    best: Callable[[Sequence[float]], Partition | None],
+    pair: tuple[Sequence[float], Sequence[float]] = ((1, 0), (0, 1)),
     outside: tuple[float, float] = (0, 0),
-) -> Partition[PriceT] | None:
-    """The partition with the least (outside[0] + sum of a) · (outside[1] + sum of b), (a, b) the `pair` of a price.
+) -> Partition | None:
+    """The partition with the least (outside[0] + sum of a) · (outside[1] + sum of b).
 
-    Exact on the partitions' groups; neither part of a pair may be negative or greater for a floor than for the price.
-    Its `value` is that product. None if every partition has a refused group. Of equal products the one with less a.
+    `best` finds the partition with the least sum of prices under some weights; a and b are the sums under the two
+    weights of `pair`. As exact as `best` is. Its `value` is that product. None if there is no partition. Of equal
+    products the one with less a.
     """
-    found: dict[tuple[float, float], tuple[Partition[PriceT], tuple[float, float]]] = {}
+    found: dict[tuple[float, float], tuple[Partition, tuple[float, float]]] = {}
 
     def search(p: float, q: float) -> tuple[float, float] | None:
-        def weighted(price: PriceT) -> float:
-            a, b = pair(price)
-            return p * a + q * b
-
-        partition = partitions.best(weighted)
+        partition = best([p * one + q * other for one, other in zip(*pair, strict=True)])
         if partition is None:
             return None
-        pairs = [pair(price) for price in partition.prices]
-        point = (outside[0] + sum(a for a, _ in pairs), outside[1] + sum(b for _, b in pairs))
+        point = (outside[0] + weighted(partition, pair[0]), outside[1] + weighted(partition, pair[1]))
         found[p, q] = (partition, point)
         return point
 

@@ -1,17 +1,19 @@
-"""The least partition against brute force over all partitions, scalar, Pareto and product (FUSE-O)."""
+"""The least partition against brute force over all partitions: sums, and products of two sums (FUSE-O)."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler.errors import InternalError
-from compiler.fusion.pareto import best_frontier
 from compiler.fusion.partitions import Partition, Partitions, best_partition
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.product import best_product
@@ -35,6 +37,11 @@ from tests.compiler.fusion.networks import (
 
 NO_LIMIT = 10**9
 Pair = tuple[int, int]
+
+
+def table(rows: Sequence[tuple[float, ...]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Floors as an array."""
+    return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else 1)
 
 
 def anything(_group: int) -> bool:
@@ -64,8 +71,10 @@ class Case:
                 found.append((sum(a for a, _ in pairs), sum(b for _, b in pairs)))
         return found
 
-    def space(self) -> Partitions[Pair]:
-        return Partitions(self.tree, self.floors.__getitem__, lambda group: self.prices[group], anything, 10**9)
+    def space(self) -> Partitions:
+        return Partitions(
+            self.tree, lambda groups: table([self.floors[g] for g in groups]), self.prices.__getitem__, anything, 10**9
+        )
 
 
 def case(seed: int, most: int = 10) -> Case:
@@ -117,22 +126,6 @@ def test_the_least_partition_is_that_of_brute_force(start: int) -> None:
 
 
 @pytest.mark.parametrize("start", range(0, 2000, 250))
-def test_the_pareto_frontier_is_that_of_brute_force(start: int) -> None:
-    """FUSE-O: every pair of sums that no other is as good as, with a partition that has it."""
-    for seed in range(start, start + 250):
-        these = case(seed)
-        sums = these.sums()
-        wished = sorted({s for s in sums if not any(o != s and o[0] <= s[0] and o[1] <= s[1] for o in sums)})
-        found = best_frontier(these.space(), lambda pair: pair, NO_LIMIT)
-        assert [(one.a, one.b) for one in found] == wished
-        known = set(map(frozenset, these.masks))
-        for one in found:
-            assert frozenset(one.groups) in known
-            assert one.prices == tuple(these.prices[group] for group in one.groups)
-            assert (one.a, one.b) == (sum(a for a, _ in one.prices), sum(b for _, b in one.prices))
-
-
-@pytest.mark.parametrize("start", range(0, 2000, 250))
 def test_the_least_product_is_that_of_brute_force(start: int) -> None:
     """FUSE-O for `edp`, with and without totals from elsewhere."""
     for seed in range(start, start + 250):
@@ -140,51 +133,10 @@ def test_the_least_product_is_that_of_brute_force(start: int) -> None:
         random = Random(seed)
         outside = random.choice(((0, 0), (random.randint(0, 40), random.randint(0, 40))))
         products = [(outside[0] + a) * (outside[1] + b) for a, b in these.sums()]
-        found = best_product(these.space(), lambda pair: pair, outside)
+        found = best_product(these.space().best, outside=outside)
         assert (None if found is None else found.value) == min(products, default=None)
         if found is not None:
             assert frozenset(found.groups) in set(map(frozenset, these.masks))
-
-
-def test_few_labels_still_give_partitions_and_the_best_product() -> None:
-    """A bound that holds the hull's corners keeps weighted sums and products exact."""
-    for seed in range(300):
-        these = case(seed)
-        sums = these.sums()
-        for labels in (2, 3, 12):
-            found = best_frontier(these.space(), lambda pair: pair, labels)
-            assert bool(found) == bool(sums)
-            assert {(one.a, one.b) for one in found} <= set(sums)
-            assert len(found) <= labels
-            if found and labels == 12:
-                assert min(one.a * one.b for one in found) == min(a * b for a, b in sums)
-
-
-def test_hull_corners_survive_a_bound_on_labels() -> None:
-    """Long chains with hundreds of Pareto-optimal sums: 16 labels an op keep the least product and weighted sums."""
-    thinned = 0
-    for seed in range(20):
-        random = Random(seed)
-        network = chain(12)
-        prices = {}
-        for first in range(12):
-            for last in range(first + 1, 13):
-                a = random.randint(0, 1000 * (last - first))  # what is good in one sum is bad in the other
-                prices[mask_of(range(first, last))] = (a, 1000 * (last - first) - a + random.randint(1, 300))
-
-        def space(network: Edges = network, prices: dict[int, Pair] = prices) -> Partitions[Pair]:
-            return Partitions(PostDominators.of(network), lambda _: (0, 0), prices.__getitem__, anything, NO_LIMIT)
-
-        few, every = best_frontier(space(), lambda pair: pair, 20), best_frontier(space(), lambda pair: pair, NO_LIMIT)
-        thinned += len(few) < len(every)
-        for a, b in ((1, 0), (3, 1), (1, 1), (1, 3), (0, 1)):
-            assert min(a * one.a + b * one.b for one in few) == min(a * one.a + b * one.b for one in every)
-        least = min(one.a * one.b for one in every)
-        assert min(one.a * one.b for one in few) == least
-        product = best_product(space(), lambda pair: pair)
-        assert product is not None
-        assert product.value == least
-    assert thinned > 10
 
 
 def test_fixed_groups_are_partitioned_around() -> None:
@@ -241,18 +193,20 @@ def test_a_network_without_ops_has_the_empty_partition() -> None:
     assert best_partition(tree, lambda _: 0, lambda _: 0, anything, 1) == Partition(groups=(), prices=(), value=0)
 
 
-def least(network: Edges, most: int, limit: int, slack: float) -> tuple[Partition[float], int, int]:
+def least(network: Edges, most: int, limit: int, slack: float) -> tuple[Partition, int, int]:
     """The least partition for invented costs with floors `slack` below; what was priced, and what there is."""
 
     def price(group: int) -> int:
         count = group.bit_count()
         return 1000 + count * (group * 2654435761 % 997) // 4
 
-    def floor(group: int) -> float:
-        return price(group) * (1 - slack)
+    def floors(groups: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return table([(price(group) * (1 - slack),) for group in groups])
 
-    space = Partitions(PostDominators.of(network), floor, price, lambda group: group.bit_count() < most, limit)
-    found = space.best(lambda known: known)
+    space = Partitions(
+        PostDominators.of(network), floors, lambda group: (price(group),), lambda group: group.bit_count() < most, limit
+    )
+    found = space.best((1,))
     assert found is not None
     covered = 0
     for group in found.groups:
@@ -288,8 +242,8 @@ def test_results_do_not_depend_on_hash_seeds() -> None:
         "from tests.compiler.fusion.test_partitions import *\n"
         "for seed in range(40):\n"
         "    these = case(seed)\n"
-        "    print(best_frontier(these.space(), lambda pair: pair, 3))\n"
-        "    print(best_product(these.space(), lambda pair: pair))\n"
+        "    print(these.space().best((1, 2)))\n"
+        "    print(best_product(these.space().best))\n"
         "print(least(branches(6, 4), 12, 50, 0.3), least(residual(12), 12, 500, 0.3))\n"
     )
     printed = set()

@@ -1,0 +1,146 @@
+"""A good partition after few prices, then a proof of how good it is, in a bounded number of steps (FUSE-O).
+
+Pricing in the order of floors (`Partitions.best`) proves as it goes, but meets the best partition last. Here floors
+are first corrected by what prices have been so far: the least partition under such estimates is found, its groups are
+priced, estimates get better, until all groups of the least partition are priced; again with less and less trust in
+them. Then floors take over: as long as they leave room for a better partition its groups are priced. If steps end
+before that, the partition is the best of all that is known, and no other costs less than the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from compiler.fusion.partitions import Floats, Least, Partition, Partitions, weighted
+
+# How far what prices were elsewhere is trusted, in turn, before floors alone count.
+_TRUST: Final = (1.0, 0.5, 0.3, 0.1)
+# Of the ratios of prices to floors that were met, the part below what is expected of a group like none met before.
+_QUANTILE: Final = 0.25
+# What a refused group counts as among these ratios.
+_REFUSED: Final = 4.0
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """A partition, and the value below which no partition of the space is."""
+
+    partition: Partition
+    bound: float
+
+    @property
+    def is_least(self) -> bool:
+        """True if no partition of the space is better."""
+        return self.partition.value <= self.bound * (1 + _ROUNDING)
+
+
+class Guide:
+    """What is expected of groups not priced yet, from the floors of all and the prices of some."""
+
+    def __init__(self, space: Partitions) -> None:
+        self._space = space
+        self._floors = space.known.copy()
+        self._sizes = np.array([group.bit_count() for group in space.groups], dtype=np.float64)
+
+    def values(self, weights: Sequence[float], trust: float = 1.0) -> Floats:
+        """One number per group: its price where known, else its floor times what prices exceed floors by nearby.
+
+        With less trust in what prices were elsewhere the factor is nearer 1.
+        """
+        space = self._space
+        known, floors = space.values(weights), self._floors @ np.array(weights)
+        priced = np.flatnonzero(space.is_priced)
+        if not len(priced):
+            return known
+        usual = self._usual(priced, known, floors)
+        result = np.where(space.is_priced, known, known * usual)
+        for op in space.tree.ops:
+            begin, end = space.begins[op], space.ends[op]
+            here = begin + np.flatnonzero(space.is_priced[begin:end])
+            if len(here):
+                self._near(result, known, floors, here, begin, end)
+        if trust < 1:
+            unknown = np.flatnonzero(~space.is_priced)
+            result[unknown] = floors[unknown] * (result[unknown] / np.maximum(floors[unknown], 1e-300)) ** trust
+        return result
+
+    def _near(self, result: Floats, known: Floats, floors: Floats, here: np.ndarray, begin: int, end: int) -> None:
+        """Groups of one output: between those that are priced; what contains a refused one is expected to be refused."""
+        space = self._space
+        fits = here[np.isfinite(known[here])]
+        rows = np.arange(begin, end)
+        unknown = rows[~space.is_priced[begin:end]]
+        if not len(unknown):
+            return
+        if len(fits):
+            order = fits[np.argsort(self._sizes[fits], kind="stable")]
+            ratios = known[order] / np.maximum(floors[order], 1e-300)
+            result[unknown] = floors[unknown] * np.interp(self._sizes[unknown], self._sizes[order], ratios)
+        for refused in here[np.isinf(known[here])].tolist():
+            mask = space.groups[refused]
+            for row in unknown.tolist():
+                if not mask & ~space.groups[row]:
+                    result[row] = inf
+
+    def _usual(self, priced: np.ndarray, known: Floats, floors: Floats) -> Floats:
+        """By group, a usual ratio of price to floor among priced groups of about its size."""
+        ratios = np.minimum(known[priced] / np.maximum(floors[priced], 1e-300), _REFUSED)
+        kinds = np.frexp(self._sizes)[1]
+        levels, met = [], []
+        for kind in np.unique(kinds[priced]).tolist():
+            of_kind = np.sort(ratios[kinds[priced] == kind])
+            levels.append(float(kind))
+            met.append(float(of_kind[int(_QUANTILE * (len(of_kind) - 1))]))
+        return np.interp(kinds, levels, met)
+
+
+def best_within(
+    space: Partitions, guide: Guide, weights: Sequence[float], ties: Sequence[float], steps: int
+) -> Proven | None:
+    """The best partition that at most about `steps` more prices find, with what is proven; None if there is none.
+
+    `ties` are the weights with so little of other figures that these only tell equals apart. Ops alone are priced in
+    any case where there is no answer without.
+    """
+    limit = space.priced + steps
+    for trust in _TRUST:
+        expected = Least(space, guide.values(ties, trust))
+        while space.priced < limit and _price_open(space, expected.rows()):
+            expected.replace(guide.values(ties, trust))
+    floors = Least(space, space.values(weights))
+    while space.priced < limit and (opened := _price_open(space, floors.rows())):
+        floors.update(opened, space.values(weights, opened))
+    best = _best_known(space, ties)
+    if best is None:
+        return None
+    value = weighted(best, weights)
+    return Proven(partition=replace(best, value=value), bound=min(value, floors.value))
+
+
+def _price_open(space: Partitions, rows: list[int] | None) -> list[int]:
+    """Price the groups of a partition that are not; those that were not."""
+    opened = [row for row in rows or () if not space.is_priced[row]]
+    for row in opened:
+        space.settle(row)
+    return opened
+
+
+def _best_known(space: Partitions, weights: Sequence[float]) -> Partition | None:
+    """The least partition of priced groups; ops alone are priced if there is none without."""
+    for _ in range(2):
+        values = space.values(weights)
+        values[~space.is_priced] = inf
+        rows = Least(space, values).rows()
+        if rows is not None:
+            return space.partition(rows, weights)
+        for op in space.tree.ops:
+            row = space.row_of(1 << op)
+            if row is not None:
+                space.settle(row)
+    return None

@@ -1,0 +1,130 @@
+"""Strategy `search`: the partition of a segment of least cost (FUSE-O)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+from typing import Final
+
+from compiler.cost.objective import Totals
+from compiler.fusion.evaluate import Evaluator
+from compiler.fusion.floors import GroupFloors
+from compiler.fusion.greedy import execution_order
+from compiler.fusion.guided import Guide, Proven, best_within
+from compiler.fusion.partitions import Floats, Partition, Partitions
+from compiler.fusion.postdominators import PostDominators
+from compiler.fusion.product import best_product
+from compiler.fusion.segment_graph import SegmentGraph, mask_of
+from compiler.tiling.choose import Refusal
+
+# Groups of more ops are not tried, and of one output at most about so many.
+MAX_OPS: Final = 64
+GROUPS_MAX: Final = 4096
+# So many groups are priced at most, beside two for each op.
+PRICED_MAX: Final = 2048
+# What an objective sums up, of DRAM bytes, cycles and energy; and what tells equals apart.
+_TIE: Final = 2.0**-34
+_WEIGHTS: Final = MappingProxyType({"dram_bytes": (1, 0, 0), "latency": (0, 1, 0), "energy": (0, 0, 1)})
+_TIES: Final = MappingProxyType({"dram_bytes": (1, _TIE, 0), "latency": (_TIE, 1, 0), "energy": (0, 0, 1)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """Groups as bit sets in execution order, and what is known of how good they are.
+
+    bound: no partition of the class has an objective below it (None for `edp`, where it is not a sum). is_least: the
+    groups are proven to be the least. candidates, priced: groups of the class, and those that were priced.
+    """
+
+    groups: tuple[int, ...]
+    is_least: bool
+    bound: float | None
+    candidates: int
+    priced: int
+
+
+def search_groups(
+    evaluator: Evaluator, graph: SegmentGraph, outside: Totals | None = None, fixed: tuple[int, ...] = ()
+) -> SearchResult | None:
+    """The least partition of a segment into single-output groups; None if an op has no tiling alone.
+
+    `outside` are the totals of the other segments, which energy × latency has to take in. `fixed` are groups of a
+    pinned schedule, around which the others are found (TILE-9).
+    """
+    tree = PostDominators.of(graph, without=sum(fixed))
+    floors = GroupFloors(graph, evaluator.profile)
+    legal = _Legality(evaluator, graph)
+    space = Partitions(
+        tree,
+        lambda groups: _floors(floors, legal, groups),
+        lambda group: _price(evaluator, group),
+        lambda group: group.bit_count() < MAX_OPS and legal.allows_more(group),
+        GROUPS_MAX,
+    )
+    found = _least(space, evaluator.options.objective, (outside or Totals()) + evaluator.totals(fixed))
+    if found is None:
+        return None
+    partition, proven = found
+    return SearchResult(
+        groups=execution_order(graph, [*fixed, *partition.groups]),
+        is_least=all(one.is_least for one in proven),
+        bound=proven[0].bound if evaluator.options.objective != "edp" else None,
+        candidates=space.size,
+        priced=space.priced,
+    )
+
+
+def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partition, list[Proven]] | None:
+    """The least partition, and what each search for it has proven."""
+    guide = Guide(space)
+    steps = PRICED_MAX + 2 * len(space.tree.ops)
+    proven: list[Proven] = []
+
+    def best(weights: Sequence[float], ties: Sequence[float]) -> Partition | None:
+        found = best_within(space, guide, weights, ties, max(0, steps - space.priced))
+        if found is None:
+            return None
+        proven.append(found)
+        return found.partition
+
+    if objective == "edp":
+        pair = (_WEIGHTS["energy"], _WEIGHTS["latency"])
+        partition = best_product(lambda w: best(w, w), pair, (outside.energy_pj, outside.cycles))
+    else:
+        partition = best(_WEIGHTS[objective], _TIES[objective])
+    return None if partition is None else (partition, proven)
+
+
+def _floors(floors: GroupFloors, legal: _Legality, groups: Sequence[int]) -> Floats:
+    figures = floors.of(groups)
+    figures[[not legal.allows(group) for group in groups]] = inf
+    return figures
+
+
+def _figures(totals: Totals) -> tuple[float, float, float]:
+    return totals.dram_bytes, totals.cycles, totals.energy_pj
+
+
+def _price(evaluator: Evaluator, group: int) -> tuple[float, float, float] | None:
+    choice = evaluator.tiling(group)
+    return None if isinstance(choice, Refusal) else _figures(Totals.of((choice.cost,)))
+
+
+class _Legality:
+    """Which groups of several ops rules 8 and 9 and a schedule's forbidden edges allow."""
+
+    def __init__(self, evaluator: Evaluator, graph: SegmentGraph) -> None:
+        self._evaluator = evaluator
+        self._alone = mask_of(op for op in graph.ops if evaluator.is_left_out(graph, op))
+
+    def allows(self, group: int) -> bool:
+        """True if the ops may form a group: what rules leave out is alone."""
+        if not group & (group - 1):
+            return True
+        return not group & self._alone and self._evaluator.keeps_apart(group)
+
+    def allows_more(self, group: int) -> bool:
+        """False if no group that contains this one is allowed."""
+        return not group & self._alone and self._evaluator.keeps_apart(group)
