@@ -123,6 +123,14 @@ def core_use(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profile)
     return min(options, key=lambda use: (core_energy_pj(use, profile), use.cycles))
 
 
+def least_core_energy_pj(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profile) -> float:
+    """pJ of the op's operands and results at least, whichever loop order or unit is taken; arithmetic apart."""
+    if op.matrix is None or op.dtype not in profile.matrix.arrays:
+        return core_energy_pj(_vector_use(op, work, sizes, profile), profile)
+    uses = (*_matrix_uses(op, work, sizes, profile), _on_lanes(op, work, sizes, profile))
+    return min(core_energy_pj(use, profile) for use in uses)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementSizes:
     """Bytes per element of an op's input, weights and result, and how many activation elements a result reads."""
@@ -268,6 +276,8 @@ def _matrix_uses(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Prof
         else:
             loads, passes = work.pieces, ceil_div(c_steps, held_weights)
         weight_bytes = ceil(every_weight * loads * grain_w)
+        # a buffer of several weights per lane gives each to its lane, which keeps it for the positions held
+        from_weights = loads if dataflow is Dataflow.OUTPUT_STATIONARY and held_weights > 1 else work.steps
         partial = ceil(results * (passes - 1) * sums * grain_o)
         read_i, read_o = port_cycles(profile.nram, from_nram, 0)[0], port_cycles(profile.nram, partial, 0)[0]
         if from_buffer == 0 and profile.nram.bytes_per_cycle is not None:
@@ -285,7 +295,7 @@ def _matrix_uses(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Prof
                 partial_bytes=partial,
                 weight_bytes=weight_bytes,
                 output_bytes=ceil(results * sizes.output * grain_o),
-                weight_register=LevelBytes(read=every_weight * work.steps, written=every_weight * loads),
+                weight_register=LevelBytes(read=every_weight * from_weights, written=every_weight * loads),
                 output_register=LevelBytes(read=register_o, written=register_o),
                 input_register=LevelBytes(read=from_buffer, written=from_nram if from_buffer else 0),
                 read_port_cycles=read_i + read_o,

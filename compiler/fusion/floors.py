@@ -19,13 +19,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from compiler.cost.array import array_lanes
+from compiler.cost.array import CoreWork, array_lanes, least_core_energy_pj
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles, mac_energy_pj
 from compiler.fusion.bounds import elements_of, needed_by_reader, needed_of
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import reads_own_channels
+from compiler.tiling.traffic import element_sizes
 from compiler.tiling.weights import weight_slice_bytes
 from compiler.units import ceil_div
 
@@ -330,17 +331,13 @@ def _cycles(op: OpFacts, positions: float, channels: int, parts: int, profile: P
 
 
 def _operand_energy(facts: GraphFacts, op: OpFacts, positions: float, channels: int, profile: Profile) -> float:
-    """pJ of reading operands in the cores and writing results there, at least."""
-    tensors = facts.tensors
-    operands = [o for o in op.operands if not o.constant]
-    width = tensors[operands[0].tensor].element_bytes if operands else 0
-    nram = profile.nram
-    written = positions * channels * tensors[op.output].element_bytes * nram.write_pj_per_byte
-    array = profile.matrix.arrays.get(op.dtype)
-    if op.matrix is None or array is None:
-        return written + positions * channels * len(operands) * width * nram.read_pj_per_byte
-    if profile.matrix.buffers.input is not None:
-        return written
-    depth = op.matrix.in_channels * op.matrix.taps
-    read = positions * depth * max(1, channels // array.k) * width
-    return written + read * nram.read_pj_per_byte
+    """pJ of an op's operands and results inside the cores at least: of one core that works on all of it at once."""
+    if positions * channels < 1:
+        return 0.0
+    work = CoreWork(steps=max(1, _steps(op, positions, profile)), positions=int(positions), channels=channels, pieces=1)
+    return least_core_energy_pj(op, work, element_sizes(facts, op), profile)
+
+
+def _steps(op: OpFacts, positions: float, profile: Profile) -> int:
+    ox, oy = array_lanes(op, profile) if op.dtype in profile.matrix.arrays else (1, 1)
+    return int(positions / (ox * oy))

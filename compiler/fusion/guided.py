@@ -71,7 +71,7 @@ class Guide:
         return result
 
     def _near(self, result: Floats, known: Floats, floors: Floats, here: np.ndarray, begin: int, end: int) -> None:
-        """Groups of one output: between those that are priced; what contains a refused one is expected to be refused."""
+        """Groups of one output: between those that are priced; what contains a refused one is expected to be, too."""
         space = self._space
         fits = here[np.isfinite(known[here])]
         rows = np.arange(begin, end)

@@ -11,7 +11,7 @@ from typing import Final
 from compiler.cost.objective import Totals
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.floors import GroupFloors
-from compiler.fusion.greedy import execution_order
+from compiler.fusion.greedy import MAX_OPS, execution_order
 from compiler.fusion.guided import Guide, Proven, best_within
 from compiler.fusion.partitions import Floats, Partition, Partitions
 from compiler.fusion.postdominators import PostDominators
@@ -19,9 +19,10 @@ from compiler.fusion.product import best_product
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
 from compiler.tiling.choose import Refusal
 
-# Groups of more ops are not tried, and of one output at most about so many.
-MAX_OPS: Final = 64
-GROUPS_MAX: Final = 4096
+# So many groups are tried in all, shared out among the ops that they end with: at least and at most so many for each
+# (where there are more, whole blocks and their branches).
+GROUPS_MAX: Final = 60_000
+_GROUPS_OF_OP: Final = (48, 4096)
 # So many groups are priced at most, beside two for each op.
 PRICED_MAX: Final = 2048
 # What an objective sums up, of DRAM bytes, cycles and energy; and what tells equals apart.
@@ -61,7 +62,7 @@ def search_groups(
         lambda groups: _floors(floors, legal, groups),
         lambda group: _price(evaluator, group),
         lambda group: group.bit_count() < MAX_OPS and legal.allows_more(group),
-        GROUPS_MAX,
+        sorted((_GROUPS_OF_OP[0], GROUPS_MAX // max(1, len(tree.ops)), _GROUPS_OF_OP[1]))[1],
     )
     found = _least(space, evaluator.options.objective, (outside or Totals()) + evaluator.totals(fixed))
     if found is None:

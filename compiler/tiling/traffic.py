@@ -12,7 +12,7 @@ from compiler.cost.levels import LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import mac_energy_pj, mesh_columns, reads_are_shared
 from compiler.ir.box import Ints
-from compiler.ops.facts import OpFacts
+from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.loads import table_reads, weight_reads
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
@@ -235,7 +235,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
     positions = counted * slices
     lanes = {"W": ox, "H": oy}
     steps = counted if ox * oy * parts == 1 else frustums.steps(op, lanes, divide) * parts
-    sizes = _element_sizes(group, op)
+    sizes = element_sizes(facts, op)
     channels = group.channels_of_core(op)
     pieces = max(1, _pieces(group, step)) * slices
     use = core_use(
@@ -316,9 +316,9 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
     )
 
 
-def _element_sizes(group: TiledGroup, op: OpFacts) -> ElementSizes:
+def element_sizes(facts: GraphFacts, op: OpFacts) -> ElementSizes:
     """Bytes per element of what an op reads and makes; the second factor of a product without weights is computed."""
-    tensors = group.geometry.facts.tensors
+    tensors = facts.tensors
     operands = [o for o in op.operands if not o.constant]
     factors = [o for o in op.operands if o.constant] or operands[-1:]
     own = tensors[op.output].element_bytes
