@@ -28,18 +28,23 @@ def needed_positions(facts: GraphFacts) -> dict[str, list[Positions]]:
 
     Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them.
     """
-    needed: dict[str, list[Positions]] = {
-        name: [_all(facts, name)] for name in facts.graph.chip_outputs if name in facts.tensors
+    return {name: [part for _, part in parts] for name, parts in needed_by_reader(facts).items()}
+
+
+def needed_by_reader(facts: GraphFacts) -> dict[str, list[tuple[int | None, Positions]]]:
+    """As `needed_positions`, each part with the index of the op that reads it; None: it is an output of the chip."""
+    needed: dict[str, list[tuple[int | None, Positions]]] = {
+        name: [(None, _all(facts, name))] for name in facts.graph.chip_outputs if name in facts.tensors
     }
     for op in reversed(facts.ops):
         wanted = needed.get(op.output)
         if not wanted:
             continue
-        output = _either(facts, op.output, wanted)
+        output = _either(facts, op.output, [part for _, part in wanted])
         for operand in op.operands:
             shape = facts.tensors[operand.tensor].shape
             part = tuple(_positions(m, output, extent) for m, extent in zip(operand.access, shape, strict=True))
-            needed.setdefault(operand.tensor, []).append(part)
+            needed.setdefault(operand.tensor, []).append((op.index, part))
     return needed
 
 
@@ -51,20 +56,29 @@ def dram_floor_bytes(facts: GraphFacts, needed: dict[str, list[Positions]], prof
 
     Where several ops need different parts of a tensor, their union counts, for separate groups may read just that.
     """
+    return sum(floor_by_tensor(facts, needed, profile).values())
+
+
+def floor_by_tensor(facts: GraphFacts, needed: dict[str, list[Positions]], profile: Profile) -> dict[str, int]:
+    """The floor's bytes of each tensor that counts."""
     graph = facts.graph
     outputs = set(graph.chip_outputs)
-    total = 0
+    found: dict[str, int] = {}
     for name, parts in needed.items():
         if profile.is_stationary and facts.tensors[name].constant:
             continue
         producer = graph.producer.get(name)
         if producer is not None and producer not in graph.on_host:
             if name in outputs:
-                total += _bytes(facts, name, _whole(facts, name))
+                found[name] = _bytes(facts, name, _whole(facts, name))
             continue
-        readings = parts[1:] if name in outputs else parts
-        total += _union_size(readings, facts.tensors[name].shape) * facts.tensors[name].element_bytes
-    return total
+        found[name] = union_bytes(facts, name, parts[1:] if name in outputs else parts)
+    return found
+
+
+def union_bytes(facts: GraphFacts, name: str, parts: list[Positions]) -> int:
+    """Bytes of the positions of a tensor that any of the parts holds."""
+    return _union_size(parts, facts.tensors[name].shape) * facts.tensors[name].element_bytes
 
 
 def _all(facts: GraphFacts, name: str) -> Positions:
