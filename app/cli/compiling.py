@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -19,7 +19,7 @@ from app.client.types import Job, Model
 from app.simulations.listings import SHORT, lines
 from compiler.errors import RequestError, TesseraError
 from compiler.options import parse_assignments
-from compiler.plan import Plan, plan_json, report_json
+from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.program.executable import Executable, write_to
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
+
+T = TypeVar("T", Plan, Report)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +47,23 @@ class Compiled:
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
-        try:
-            return msgspec.json.decode(self.plan, type=Plan)
-        except msgspec.ValidationError as error:
-            raise RequestError(
-                "the service's plan is of another version of Tessera than this command line",
-                code="version_mismatch",
-                actual=str(error),
-                hint="Use the same version on both sides",
-            ) from None
+        return _typed(self.plan, Plan)
+
+    def report_document(self) -> Report:
+        """The report likewise."""
+        return _typed(self.report, Report)
+
+
+def _typed(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise RequestError(
+            f"the service's {kind.__name__.lower()} is of another version of Tessera than this command line",
+            code="version_mismatch",
+            actual=str(error),
+            hint="Use the same version on both sides",
+        ) from None
 
 
 def compiled(model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None) -> Compiled:

@@ -281,15 +281,18 @@ def explain(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or one group."""
+    """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or all there is on one group."""
     with failures(as_json=as_json):
         from app.cli import compiling
         from compiler.explain import explain as in_words
+        from compiler.explain import group_values
 
         console = Console(stderr=True, markup=False)
         compiled = compiling.compiled(model, profile, _all_settings(settings, strict), console, server)
-        text = in_words(compiled.plan_document(), group)
-        sys.stdout.write(json.dumps({"explanation": text.splitlines()}) + "\n" if as_json else text)
+        plan, report = compiled.plan_document(), compiled.report_document()
+        text = in_words(plan, group, report)
+        values = {"explanation": text.splitlines(), **group_values(plan, report, group)}
+        sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
 
 
 @cli.command()

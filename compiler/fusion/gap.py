@@ -166,11 +166,11 @@ class _Accounts:
         yield _entry(GapKind.INTERMEDIATES, name, ids, cause, read=read, written=written, times=len(readers))
 
     def _merged(self, writer: _Placed, edge: Boundary) -> Merged | None:
-        """The two groups at an edge as one; None where no costs were compared."""
+        """The two groups at an edge as one, where that was found to cost more than the two apart; else None."""
         other = None if edge.consumer is None else self.homes.get(edge.consumer)
         if self.tilings is None or other is None or edge.actual is None or edge.limit is None:
             return None
-        if edge.rule not in (None, "FUSE-20") or other.segment != writer.segment:
+        if edge.actual <= edge.limit or edge.rule not in (None, "FUSE-20") or other.segment != writer.segment:
             return None
         ops = tuple(sorted((*writer.group.ops, *other.group.ops)))
         choice = self.tilings(writer.segment, ops)

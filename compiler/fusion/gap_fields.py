@@ -18,7 +18,6 @@ from compiler.tiling.tiled import TiledGroup
 _TILE_RULES: Final = frozenset(("FUSE-11", "FUSE-12", "FUSE-13", "FUSE-14", "FUSE-15", "TILE-2:tile"))
 _CORE_RULES: Final = frozenset(("FUSE-17", "TILE-2:core"))
 _WEIGHT_RULES: Final = frozenset(("FUSE-10", "FUSE-16", "TILE-2:weights"))
-_NO_FIELD: Final = "no single field of the profile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ def merged_cause(merged: Merged) -> Cause:
     if made_again > 0 and choice.tiling.rounds > 1:
         why = f"merged costs more: tiles repeat {made_again} multiply-accumulates"
         return Cause(fields=(tile_field(profile),), why=why)
-    return Cause(why=f"merged costs more (bound by {choice.cost.bound_by}): {_NO_FIELD} decides that")
+    return Cause(why=f"merged costs more, bound by {choice.cost.bound_by}")
 
 
 def halo_cause(tiled: TiledGroup, choice: Choice, name: str) -> Cause:
@@ -118,9 +117,7 @@ def halo_cause(tiled: TiledGroup, choice: Choice, name: str) -> Cause:
     if tiling.rounds > 1:
         why = f"{tiling.tiles} SRAM tiles, {tiling.rounds} one after another, need the same positions"
         return Cause(fields=(tile_field(tiled.profile),), why=why)
-    return Cause(
-        why=f"the tiles of {tiling.configuration.units} units need the same positions: {_NO_FIELD} decides that"
-    )
+    return Cause(why=f"the tiles of {tiling.configuration.units} units need the same positions")
 
 
 def weight_cause(tiled: TiledGroup, entry: OpWeights) -> Cause:
