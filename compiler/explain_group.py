@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -10,15 +11,20 @@ import msgspec
 from compiler.errors import printable
 from compiler.explain_gap import entry_line
 from compiler.plan import BoundaryDoc, GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.units import plain
 
-_HOMES: Final = {
-    "core": "they wait in the cores",
-    "sram": "they wait in the SRAM",
-    "dram": "they do not wait on chip",
-    "none": "they wait nowhere",
-}
+_HOMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "core": "they wait in the cores",
+        "sram": "they wait in the SRAM",
+        "dram": "they do not wait on chip",
+        "none": "they wait nowhere",
+    }
+)
 # What FUSE-20 compares, by objective.
-_UNITS: Final = {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
+_UNITS: Final[Mapping[str, str]] = MappingProxyType(
+    {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
+)
 
 
 class Entering(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +88,7 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
     yield "Checks:"
     for verdict in group.rules:
         mark = "holds" if verdict.holds else "fails"
-        yield f"  {verdict.id} {mark}: {_number(verdict.actual)} of {_number(verdict.limit)}."
+        yield f"  {verdict.id} {mark}: {plain(verdict.actual)} of {plain(verdict.limit)}."
     objective = str(plan.options.get("objective", ""))
     yield "What enters:"
     for enters in entering(plan, group):
@@ -166,8 +172,8 @@ def _reason(edge: BoundaryDoc, objective: str) -> str:
     if edge.rule in (None, "FUSE-20"):
         unit = _UNITS.get(objective, objective)
         rule = "" if edge.rule is None else f"{edge.rule} fails, "
-        return f"{rule}merged {_number(edge.actual)} against {_number(edge.limit)} {unit} apart: {why}"
-    return f"{edge.rule} fails, {_number(edge.actual)} of {_number(edge.limit)}: {why}"
+        return f"{rule}merged {plain(edge.actual)} against {plain(edge.limit)} {unit} apart: {why}"
+    return f"{edge.rule} fails, {plain(edge.actual)} of {plain(edge.limit)}: {why}"
 
 
 def _target(edge: BoundaryDoc) -> str:
@@ -179,10 +185,6 @@ def _target(edge: BoundaryDoc) -> str:
 
 def _extents(axes: tuple[str, ...], extents: tuple[int, ...]) -> str:
     return ", ".join(f"{axis} {extent}" for axis, extent in zip(axes, extents, strict=True)) or "one value"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else f"{value:.6g}"
 
 
 def _bytes(size: int) -> str:

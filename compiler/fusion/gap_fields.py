@@ -12,6 +12,7 @@ from compiler.profile.schema import Profile
 from compiler.tiling.finished import Choice
 from compiler.tiling.tile import OpWeights
 from compiler.tiling.tiled import TiledGroup
+from compiler.units import plain
 
 # Rules of the memory that a tile lies in, of a core's activations, and of weights; FUSE-11 counts halos, which larger
 # tiles lessen.
@@ -73,13 +74,8 @@ def intermediate_cause(profile: Profile, edge: Boundary, merged: Merged | None) 
     if edge.rule is None:
         return Cause(why=edge.why)
     field = field_of_rule(edge.rule, profile)
-    amounts = "" if edge.actual is None or edge.limit is None else f": {amount(edge.actual)} of {amount(edge.limit)}"
+    amounts = "" if edge.actual is None or edge.limit is None else f": {plain(edge.actual)} of {plain(edge.limit)}"
     return Cause(fields=() if field is None else (field,), why=f"{edge.rule} fails{amounts}")
-
-
-def amount(value: float) -> str:
-    """A rule's actual value or limit in text: whole numbers in full."""
-    return str(int(value)) if float(value).is_integer() else f"{value:.6g}"
 
 
 def merged_cause(merged: Merged) -> Cause:
