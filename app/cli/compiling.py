@@ -24,9 +24,12 @@ from compiler.program.executable import Executable, write_to
 
 if TYPE_CHECKING:
     from compiler.compile import Compilation
+    from compiler.pipeline import PassTiming
 
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
+# The pass that turns a plan into programs (compiler/program/lower.py).
+PROGRAM_PASS: Final = "program"
 
 T = TypeVar("T", Plan, Report)
 
@@ -35,7 +38,8 @@ T = TypeVar("T", Plan, Report)
 class Compiled:
     """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for.
 
-    `executable` is what was made here, `server` and `job` where it lies on a service.
+    `executable` is what was made here, `server` and `job` where it lies on a service. `planning_s`: how long this
+    process took from reading the model to its mapping on chips, programs and values apart; None on a service.
     """
 
     plan: bytes
@@ -44,6 +48,7 @@ class Compiled:
     executable: Executable | None = None
     server: str | None = None
     job: str | None = None
+    planning_s: float | None = None
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
@@ -85,7 +90,14 @@ def compile_here(
         report=report_json(compilation.report),
         pictures=compilation.pictures,
         executable=compilation.executable,
+        planning_s=_planning_s(compilation.timings),
     )
+
+
+def _planning_s(timings: Sequence[PassTiming]) -> float:
+    """The time of all passes before that which makes programs."""
+    names = [timing.name for timing in timings]
+    return sum(timing.duration_s for timing in timings[: names.index(PROGRAM_PASS)])
 
 
 def compilation_here(
