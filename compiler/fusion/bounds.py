@@ -23,16 +23,12 @@ _UNION_SETS: Final = 48
 _UNION_CELLS: Final = 1_000_000
 
 
-def needed_positions(facts: GraphFacts) -> dict[str, list[Positions]]:
-    """Per tensor, what each of its readers needs of it so that all graph outputs can be made.
-
-    Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them.
-    """
-    return {name: [part for _, part in parts] for name, parts in needed_by_reader(facts).items()}
-
-
 def needed_by_reader(facts: GraphFacts) -> dict[str, list[tuple[int | None, Positions]]]:
-    """As `needed_positions`, each part with the index of the op that reads it; None: it is an output of the chip."""
+    """Per tensor, what each of its readers (op index) needs of it so that all graph outputs can be made.
+
+    Exact to the position per axis: a strided convolution leaves rows out, and no tiling has to read them. Reader None,
+    the first: what leaves the chip, all of it. Ops whose result nobody needs read nothing.
+    """
     needed: dict[str, list[tuple[int | None, Positions]]] = {
         name: [(None, _all(facts, name))] for name in facts.graph.chip_outputs if name in facts.tensors
     }
@@ -40,12 +36,17 @@ def needed_by_reader(facts: GraphFacts) -> dict[str, list[tuple[int | None, Posi
         wanted = needed.get(op.output)
         if not wanted:
             continue
-        output = _either(facts, op.output, [part for _, part in wanted])
+        output = needed_of(facts, op.output, [part for _, part in wanted])
         for operand in op.operands:
             shape = facts.tensors[operand.tensor].shape
             part = tuple(_positions(m, output, extent) for m, extent in zip(operand.access, shape, strict=True))
             needed.setdefault(operand.tensor, []).append((op.index, part))
     return needed
+
+
+def needed_positions(facts: GraphFacts) -> dict[str, list[Positions]]:
+    """Per tensor, what its readers need of it so that all graph outputs can be made, see `needed_by_reader`."""
+    return {name: [part for _, part in readers] for name, readers in needed_by_reader(facts).items()}
 
 
 def dram_floor_bytes(facts: GraphFacts, needed: dict[str, list[Positions]], profile: Profile) -> int:
@@ -93,12 +94,18 @@ def _mask(needed: Needed, extent: int) -> NDArray[np.bool_]:
     return mask
 
 
+def elements_of(part: Positions) -> int:
+    """Elements in what is needed of a tensor."""
+    return prod(map(_count, part))
+
+
 def _count(needed: Needed) -> int:
+    """How many positions of an axis are needed."""
     return int(needed.sum()) if isinstance(needed, np.ndarray) else needed[1] - needed[0]
 
 
-def _either(facts: GraphFacts, name: str, parts: list[Positions]) -> Positions:
-    """Per axis, what any of the parts needs: what a single group that serves them all has to make."""
+def needed_of(facts: GraphFacts, name: str, parts: list[Positions]) -> Positions:
+    """Per axis, what any of the parts of a tensor needs: what a single group that serves them all has to make."""
     if len(parts) == 1:
         return parts[0]
     result: list[Needed] = []
@@ -135,7 +142,7 @@ def _positions(axis_map: AxisMap, output: Positions, extent: int) -> Needed:
 
 def _union_size(parts: list[Positions], shape: tuple[int, ...]) -> int:
     """Elements in the union of product sets: positions of an axis that belong to the same sets count together."""
-    sizes = [prod(map(_count, part)) for part in parts]
+    sizes = [elements_of(part) for part in parts]
     if not sizes:
         return 0
     if len(parts) == 1 or len(parts) > _UNION_SETS or max(sizes) == prod(shape):
@@ -200,7 +207,7 @@ def roofline_cycles(facts: GraphFacts, needed: dict[str, list[Positions]], floor
         wanted = needed.get(op.output)
         if op.matrix is None or array is None or not wanted:
             continue
-        elements = prod(map(_count, _either(facts, op.output, wanted)))
+        elements = elements_of(needed_of(facts, op.output, wanted))
         on_array = op.matrix.in_channels * op.matrix.taps / (array.k * array.c * array.ox * array.oy)
         on_lanes = 2 * float(op.macs) / profile.vector.lanes
         compute += elements * min(on_array, on_lanes)
