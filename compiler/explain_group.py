@@ -74,6 +74,8 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
     """One group line by line; without a report its DRAM bytes are not split."""
     count = f"{len(group.ops)} op{'' if len(group.ops) == 1 else 's'}"
     yield f"Group {group.id} of segment {segment.id} on chip {segment.chip}: {count}, {group.mode} mode."
+    nodes = ", ".join(printable(node, 60) for node in group.nodes)
+    yield f"ONNX nodes: {nodes or 'further parts of nodes that an earlier group begins'}."
     yield "Ops:"
     for op in group.ops:
         yield f"  {_op(op)}."

@@ -116,6 +116,7 @@ def test_every_op_check_and_edge_of_a_group_is_said() -> None:
     assert len(groups) > 2
     for number, group in enumerate(groups):
         text = explain(plan, group.id)
+        assert f"ONNX nodes: {', '.join(group.nodes)}." in text
         for op in group.ops:
             assert f"  {op.node} ({op.kind})" in text
         for rule in group.rules:
