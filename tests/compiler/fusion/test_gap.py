@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 
@@ -184,6 +186,18 @@ def test_where_merging_costs_more_because_weights_do_not_stay_their_memory_is_na
     # with that memory larger the two groups are one
     larger = small_profile(nram_bytes=8_000, wram_bytes=2 * 17_000)
     assert gap(model, larger, fusion="rules", objective=objective).entries == ()
+
+
+def test_where_merging_costs_no_more_no_field_is_blamed() -> None:
+    """A strategy that did not look further than it did is no lack of memory."""
+    profile = small_profile(nram_bytes=8_000, wram_bytes=17_000)
+    fused, tilings = fused_of(convs(2, 64, 1, 16), profile, Options())
+    (segment,) = fused.segments
+    ((edge,), last) = segment.boundaries
+    cheaper = replace(edge, rule=None, actual=1.0, limit=2.0, why="it was not looked at")
+    changed = replace(fused, segments=(replace(segment, boundaries=((cheaper,), last)),))
+    (entry,) = only(gap_of(changed, profile, tilings), GapKind.INTERMEDIATES)
+    assert (entry.fields, entry.why) == ((), "it was not looked at")
 
 
 def test_without_tilings_of_merged_groups_no_field_is_named_where_cost_decides() -> None:
