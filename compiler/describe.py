@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,16 +12,18 @@ import msgspec
 
 from compiler import plan as doc
 from compiler.cost.objective import Totals
-from compiler.describe_addresses import address_tables
 from compiler.describe_execution import execution_assumptions, memory_maps, program_reports, values_report
+from compiler.describe_gap import gap_doc
+from compiler.describe_groups import Naming, group_doc
 from compiler.execution import MemoryMap
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
-from compiler.fusion.groups import Boundary, FusedGraph, FusedSegment, Group
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.fusion.gap import gap_of
+from compiler.fusion.groups import FusedGraph, FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import Graph
-from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.chips import Traffic
 from compiler.partition.segments import CutKind, Segment, SegmentKind
@@ -29,11 +31,8 @@ from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredSegment
-from compiler.schedule import HaloName
 from compiler.simulator.check import CheckedGraph
-from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stationary import WeightTable
-from compiler.tiling.tile import OpWeights
 from compiler.version import COMPILER_VERSION
 
 ASSUMPTIONS = (
@@ -73,6 +72,7 @@ class Describe:
     source: ModelSource
     profile: Profile
     options: Options
+    compilers: SegmentCompilers | None = field(default=None, repr=False)
     pictures: bool = False
 
     def run(self, checked: CheckedGraph) -> Documents:
@@ -95,6 +95,7 @@ class Describe:
             compiler_version=COMPILER_VERSION,
             totals=totals,
             baseline=baseline,
+            gap=gap_doc(gap_of(fused, self.profile, None if self.compilers is None else self.compilers.tilings(facts))),
             native=_native(fused),
             dims=dict(graph.dims),
             folded=graph.folded,
@@ -169,13 +170,10 @@ class Describe:
 
     def _segments(self, mapped: MappedGraph, programs: Sequence[LoweredSegment]) -> tuple[doc.PlanSegment, ...]:
         """Segments with their nodes, each node once: one of several ops (Split) stands with the first of them."""
-        seen: set[str] = set()
         weights = WeightTable(mapped.fused.facts, self.profile)
         segments = zip(mapped.fused.segments, mapped.chip_of, programs, strict=True)
-        parts = _parts(mapped.fused.partitioned.graph)
-        return tuple(
-            _segment(mapped.fused, found, chip, lowered, weights, parts, seen) for found, chip, lowered in segments
-        )
+        naming = Naming(mapped.fused)
+        return tuple(_segment(mapped.fused, found, chip, lowered, weights, naming) for found, chip, lowered in segments)
 
     def _group_reports(self, fused: FusedGraph) -> tuple[doc.GroupReport, ...]:
         weights = WeightTable(fused.facts, self.profile)
@@ -246,18 +244,17 @@ def _segment(
     chip: int | None,
     lowered: LoweredSegment,
     weights: WeightTable,
-    parts: Mapping[int, int],
-    seen: set[str],
+    naming: Naming,
 ) -> doc.PlanSegment:
     graph, facts = fused.partitioned.graph, fused.facts
     segment = found.segment
-    continues = dict.fromkeys(n for op in segment.ops for n in graph.ops[op].origin if n in seen)
+    continues = dict.fromkeys(n for op in segment.ops for n in graph.ops[op].origin if n in naming.seen)
     on_host = segment.kind is SegmentKind.HOST
     groups = tuple(
-        _group(facts, parts, f"{segment.id}.g{number}", group, reasons, seen)
+        group_doc(facts, naming, f"{segment.id}.g{number}", group, reasons)
         for number, (group, reasons) in enumerate(zip(found.groups, found.boundaries, strict=True))
     )
-    nodes = _nodes(graph, segment.ops, seen) if on_host else tuple(n for group in groups for n in group.nodes)
+    nodes = naming.nodes(segment.ops) if on_host else tuple(n for group in groups for n in group.nodes)
     return doc.PlanSegment(
         id=segment.id,
         kind=segment.kind.value,
@@ -341,122 +338,6 @@ def _images(graph: Graph) -> int:
         if tensor.axes and tensor.axes[0] == "N":
             return tensor.shape[0]
     return 1
-
-
-def _nodes(graph: Graph, ops: tuple[int, ...], seen: set[str]) -> tuple[str, ...]:
-    names = [node for index in ops for node in graph.ops[index].origin]
-    new = tuple(dict.fromkeys(name for name in names if name not in seen))
-    seen.update(new)
-    return new
-
-
-def _group(
-    facts: GraphFacts,
-    parts: Mapping[int, int],
-    name: str,
-    group: Group,
-    reasons: tuple[Boundary, ...],
-    seen: set[str],
-) -> doc.PlanGroup:
-    graph = facts.graph
-    tiling, cost = group.choice.tiling, group.choice.cost
-    configuration = tiling.configuration
-    weights, tables = {entry.op: entry for entry in tiling.weights}, address_tables(group.choice.tables)
-    return doc.PlanGroup(
-        id=name,
-        nodes=_nodes(graph, group.ops, seen),
-        mode=tiling.mode.value,
-        sram_tile=doc.SramTile(inputs=dict(tiling.input_tiles), bytes=tiling.tile_bytes),
-        tiling=doc.TilingDoc(
-            axes=tiling.axes,
-            tile=tiling.tile,
-            core_tile=tiling.core_tile,
-            tiles=tiling.tiles,
-            core_tiles=tiling.core_tiles,
-            rounds=tiling.rounds,
-            channel_slices=configuration.channel_slices,
-            input_slices=configuration.input_slices,
-            outer_loop="slices" if configuration.slices_outer else "tiles",
-            order=configuration.order.value,
-            double_buffered=configuration.double_buffered and tiling.rounds * configuration.channel_slices > 1,
-            weights_in_sram=configuration.weights_in_sram,
-            kept_bytes=tiling.kept_bytes,
-        ),
-        halo=_halo(facts, group),
-        placement=doc.Placement(
-            units=configuration.units,
-            spread=configuration.spread.value,
-            cores=configuration.cores,
-            core_spread=configuration.core_spread.value,
-            placement=configuration.placement.value,
-            walk=configuration.walk,
-        ),
-        ops=tuple(_op(graph, index, parts.get(index), weights.get(index), tables.get(index)) for index in group.ops),
-        dram_bytes=cost.dram_bytes,
-        cycles=cost.cycles,
-        energy_j=cost.energy_pj * 1e-12,
-        bound_by=cost.bound_by,
-        stalls=dict(cost.stalls),
-        memory={
-            use.level: doc.LevelUseDoc(
-                capacity_bytes=use.capacity_bytes,
-                peak_bytes=use.peak_bytes,
-                lower_bound_bytes=use.lower_bound_bytes,
-            )
-            for use in tiling.memory
-        },
-        rules=tuple(
-            doc.RuleVerdict(id=c.rule, holds=bool(c.holds), actual=float(c.actual), limit=float(c.limit))
-            for c in group.checks
-        ),
-        boundary=tuple(
-            doc.BoundaryDoc(
-                tensor=reason.tensor,
-                consumer=None if reason.consumer is None else graph.ops[reason.consumer].node,
-                rule=reason.rule,
-                actual=reason.actual,
-                limit=reason.limit,
-                why=reason.why,
-            )
-            for reason in reasons
-        ),
-    )
-
-
-def _halo(facts: GraphFacts, group: Group) -> dict[str, HaloName]:
-    """The halo mode of every axis with more than one tile or core tile; channels have no neighbours."""
-    tiling = group.choice.tiling
-    extents = facts.tensors[GroupGeometry(facts, group.ops).primary].shape
-    axes = zip(tiling.axes, extents, tiling.tile, tiling.core_tile, strict=True)
-    return {
-        axis: tiling.configuration.halo_of(axis).value
-        for axis, extent, tile, core in axes
-        if axis != "C" and min(tile, core) < extent
-    }
-
-
-def _op(
-    graph: Graph, index: int, part: int | None, weights: OpWeights | None, addresses: doc.AddressTables | None
-) -> doc.PlanOp:
-    return doc.PlanOp(
-        node=graph.ops[index].node,
-        part=part,
-        kind=graph.ops[index].kind,
-        weight_bytes=weights.size_bytes if weights else 0,
-        weight_loads=weights.loads if weights else 0,
-        weight_mode=weights.kind.value if weights else "none",
-        weight_home=weights.home.value if weights else "none",
-        weight_slices=weights.slices if weights else 0,
-        addresses=addresses,
-    )
-
-
-def _parts(graph: Graph) -> dict[int, int]:
-    """Of every op whose node became several ops its number among them."""
-    ops: dict[str, list[int]] = {}
-    for index, op in enumerate(graph.ops):
-        ops.setdefault(op.node, []).append(index)
-    return {index: number for found in ops.values() if len(found) > 1 for number, index in enumerate(found)}
 
 
 def _summed(entries: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from compiler.errors import RequestError, printable
-from compiler.plan import Plan, PlanGroup, PlanSegment
+from compiler.explain_gap import gap_lines
+from compiler.explain_group import explain_group, group_part
+from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
 _NAMES_SHOWN = 6
+# An error names so many ids; those between them and the last can be told.
+_IDS_SHOWN = 100
 
 
-def explain(plan: Plan, group: str | None = None) -> str:
-    """The explanation of a whole plan, or of one group or segment by its id.
+def explain(plan: Plan, group: str | None = None, report: Report | None = None) -> str:
+    """The explanation of a whole plan, or of one group or segment by its id; with a report a group's bytes are split.
 
-    Raises RequestError if there is none of that id, naming some that exist.
+    Raises RequestError if there is none of that id, naming those that exist.
     """
     if group is None:
         return "\n".join([*_whole(plan), ""])
+    segment, found = find(plan, group)
+    if found is not None:
+        return "\n".join([*explain_group(plan, segment, found, report), ""])
+    return "\n".join([*_segment(segment), *(line for g in segment.groups for line in _group(g)), ""])
+
+
+def group_values(plan: Plan, report: Report, group: str | None) -> dict[str, Any]:
+    """A group's part of plan and report as plain values; none for a segment, or for the whole plan."""
+    found = None if group is None else find(plan, group)[1]
+    return {} if found is None else group_part(plan, report, found)
+
+
+def find(plan: Plan, name: str) -> tuple[PlanSegment, PlanGroup | None]:
+    """The segment of an id, or the group with its segment; raises RequestError naming the ids that exist."""
     for segment in plan.segments:
-        if segment.id == group:
-            return "\n".join([*_segment(segment), *(line for g in segment.groups for line in _group(g)), ""])
+        if segment.id == name:
+            return segment, None
         for found in segment.groups:
-            if found.id == group:
-                return "\n".join([*_group(found), ""])
+            if found.id == name:
+                return segment, found
     known = [name for segment in plan.segments for name in (segment.id, *(g.id for g in segment.groups))]
+    shown = known if len(known) <= _IDS_SHOWN else [*known[: _IDS_SHOWN - 1], f"... {known[-1]}"]
     raise RequestError(
-        f"the plan has no group or segment {printable(group, 60)!r}",
+        f"the plan has no group or segment {printable(name, 60)!r}",
         code="unknown_group",
         stage="explain",
-        actual=printable(group, 60),
-        limit=f"{', '.join(known[:3])} ... {known[-1]}" if len(known) > 3 else ", ".join(known) or "no segments",
+        actual=printable(name, 60),
+        limit=", ".join(shown) or "no segments",
     )
 
 
@@ -62,6 +82,8 @@ def _whole(plan: Plan) -> Iterator[str]:
         f"{plan.totals.dram_bytes} DRAM bytes, {sum(s.cycles for s in chips)} cycles"
         f"{f', of them stalls: {stalls}' if stalls else ''}."
     )
+    totals = plan.totals
+    yield from gap_lines(plan.gap, totals.dram_bytes, totals.dram_bytes_floor, lambda size: f"{size} bytes")
     yield ""
     for segment in plan.segments:
         yield from _segment(segment)

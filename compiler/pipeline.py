@@ -67,7 +67,9 @@ def build_pipeline(
             source=source, profile=profile, options=options, compilers=compilers, partition=partition
         ),
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
-        Describe(source=source, profile=profile, options=options, pictures=pictures),  # CheckedGraph -> Documents
+        Describe(  # CheckedGraph -> Documents
+            source=source, profile=profile, options=options, compilers=compilers, pictures=pictures
+        ),
     )
 
 

@@ -163,10 +163,14 @@ class RuleVerdict(Part, frozen=True, kw_only=True):
 
 
 class BoundaryDoc(Part, frozen=True, kw_only=True):
-    """One edge that leaves the group, and what kept its consumer outside."""
+    """One edge that leaves the group, and what kept its consumer outside.
+
+    `consumer_group` is the id of the group that the consumer is in; None: the graph's output, or a host segment.
+    """
 
     tensor: str
     consumer: str | None
+    consumer_group: str | None
     rule: str | None
     actual: float | None
     limit: float | None
@@ -334,6 +338,32 @@ class NativeShare(Part, frozen=True, kw_only=True):
     host_nodes_of_unknown_work: int
 
 
+class GapEntryDoc(Part, frozen=True, kw_only=True):
+    """Bytes above the floor of one tensor, or of one op's weights or tables, read (`times` times) and written.
+
+    `name` is a tensor, or for `weights` and `tables` an ONNX node; `groups` move it, the one that writes it first.
+    `fields` are the fields of the profile that would all have to grow; empty where no larger memory is known to help,
+    and `why` says what decides instead.
+    """
+
+    kind: Literal["intermediates", "weights", "inputs", "shared", "unneeded", "tables"]
+    name: str
+    groups: tuple[str, ...]
+    read_bytes: int
+    written_bytes: int
+    times: int
+    fields: tuple[str, ...]
+    why: str
+
+
+class GapDoc(Part, frozen=True, kw_only=True):
+    """What lies between the plan's DRAM bytes and the floor, to the byte: by kind, and the entries, largest first."""
+
+    above_floor_bytes: int
+    kinds: dict[str, int]
+    entries: tuple[GapEntryDoc, ...]
+
+
 class Plan(Part, frozen=True, kw_only=True):
     """plan.json: what was fused, why it stopped there, and how far it is from the physical limit.
 
@@ -349,6 +379,7 @@ class Plan(Part, frozen=True, kw_only=True):
     compiler_version: str
     totals: Totals
     baseline: Baseline
+    gap: GapDoc
     native: NativeShare
     dims: dict[str, int]
     folded: tuple[str, ...]

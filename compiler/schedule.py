@@ -186,6 +186,7 @@ class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     compiler_version: Any = None
     totals: Any = None
     baseline: Any = None
+    gap: Any = None
     native: Any = None
     dims: Any = None
     folded: Any = None

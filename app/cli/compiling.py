@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -19,21 +19,27 @@ from app.client.types import Job, Model
 from app.simulations.listings import SHORT, lines
 from compiler.errors import RequestError, TesseraError
 from compiler.options import parse_assignments
-from compiler.plan import Plan, plan_json, report_json
+from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.program.executable import Executable, write_to
 
 if TYPE_CHECKING:
     from compiler.compile import Compilation
+    from compiler.pipeline import PassTiming
 
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
+# The pass that turns a plan into programs (compiler/program/lower.py).
+PROGRAM_PASS: Final = "program"
+
+T = TypeVar("T", Plan, Report)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for.
 
-    `executable` is what was made here, `server` and `job` where it lies on a service.
+    `executable` is what was made here, `server` and `job` where it lies on a service. `planning_s`: how long this
+    process took from reading the model to its mapping on chips, programs and values apart; None on a service.
     """
 
     plan: bytes
@@ -42,18 +48,27 @@ class Compiled:
     executable: Executable | None = None
     server: str | None = None
     job: str | None = None
+    planning_s: float | None = None
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
-        try:
-            return msgspec.json.decode(self.plan, type=Plan)
-        except msgspec.ValidationError as error:
-            raise RequestError(
-                "the service's plan is of another version of Tessera than this command line",
-                code="version_mismatch",
-                actual=str(error),
-                hint="Use the same version on both sides",
-            ) from None
+        return _typed(self.plan, Plan)
+
+    def report_document(self) -> Report:
+        """The report likewise."""
+        return _typed(self.report, Report)
+
+
+def _typed(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise RequestError(
+            f"the service's {kind.__name__.lower()} is of another version of Tessera than this command line",
+            code="version_mismatch",
+            actual=str(error),
+            hint="Use the same version on both sides",
+        ) from None
 
 
 def compiled(model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None) -> Compiled:
@@ -75,7 +90,14 @@ def compile_here(
         report=report_json(compilation.report),
         pictures=compilation.pictures,
         executable=compilation.executable,
+        planning_s=_planning_s(compilation.timings),
     )
+
+
+def _planning_s(timings: Sequence[PassTiming]) -> float:
+    """The time of all passes before that which makes programs."""
+    names = [timing.name for timing in timings]
+    return sum(timing.duration_s for timing in timings[: names.index(PROGRAM_PASS)])
 
 
 def compilation_here(

@@ -234,6 +234,9 @@ def plan_command(
     settings: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", help="Fusion strategies side by side: rules,none", show_default=False)
+    ] = None,
     strict: StrictFlag = False,
     server: ServerOption = None,
     as_json: JsonFlag = False,
@@ -245,6 +248,16 @@ def plan_command(
 
         console = Console(stderr=True, markup=False)
         words = _all_settings(settings, strict)
+        if compare is not None:
+            if pictures is not None:
+                raise RequestError(
+                    "pictures are drawn of one plan",
+                    code="invalid_request",
+                    actual="--pictures with --compare",
+                    hint="Leave out one of the two",
+                )
+            _compare(compare, model, profile, words, console, server=server, out=out, as_json=as_json)
+            return
         if pictures is not None and server is not None:
             raise RequestError(
                 "pictures are drawn in this process, not on a service",
@@ -281,15 +294,18 @@ def explain(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or one group."""
+    """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or all there is on one group."""
     with failures(as_json=as_json):
         from app.cli import compiling
         from compiler.explain import explain as in_words
+        from compiler.explain import group_values
 
         console = Console(stderr=True, markup=False)
         compiled = compiling.compiled(model, profile, _all_settings(settings, strict), console, server)
-        text = in_words(compiled.plan_document(), group)
-        sys.stdout.write(json.dumps({"explanation": text.splitlines()}) + "\n" if as_json else text)
+        plan, report = compiled.plan_document(), compiled.report_document()
+        text = in_words(plan, group, report)
+        values = {"explanation": text.splitlines(), **group_values(plan, report, group)}
+        sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
 
 
 @cli.command()
@@ -348,6 +364,33 @@ def _all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool =
 
     flags = {"strict=true": strict, "verify=none": no_verify}
     return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]
+
+
+def _compare(
+    strategies: str,
+    model: Path,
+    profile: str,
+    settings: list[str],
+    console: Console,
+    *,
+    server: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Compile once per strategy and show the figures side by side, or as one JSON document."""
+    import msgspec
+
+    from app.cli.compare_table import print_comparison
+    from app.cli.comparing import compare, parse_strategies
+
+    names = parse_strategies(strategies)
+    comparison = compare(model, profile, settings, names, console, server=server, out=out)
+    if as_json:
+        sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")
+        return
+    print_comparison(comparison, Console())
+    if out is not None:
+        Console(markup=False).print(f"wrote the documents of each strategy to {out}", highlight=False)
 
 
 def _ran(

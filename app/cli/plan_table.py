@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from compiler.errors import printable
+from compiler.explain_gap import gap_lines
+from compiler.plan import GapDoc
 
 _COLUMNS: Final[Mapping[str, Literal["left", "right"]]] = MappingProxyType(
     {
@@ -69,6 +72,8 @@ def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = Fa
         console.print(Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim"))
     console.print()
     console.print(_totals(plan))
+    for line in _gap(plan):
+        console.print(Text(line))
     if detailed:
         console.print(Text(_sums(plan)))
 
@@ -124,6 +129,14 @@ def _sums(plan: Mapping[str, Any]) -> str:
     levels = totals.get("energy_by_level") or {}
     energy = ", ".join(f"{name} {quantity_si(joules, 'J')}" for name, joules in levels.items() if joules)
     return f"\n{cycles:,} cycles, of them stalls: {stalls or 'none'}\nenergy: {energy or 'none'}"
+
+
+def _gap(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Where a plan's bytes above the floor come from, in words; nothing for a plan near it."""
+    totals = plan["totals"]
+    if "gap" in plan:
+        gap = msgspec.convert(plan["gap"], GapDoc)
+        yield from gap_lines(gap, totals["dram_bytes"], totals["dram_bytes_floor"], quantity_bytes)
 
 
 def _totals(plan: Mapping[str, Any]) -> Table:

@@ -57,20 +57,29 @@ def dram_floor_bytes(facts: GraphFacts, needed: dict[str, list[Positions]], prof
 
     Where several ops need different parts of a tensor, their union counts, for separate groups may read just that.
     """
+    return sum(floor_by_tensor(facts, needed, profile).values())
+
+
+def floor_by_tensor(facts: GraphFacts, needed: dict[str, list[Positions]], profile: Profile) -> dict[str, int]:
+    """The floor's bytes of each tensor that counts."""
     graph = facts.graph
     outputs = set(graph.chip_outputs)
-    total = 0
+    found: dict[str, int] = {}
     for name, parts in needed.items():
         if profile.is_stationary and facts.tensors[name].constant:
             continue
         producer = graph.producer.get(name)
         if producer is not None and producer not in graph.on_host:
             if name in outputs:
-                total += _bytes(facts, name, _whole(facts, name))
+                found[name] = _bytes(facts, name, _whole(facts, name))
             continue
-        readings = parts[1:] if name in outputs else parts
-        total += _union_size(readings, facts.tensors[name].shape) * facts.tensors[name].element_bytes
-    return total
+        found[name] = union_bytes(facts, name, parts[1:] if name in outputs else parts)
+    return found
+
+
+def union_bytes(facts: GraphFacts, name: str, parts: list[Positions]) -> int:
+    """Bytes of the positions of a tensor that any of the parts holds."""
+    return _union_size(parts, facts.tensors[name].shape) * facts.tensors[name].element_bytes
 
 
 def _all(facts: GraphFacts, name: str) -> Positions:

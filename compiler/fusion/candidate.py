@@ -19,6 +19,7 @@ from compiler.options import Options
 from compiler.partition.partition import Refused
 from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal
+from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.stationary import WeightTable
 
@@ -39,6 +40,14 @@ class SegmentCompilers:
         if self._latest is None or self._latest.facts is not facts:
             self._latest = SegmentCompiler(facts, self.profile, self.options)
         return self._latest
+
+    def tilings(self, facts: GraphFacts) -> Callable[[tuple[int, ...], tuple[int, ...]], Choice | Refusal]:
+        """The tilings of groups of this graph: of a segment's ops and a group's, known where fusion asked for it."""
+
+        def tiling(segment: tuple[int, ...], group: tuple[int, ...]) -> Choice | Refusal:
+            return self.of(facts).evaluator(segment).tiling(sum(1 << op for op in group))
+
+        return tiling
 
 
 class SegmentCompiler:

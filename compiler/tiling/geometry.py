@@ -334,14 +334,19 @@ class GroupGeometry:
         return {index: tuple(names) for index, names in found.items()}
 
     @cached_property
-    def needed_input_bytes(self) -> int:
-        """Bytes of the part of the inputs that the outputs need, once."""
+    def needed_inputs(self) -> dict[str, int]:
+        """Per input the bytes of the part that the outputs need, once."""
         boxes = self.project({})
-        return sum(
-            prod(max(0, int(stops[0] - starts[0])) for _, starts, stops in boxes[name])
+        return {
+            name: prod(max(0, int(stops[0] - starts[0])) for _, starts, stops in boxes[name])
             * self.facts.tensors[name].element_bytes
             for name in self.inputs
-        )
+        }
+
+    @property
+    def needed_input_bytes(self) -> int:
+        """The same of all inputs."""
+        return sum(self.needed_inputs.values())
 
     @cached_property
     def product(self) -> OpFacts | None:

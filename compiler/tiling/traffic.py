@@ -84,7 +84,13 @@ def traffic_of(group: TiledGroup) -> Traffic:
 
 def input_bytes(group: TiledGroup) -> tuple[int, int]:
     """Bytes of all inputs read from DRAM if units pass on what several need, and if each reads for itself."""
-    loaded = copied = 0
+    reads = input_reads(group).values()
+    return sum(loaded for loaded, _ in reads), sum(copied for _, copied in reads)
+
+
+def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
+    """The same for each input by name."""
+    found = {}
     by_channels = group.configuration.spread is Spread.CHANNELS
     for name in group.geometry.inputs:
         constant, shares = group.frustums.factors(name)
@@ -96,11 +102,11 @@ def input_bytes(group: TiledGroup) -> tuple[int, int]:
             unchanging = axis not in _followed(group, name)
             cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
             once *= 1 if cached else share.made_sum
-        loaded += once
         divided = group.channels_are_free and "C" in _followed(group, name)
         whole_output = group.geometry.channels_follow and _follows_channels(group, name)
-        copied += own * (group.configuration.units if by_channels and not (divided or whole_output) else 1)
-    return loaded, max(loaded, copied)
+        own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
+        found[name] = once, max(once, own)
+    return found
 
 
 def _followed(group: TiledGroup, name: str) -> frozenset[str]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
+from compiler.compile import Compilation
 from compiler.errors import RequestError
-from compiler.explain import explain
+from compiler.explain import explain, group_values
+from compiler.explain_gap import gap_lines
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
-from compiler.plan import Plan
+from compiler.plan import GapDoc, GapEntryDoc, Plan
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from tests.compiler.partition.graphs import limited, stationary
 from tests.compiler.planning import plan_model
 from tests.models import Model
+from tests.profiles import small_profile
 
 # Bytes of weights of one convolution of the network.
 WEIGHTS = 8 * 8 * 9 * 4
@@ -35,8 +40,7 @@ def network() -> Model:
 
 def plan_of(model: Model, profile: Profile, **options: object) -> Plan:
     """The plan under options."""
-    source = ModelSource.from_bytes(model.data(), name="explained.onnx")
-    return plan_model(source, profile, parse_options(options)).plan
+    return compilation_of(model, profile, **options).plan
 
 
 def test_a_plan_with_a_host_op_and_a_limit(golden: Callable[[str], None]) -> None:
@@ -69,9 +73,135 @@ def test_one_segment(golden: Callable[[str], None]) -> None:
     golden(explain(plan_of(network(), builtin_profile("edge4"), dims={"batch": 1}, merge="none"), "s1"))
 
 
+def compilation_of(model: Model, profile: Profile, **options: object) -> Compilation:
+    """As `plan_of`, with the report."""
+    source = ModelSource.from_bytes(model.data(), name="explained.onnx")
+    return plan_model(source, profile, parse_options(options))
+
+
 def test_one_group(golden: Callable[[str], None]) -> None:
-    """What keeps its neighbours outside."""
-    golden(explain(plan_of(network(), builtin_profile("edge4"), dims={"batch": 1}, merge="none"), "s1.g0"))
+    """All that the documents say of it: ops, tiling, price, memory, checks, and what keeps its neighbours outside."""
+    found = compilation_of(network(), builtin_profile("edge4"), dims={"batch": 1}, merge="none")
+    golden(explain(found.plan, "s1.g0", found.report))
+
+
+def test_one_group_between_others(golden: Callable[[str], None]) -> None:
+    """SPEC 5.4: the rule that fails on one side, both costs on the other."""
+    model = Model(name="between")
+    x = model.input([1, 32, 16, 16], "image")
+    for index, kernel in enumerate((1, 1, 3, 3, 3)):
+        x = model.conv(x, 32, 32, kernel, name=f"conv{index}")
+    model.output(x)
+    profile = small_profile(nram_bytes=12_000, wram_bytes=12_000, addressing="tables")
+    found = compilation_of(model, profile, merge="none")
+    golden(explain(found.plan, "s0.g1", found.report))
+
+
+@pytest.mark.parametrize("profile", ["edge4", "cluster4x4"])
+def test_the_parts_of_a_groups_bytes_add_up(profile: str) -> None:
+    found = compilation_of(network(), builtin_profile(profile), dims={"batch": 2})
+    for segment in found.plan.segments:
+        for group in segment.groups:
+            text = explain(found.plan, group.id, found.report)
+            (line,) = [line for line in text.splitlines() if "DRAM bytes:" in line]
+            whole, *parts = map(int, re.findall(r"\d+", line))
+            assert whole == group.dram_bytes == sum(parts)
+            assert len(parts) >= 3
+
+
+def test_every_op_check_and_edge_of_a_group_is_said() -> None:
+    """SPEC 5.4: also of the edges that enter, which stand in the documents with the groups that they leave."""
+    plan = plan_of(chain(), small_profile(nram_bytes=12_000, wram_bytes=12_000), merge="none")
+    groups = plan.segments[0].groups
+    assert len(groups) > 2
+    for number, group in enumerate(groups):
+        text = explain(plan, group.id)
+        assert f"ONNX nodes: {', '.join(group.nodes)}." in text
+        for op in group.ops:
+            assert f"  {op.node} ({op.kind})" in text
+        for rule in group.rules:
+            assert f"  {rule.id} {'holds' if rule.holds else 'fails'}: " in text
+        entered = text.partition("What enters:")[2].partition("What leaves:")[0]
+        if number == 0:
+            assert "image: no group makes it" in entered
+        else:
+            (edge,) = groups[number - 1].boundary
+            assert f"from {groups[number - 1].id}: " in entered
+            assert edge.why in entered
+            assert edge.rule is not None
+            assert f"{edge.rule} fails, " in entered
+
+
+def chain() -> Model:
+    """Convolutions that do not all go together."""
+    model = Model(name="chain")
+    x = model.input([1, 32, 16, 16], "image")
+    for index in range(8):
+        x = model.conv(x, 32, 32, 3, name=f"conv{index}")
+    model.output(x)
+    return model
+
+
+def test_the_part_of_a_group_as_values_is_that_of_the_documents() -> None:
+    found = compilation_of(chain(), small_profile(nram_bytes=12_000, wram_bytes=12_000), merge="none")
+    values = group_values(found.plan, found.report, "s0.g1")
+    assert values["group"] == msgspec.to_builtins(found.plan.segments[0].groups[1])
+    assert values["report"] == msgspec.to_builtins(found.report.groups[1])
+    (enters,) = values["entering"]
+    assert (enters["producer_group"], enters["edge"]["consumer_group"]) == ("s0.g0", "s0.g1")
+    assert values["gap"]
+    assert all("s0.g1" in entry["groups"] for entry in values["gap"])
+    for whole in (None, "s0"):
+        assert group_values(found.plan, found.report, whole) == {}
+    with pytest.raises(RequestError):
+        group_values(found.plan, found.report, "s0.g99")
+
+
+def test_the_gap_is_said_where_a_plan_is_far_from_its_floor_and_not_where_it_is_near() -> None:
+    tight = small_profile(nram_bytes=12_000, wram_bytes=12_000)
+    text = explain(plan_of(chain(), tight, merge="none"))
+    assert "Above the floor: " in text
+    assert "would have to grow: " in text
+    assert "Above the floor" not in explain(plan_of(chain(), small_profile(nram_bytes=1 << 20), fusion="rules", **ANY))
+
+
+ANY: dict[str, object] = {"rules": {"FUSE-19": {"enabled": False}}}
+
+
+def gap(**kinds: int) -> GapDoc:
+    """A gap of these kinds, an entry each, for which a memory is to grow."""
+    entries = tuple(
+        GapEntryDoc(
+            kind=kind,  # type: ignore[arg-type]
+            name=f"of {kind}",
+            groups=("s0.g0",),
+            read_bytes=size,
+            written_bytes=0,
+            times=2,
+            fields=("nram.capacity_bytes",) if kind == "weights" else (),
+            why="it is so",
+        )
+        for kind, size in kinds.items()
+    )
+    return GapDoc(above_floor_bytes=sum(kinds.values()), kinds=kinds, entries=entries)
+
+
+def test_the_three_largest_kinds_are_said_and_the_rest_together() -> None:
+    found = gap(weights=50, inputs=30, shared=10, unneeded=7, tables=3)
+    lines = list(gap_lines(found, 200, 100, lambda size: f"{size} B"))
+    assert lines == [
+        "Above the floor: 100 B of 200 B in all, which is 2.00 × the floor.",
+        "  weights read again: 50 B (50 %): of weights (2 times); would have to grow: nram.capacity_bytes.",
+        "  inputs read again by one group: 30 B (30 %): of inputs (2 times); no larger memory is known to spare it.",
+        "  inputs and weights that several read: 10 B (10 %): of shared (2 times);"
+        " no larger memory is known to spare it.",
+        "  other kinds: 10 B.",
+    ]
+
+
+@pytest.mark.parametrize(("dram", "floor", "said"), [(1050, 1000, False), (1051, 1000, True), (7, 0, False)])
+def test_the_gap_is_said_above_five_per_cent(dram: int, floor: int, said: bool) -> None:
+    assert bool(list(gap_lines(gap(weights=dram - floor), dram, floor, str))) is said
 
 
 @pytest.mark.parametrize("group", ["s9", "s0.g9", "", "s0.g0 ", "\x1b[31m"])

@@ -61,6 +61,9 @@ def test_a_light_model_compiles_within_its_bounds(name: str, profile: str, objec
     assert 0 < totals.dram_bytes_floor <= totals.dram_bytes
     assert totals.dram_bytes_floor <= totals.dram_bytes_reference
     assert totals.latency_bound_s <= totals.latency_s
+    gap = plan.gap
+    assert sum(gap.kinds.values()) == gap.above_floor_bytes == totals.dram_bytes - totals.dram_bytes_floor
+    assert sum(entry.read_bytes + entry.written_bytes for entry in gap.entries) == gap.above_floor_bytes
     value, limit = {
         "latency": (totals.latency_s, baseline.latency_s),
         "dram_bytes": (totals.dram_bytes, baseline.dram_bytes),
@@ -77,6 +80,9 @@ def test_a_light_model_compiles_within_its_bounds(name: str, profile: str, objec
     for group in groups:
         assert all(rule.holds for rule in group.rules if rule.id not in ("FUSE-5", "FUSE-6", "FUSE-7"))
         assert group.boundary
+        homes = {other.id: {op.node for op in other.ops} for other in groups}
+        for edge in group.boundary:
+            assert edge.consumer is None or edge.consumer in homes[edge.consumer_group or group.id]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.client.client import ServiceError, TesseraClient
+from app.client.types import Job
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_json
 from tests.service.harness import Api, conv_chain, light_model
@@ -69,6 +70,33 @@ def test_a_service_and_this_process_refuse_the_same_with_the_same_exit_code(
     assert answer[:2] == (exit_code, "")
     assert code in answer[2]
     assert names in answer[2]
+
+
+def test_strategies_compared_on_a_service_are_a_job_each_and_the_figures_are_those_of_this_process(
+    service: EmbeddedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UI-1: only how long planning took the service does not say."""
+    path = tmp_path / "chain.onnx"
+    path.write_bytes(conv_chain(3))
+    asked: list[object] = []
+    ask = TesseraClient.compile
+
+    def asking(client: TesseraClient, model: str, profile: str, options: dict[str, object]) -> Job:
+        asked.append(options["fusion"])
+        return ask(client, model, profile, options)
+
+    monkeypatch.setattr(TesseraClient, "compile", asking)
+    words = ["plan", str(path), "--profile", "edge4", "--compare", "rules,none", "--json"]
+    here = CliRunner().invoke(cli, words)
+    there = CliRunner().invoke(cli, [*words, "--server", service.url])
+    assert (here.exit_code, there.exit_code) == (0, 0), there.output
+    ours, theirs = json.loads(here.stdout), json.loads(there.stdout)
+    for row in theirs["strategies"]:
+        assert row.pop("planning_s") is None
+    for row in ours["strategies"]:
+        assert row.pop("planning_s") > 0
+    assert ours == theirs
+    assert asked == ["rules", "none"]
 
 
 def test_missing_dimensions_are_all_named_and_given_ones_reach_the_service(

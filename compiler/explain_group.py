@@ -1,0 +1,193 @@
+"""Everything that a plan decides and knows of one group, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from compiler.errors import printable
+from compiler.explain_gap import entry_line
+from compiler.plan import BoundaryDoc, GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.units import plain
+
+_HOMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "core": "they wait in the cores",
+        "sram": "they wait in the SRAM",
+        "dram": "they do not wait on chip",
+        "none": "they wait nowhere",
+    }
+)
+# What FUSE-20 compares, by objective.
+_UNITS: Final[Mapping[str, str]] = MappingProxyType(
+    {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
+)
+
+
+class Entering(msgspec.Struct, frozen=True, kw_only=True):
+    """One edge that enters a group: the group that makes the tensor, and why the two are not one.
+
+    `producer_group` is None for what no group of the plan makes: inputs of the graph, results of the host.
+    """
+
+    tensor: str
+    producer_group: str | None
+    edge: BoundaryDoc | None
+
+
+def entering(plan: Plan, group: PlanGroup) -> tuple[Entering, ...]:
+    """Every tensor that a group reads from outside, with the reason at the boundary of the group that makes it."""
+    made = {
+        edge.tensor: (other.id, edge)
+        for segment in plan.segments
+        for other in segment.groups
+        for edge in other.boundary
+        if edge.consumer_group == group.id
+    }
+    found = []
+    for tensor in group.sram_tile.inputs:
+        producer, edge = made.get(tensor, (None, None))
+        found.append(Entering(tensor=tensor, producer_group=producer, edge=edge))
+    return tuple(found)
+
+
+def gap_entries(plan: Plan, group: PlanGroup) -> tuple[GapEntryDoc, ...]:
+    """The bytes above the floor in which a group has a part."""
+    return tuple(entry for entry in plan.gap.entries if group.id in entry.groups)
+
+
+def group_part(plan: Plan, report: Report, group: PlanGroup) -> dict[str, Any]:
+    """A group's part of the documents as plain values, with the edges that enter it and its bytes above the floor."""
+    prices = [entry for entry in report.groups if entry.id == group.id]
+    return {
+        "group": msgspec.to_builtins(group),
+        "report": msgspec.to_builtins(prices[0]) if prices else None,
+        "entering": msgspec.to_builtins(entering(plan, group)),
+        "gap": msgspec.to_builtins(gap_entries(plan, group)),
+    }
+
+
+def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Report | None) -> Iterator[str]:
+    """One group line by line; without a report its DRAM bytes are not split."""
+    count = f"{len(group.ops)} op{'' if len(group.ops) == 1 else 's'}"
+    yield f"Group {group.id} of segment {segment.id} on chip {segment.chip}: {count}, {group.mode} mode."
+    nodes = ", ".join(printable(node, 60) for node in group.nodes)
+    yield f"ONNX nodes: {nodes or 'further parts of nodes that an earlier group begins'}."
+    yield "Ops:"
+    for op in group.ops:
+        yield f"  {_op(op)}."
+    yield "Tiling:"
+    yield from _tiling(group)
+    yield "Price:"
+    yield from _price(group, next((g for g in report.groups if g.id == group.id), None) if report else None)
+    yield "Memory of a unit or core:"
+    for level, use in group.memory.items():
+        live = f"{use.lower_bound_bytes} live at once"
+        yield f"  {level}: takes {use.peak_bytes} of {use.capacity_bytes} bytes, at most {live}."
+    yield "Checks:"
+    for verdict in group.rules:
+        mark = "holds" if verdict.holds else "fails"
+        yield f"  {verdict.id} {mark}: {plain(verdict.actual)} of {plain(verdict.limit)}."
+    objective = str(plan.options.get("objective", ""))
+    yield "What enters:"
+    for enters in entering(plan, group):
+        name = printable(enters.tensor, 80)
+        if enters.edge is None:
+            yield f"  {name}: no group makes it; it is an input of the graph, part of a table, or comes from the host."
+        else:
+            yield f"  {name} from {enters.producer_group}: {_reason(enters.edge, objective)}."
+    yield "What leaves:"
+    for edge in group.boundary:
+        yield f"  {printable(edge.tensor, 80)} to {_target(edge)}: {_reason(edge, objective)}."
+    above = gap_entries(plan, group)
+    if above:
+        yield "Above the floor, with the groups that share in it:"
+        for entry in above:
+            yield f"  {entry_line(entry, _bytes)}."
+
+
+def _op(op: PlanOp) -> str:
+    part = "" if op.part is None else f", part {op.part}"
+    words = f"{printable(op.node, 80)} ({printable(op.kind, 60)}{part})"
+    if op.weight_bytes:
+        times = f"{op.weight_loads} time{'' if op.weight_loads == 1 else 's'}"
+        slices = f", {op.weight_slices} slices" if op.weight_slices > 1 else ""
+        words += (
+            f": {op.weight_bytes} bytes of weights, {op.weight_mode}, read {times}{slices}; {_HOMES[op.weight_home]}"
+        )
+    if op.addresses is not None:
+        tables = op.addresses
+        words += (
+            f"; address tables of {tables.positions} positions and {tables.taps} taps:"
+            f" {tables.bytes} bytes in a core, {tables.read_bytes} read"
+        )
+    return words
+
+
+def _tiling(group: PlanGroup) -> Iterator[str]:
+    tiling, placement = group.tiling, group.placement
+    inputs = ", ".join(
+        f"{printable(name, 60)} {'×'.join(map(str, extents))}" for name, extents in group.sram_tile.inputs.items()
+    )
+    yield (
+        f"  SRAM tile: {_extents(tiling.axes, tiling.tile)} of the result; {group.sram_tile.bytes} bytes of inputs"
+        f" ({inputs}); {tiling.tiles} in all, {tiling.rounds} one after another."
+    )
+    yield f"  core tile: {_extents(tiling.axes, tiling.core_tile)}; {tiling.core_tiles} in each SRAM tile."
+    buffered = "double-buffered" if tiling.double_buffered else "not double-buffered"
+    in_sram = "; weights may wait in the SRAM" if tiling.weights_in_sram else ""
+    yield (
+        f"  {tiling.order}, {buffered}; slices of output channels: {tiling.channel_slices}"
+        f" ({tiling.outer_loop} are the outer loop), of input channels: {tiling.input_slices}{in_sram}."
+    )
+    halos = ", ".join(f"{axis} {mode}" for axis, mode in group.halo.items()) or "none"
+    kept = f"; {tiling.kept_bytes} bytes wait for later tiles" if tiling.kept_bytes else ""
+    yield f"  halos: {halos}{kept}."
+    walk = f"; each walks its tiles by {', '.join(placement.walk)}" if placement.walk else ""
+    dealt = f", dealt as {placement.placement}" if placement.spread == "bands" else ""
+    yield (
+        f"  placement: {placement.units} unit{'' if placement.units == 1 else 's'} by {placement.spread}{dealt};"
+        f" {placement.cores} core{'' if placement.cores == 1 else 's'} in each by"
+        f" {placement.core_spread}{walk}."
+    )
+
+
+def _price(group: PlanGroup, price: GroupReport | None) -> Iterator[str]:
+    parts = ""
+    if price is not None:
+        inputs = price.dram_read_bytes - price.weight_read_bytes - price.table_read_bytes
+        tables = f", {price.table_read_bytes} address tables" if price.table_read_bytes else ""
+        parts = f": {inputs} in, {price.weight_read_bytes} weights{tables}, {price.dram_write_bytes} out"
+    yield f"  {group.dram_bytes} DRAM bytes{parts}."
+    stalls = ", ".join(f"{cycles} {cause}" for cause, cycles in group.stalls.items())
+    yield f"  {group.cycles} cycles, bound by {group.bound_by}; stalls: {stalls or 'none'}; {group.energy_j:.4g} J."
+
+
+def _reason(edge: BoundaryDoc, objective: str) -> str:
+    """Why two groups are not one: the rule with its amounts, both costs, or why the question does not arise."""
+    why = printable(edge.why, 300)
+    if edge.actual is None or edge.limit is None:
+        return why
+    if edge.rule in (None, "FUSE-20"):
+        unit = _UNITS.get(objective, objective)
+        rule = "" if edge.rule is None else f"{edge.rule} fails, "
+        return f"{rule}merged {plain(edge.actual)} against {plain(edge.limit)} {unit} apart: {why}"
+    return f"{edge.rule} fails, {plain(edge.actual)} of {plain(edge.limit)}: {why}"
+
+
+def _target(edge: BoundaryDoc) -> str:
+    if edge.consumer is None:
+        return "the graph's output"
+    home = "on the host" if edge.consumer_group is None else f"in {edge.consumer_group}"
+    return f"{printable(edge.consumer, 80)} {home}"
+
+
+def _extents(axes: tuple[str, ...], extents: tuple[int, ...]) -> str:
+    return ", ".join(f"{axis} {extent}" for axis, extent in zip(axes, extents, strict=True)) or "one value"
+
+
+def _bytes(size: int) -> str:
+    return f"{size} bytes"
