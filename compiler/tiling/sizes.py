@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
-from compiler.tiling.frustum import AxisTiles, Frustums
-from compiler.tiling.geometry import Box, Grid, GroupGeometry
+from compiler.tiling.axis_tiles import AxisTiles
+from compiler.tiling.frustum import Frustums
+from compiler.tiling.geometry import Grid, GroupGeometry
+from compiler.tiling.projection import Box
 from compiler.tiling.tile import HaloMode
 
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
@@ -112,7 +114,7 @@ class SizeTable:
         constants: dict[str, int] = {}
         known: dict[int, tuple[Ints, Ints, Reals | Ints, Ints]] = {}
         rows = {name: row for row, name in enumerate(names)}
-        for name in frustums.boxes:
+        for name in frustums.of_tensor:
             constants[name], shares = frustums.factors(name)
             followed = {axis for axis, _, _ in frustums.boxes[name] if axis is not None}
             totals[name] = {}

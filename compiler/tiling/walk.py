@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
-from compiler.tiling.frustum import AxisTiles
+from compiler.tiling.axis_tiles import AxisTiles
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Assignment, Placement, assign, parts_of
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
