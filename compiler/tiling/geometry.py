@@ -363,11 +363,6 @@ class GroupGeometry:
         """Positions of the axis that the group's product sums over, taps apart; 1 if it has none."""
         return 1 if self.product is None or self.product.matrix is None else self.product.matrix.in_channels
 
-    @cached_property
-    def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
-        """Per op its weights, as `GraphFacts.weight_entries` has them."""
-        return tuple(self.facts.weight_entries[index] for index in self.indices)
-
     def _rank(self, op: OpFacts) -> int:
         return len(self.facts.tensors[op.output].shape)
 

@@ -443,7 +443,7 @@ class Projections:
 
     def trim(self) -> None:
         """Forget everything if there is too much of it."""
-        if self.held > _HELD_MAX:
+        if self.held + _BOX * len(self.known) > _HELD_MAX:
             self.known.clear()
             self._by_tiles.clear()
             self._by_identity.clear()
