@@ -332,6 +332,16 @@ class GroupGeometry:
         return {index: tuple(names) for index, names in found.items()}
 
     @cached_property
+    def output_bytes(self) -> int:
+        """Bytes of the outputs."""
+        return sum(map(self.facts.tensor_bytes, self.outputs))
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of all ops."""
+        return sum(op.weight_bytes for op in self.ops)
+
+    @cached_property
     def needed_input_bytes(self) -> int:
         """Bytes of the part of the inputs that the outputs need, once."""
         boxes = self.project({})

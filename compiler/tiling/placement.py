@@ -259,8 +259,8 @@ def exchange_matrix(assignment: Assignment, rows: AxisOverlap, columns: AxisOver
             _overlap_of_parts(rows, owner[:, 0]),
             _overlap_of_parts(columns, owner[0] - owner[0, 0]),
         )
-        unit = np.add.outer(row_parts, column_parts).ravel()
-        np.add.at(matrix, (unit[:, None], unit), np.kron(by_row, by_column))
+        dealt = np.add.outer(row_parts, column_parts).ravel()
+        np.add.at(matrix, (dealt[:, None], dealt), np.kron(by_row, by_column))
         return matrix
     for unit in range(units):
         made = (owner == unit).astype(np.int64)
