@@ -172,12 +172,28 @@ class CandidateTable:
             caps["N"] = ceil_div(caps["N"], choice.units)
         return caps
 
+    def _keys(self, choice: Configuration) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        """What decides a configuration's stages and its weights."""
+        known, key = self.table.candidates.known, ("keys", id(choice), self.table.channels_are_free)
+        found: tuple[Configuration, tuple[object, ...], tuple[object, ...]] | None = known.get(key)
+        if found is None:
+            split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
+            caps, sliced = tuple(sorted(self.caps(choice).items())), choice.channel_slices > 1
+            shares = (unit_share(choice), core_share(choice), choice.channel_slices)
+            self.table.candidates.projections.held += 1
+            # the configuration stands beside the result: an id names it only while it lives
+            found = known[key] = (
+                choice,
+                (caps, self.channel_size(choice), sliced, split),
+                (*shares, choice.order, split, len(choice.halo)),
+            )
+        return found[1:]
+
     def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
-        caps, channels = self.caps(choice), self.channel_size(choice)
-        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
-        key = (self.table, self.split, tuple(sorted(caps.items())), channels, choice.channel_slices > 1, split)
+        key = (self.table, self.split, self._keys(choice)[0])
         found = self._known.stages.get(key)
         if found is None:
+            caps, channels = self.caps(choice), self.channel_size(choice)
             sliced, scales = choice.channel_slices > 1, self._scales(choice)
             if self.split.kind == "exact":
                 found = tuple(
@@ -274,8 +290,7 @@ class CandidateTable:
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
-        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
-        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order, split, len(choice.halo))
+        key = self._keys(choice)[1]
         found = self._known.weights.get(key)
         if found is None:
             tile = {axis: grid.extent for axis, grid in self.table.grids.items()}

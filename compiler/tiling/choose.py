@@ -409,6 +409,8 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
 
     Tiles that fill the array's lanes come first.
     """
+    if not holds[block.begin : block.ends[-1]].any():
+        return None
     for evenly in (True, False):
         begin = block.begin
         for part, end in zip(block.stages, block.ends, strict=True):
@@ -417,7 +419,7 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
                 stop = begin + ceil_div(below - begin, 2)
             if below is None or (stop > begin and end > below):
                 allowed = holds[begin:stop]
-                rows = np.flatnonzero(allowed & part.stage.even[: stop - begin] if evenly else allowed)
+                rows = (allowed & part.stage.even[: stop - begin] if evenly else allowed).nonzero()[0]
                 if len(rows):
                     return begin + int(rows[-1])
             begin = end

@@ -39,23 +39,14 @@ class Volume:
     """
 
     def __init__(self, constant: int, shares: dict[str, Share]) -> None:
+        """`needed_bytes` and `made_bytes` (anew) over all tiles, `largest_made` of one."""
         self.constant = constant
         self.shares = shares
-
-    @cached_property
-    def needed_bytes(self) -> int:
-        """Bytes that tiles need, over all tiles."""
-        return self.constant * prod(share.needed_sum for share in self.shares.values())
-
-    @cached_property
-    def made_bytes(self) -> int:
-        """Bytes that tiles make anew, over all tiles."""
-        return self.constant * prod(share.made_sum for share in self.shares.values())
-
-    @cached_property
-    def largest_made(self) -> int:
-        """Bytes that a tile makes anew at most."""
-        return self.constant * prod(share.made_most for share in self.shares.values())
+        self.needed_bytes = self.made_bytes = self.largest_made = constant
+        for share in shares.values():
+            self.needed_bytes *= share.needed_sum
+            self.made_bytes *= share.made_sum
+            self.largest_made *= share.made_most
 
     def not_kept(self, kept: Collection[str]) -> int:
         """Bytes of the largest box that are not kept: along the axes `kept` only what is made anew."""
