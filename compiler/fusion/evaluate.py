@@ -22,6 +22,7 @@ from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import PHYSICAL, Check, Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.projection import Projections
 from compiler.tiling.split import Split
 from compiler.tiling.wishes import Wishes
 
@@ -53,6 +54,7 @@ class Evaluator:
         self.profile = profile
         self.options = options
         self._totals: dict[int, Totals] = {}
+        self._projections = Projections()
         self._chain_rules = tuple(rule for name, rule in _CAPACITY.items() if options.rule_enabled(name))
         self._capacity_rules = (*self._chain_rules, *self._limits())
         self._wishes = Wishes(
@@ -75,6 +77,7 @@ class Evaluator:
         """
         other = Evaluator(self.facts, self.profile, self.options)
         other._pins, other._apart, other._by_content = pins, apart, self._by_content
+        other._projections = self._projections
         return other
 
     def _limits(self) -> tuple[Constraint, ...]:
@@ -112,7 +115,8 @@ class Evaluator:
         """The cheapest tiling of a group under what binds it."""
         known = self._by_group.get(group)
         if known is None:
-            geometry = GroupGeometry(self.facts, tuple(bits(group)))
+            self._projections.trim()
+            geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
             constraints = self.constraints(group)
             pin = self._pins.get(group)
             content = (len(constraints), pin, geometry.content())

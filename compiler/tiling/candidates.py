@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class StageFigures:
     images: Ints
     last: np.ndarray
 
+    @property
+    def count(self) -> int:
+        """Number of candidates."""
+        return len(self.inputs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
@@ -84,6 +90,7 @@ class ConfiguredWeights:
     sliced: Ints
     passing: Ints
     tables: Ints
+    held_bytes: int
     in_place: bool = False
 
     @property
@@ -92,21 +99,36 @@ class ConfiguredWeights:
         if not self.in_place:
             return self
         only = self.tables
-        return ConfiguredWeights(staged=only, held=only, sliced=only, passing=only, tables=only, in_place=True)
+        total = int(only.sum())
+        return ConfiguredWeights(
+            staged=only, held=only, sliced=only, passing=only, tables=only, held_bytes=total, in_place=True
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownFigures:
+    """Of one group under one profile: stages' figures by table and what decides them, and weights."""
+
+    stages: dict[tuple[object, ...], tuple[StageFigures, ...]] = field(default_factory=dict)
+    weights: dict[tuple[object, ...], ConfiguredWeights] = field(default_factory=dict)
 
 
 class CandidateTable:
     """Every candidate tile of every configuration as one table: rules are then evaluated once for all of them."""
 
     def __init__(
-        self, table: SizeTable, profile: Profile, choices: tuple[Configuration, ...], split: Split | None = None
+        self,
+        table: SizeTable,
+        profile: Profile,
+        choices: tuple[Configuration, ...],
+        split: Split | None = None,
+        known: KnownFigures | None = None,
     ) -> None:
         self.table = table
         self.profile = profile
         self.split = split or Split()
         self.lanes = spatial_lanes(table.geometry.ops, profile)
-        self._stages: dict[tuple[object, ...], tuple[StageFigures, ...]] = {}
-        self._weights: dict[tuple[object, ...], ConfiguredWeights] = {}
+        self._known = known or KnownFigures()
         geometry = table.geometry
         column = {name: index for index, name in enumerate(table.names)}
         reads = [
@@ -123,7 +145,7 @@ class CandidateTable:
         begin = 0
         for choice in choices:
             found = self._stage_figures(choice)
-            ends = tuple(int(n) for n in begin + np.cumsum([len(part.inputs) for part in found]))
+            ends = tuple(accumulate((part.count for part in found), initial=begin))[1:]
             blocks.append(
                 Block(configuration=choice, stages=found, begin=begin, ends=ends, weights=self.weights(choice))
             )
@@ -150,12 +172,28 @@ class CandidateTable:
             caps["N"] = ceil_div(caps["N"], choice.units)
         return caps
 
-    def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
-        caps, channels = self.caps(choice), self.channel_size(choice)
-        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
-        key = (tuple(sorted(caps.items())), channels, choice.channel_slices > 1, split)
-        found = self._stages.get(key)
+    def _keys(self, choice: Configuration) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        """What decides a configuration's stages and its weights."""
+        known, key = self.table.candidates.known, ("keys", id(choice), self.table.channels_are_free)
+        found: tuple[Configuration, tuple[object, ...], tuple[object, ...]] | None = known.get(key)
         if found is None:
+            split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
+            caps, sliced = tuple(sorted(self.caps(choice).items())), choice.channel_slices > 1
+            shares = (unit_share(choice), core_share(choice), choice.channel_slices)
+            self.table.candidates.projections.held += 1
+            # the configuration stands beside the result: an id names it only while it lives
+            found = known[key] = (
+                choice,
+                (caps, self.channel_size(choice), sliced, split),
+                (*shares, choice.order, split, len(choice.halo)),
+            )
+        return found[1:]
+
+    def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
+        key = (self.table, self.split, self._keys(choice)[0])
+        found = self._known.stages.get(key)
+        if found is None:
+            caps, channels = self.caps(choice), self.channel_size(choice)
             sliced, scales = choice.channel_slices > 1, self._scales(choice)
             if self.split.kind == "exact":
                 found = tuple(
@@ -165,7 +203,7 @@ class CandidateTable:
             else:
                 path = Path.build(self.table, caps, channels, self.split)
                 found = (self._of_path(path, caps, sliced=sliced, scales=scales),)
-            self._stages[key] = found
+            self._known.stages[key] = found
         return found
 
     def _of_path(self, path: Path, caps: Mapping[str, int], *, sliced: bool, scales: Reals | None) -> StageFigures:
@@ -185,6 +223,8 @@ class CandidateTable:
 
     def _scales(self, choice: Configuration) -> Reals | None:
         """By tensor, what an input-channel split makes of its bytes; None if there is no such split."""
+        if choice.input_slices == 1 and choice.spread is not Spread.INPUT_CHANNELS:
+            return None
         tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
         group = TiledGroup(self.table.geometry, self.profile, choice, tile)
         if group.input_parts == 1:
@@ -196,20 +236,31 @@ class CandidateTable:
         waiting = self.table.waiting(stage.at, stage.axis, stage.count)
         if scales is not None:
             volumes, waiting = volumes * scales, waiting * scales
-        count = volumes.shape[1]
-        whole = np.ones(count, dtype=np.bool_)
-        for axis in self.table.axes:
-            if axis != "N":
-                sizes = self.table.grids[axis].sizes
-                whole &= (sizes[:count] if axis == stage.axis else sizes[stage.at[axis]]) >= caps[axis]
-        images = self.table.grids["N"].sizes[:count] if stage.axis == "N" else np.ones(count, dtype=np.int64)
-        # a unit whose only tile this is has nothing to stage behind it
-        tiles = np.ones(count, dtype=np.int64)
-        for axis in self.table.axes:
-            sizes = self.table.grids[axis].sizes
-            tiles = tiles * -(-caps[axis] // (sizes[:count] if axis == stage.axis else sizes[stage.at[axis]]))
+        whole, images, tiles = self._cut(stage, caps, volumes.shape[1])
         held = _Held(volumes=volumes, waiting=waiting, whole_map=whole, images=images, tiles=tiles)
         return self._figures_of(stage, held, sliced=sliced)
+
+    def _cut(self, stage: Stage, caps: Mapping[str, int], count: int) -> tuple[np.ndarray, Ints, Ints]:
+        """Of a stage's tiles: whether they are the whole map, their images, and how many cover what a unit gets."""
+        known, key = self.table.candidates.known, ("cut", *caps.items(), stage.axis, count, *stage.at.items())
+        found: tuple[np.ndarray, Ints, Ints] | None = known.get(key)
+        if found is None:
+            whole, around = True, 1
+            for axis in self.table.axes:
+                if axis != stage.axis:
+                    # a unit whose only tile this is has nothing to stage behind it
+                    size = int(self.table.grids[axis].sizes[stage.at[axis]])
+                    around *= ceil_div(caps[axis], size)
+                    whole &= axis == "N" or size >= caps[axis]
+            ones = np.ones(count, dtype=np.int64)
+            found = np.full(count, whole), ones, around * ones
+            if stage.axis is not None:
+                sizes = self.table.grids[stage.axis].sizes[:count]
+                images = sizes if stage.axis == "N" else ones
+                along = found[0] if stage.axis == "N" else found[0] & (sizes >= caps[stage.axis])
+                found = along, images, around * -(-caps[stage.axis] // sizes)
+            known[key] = found
+        return found
 
     def _figures_of(self, stage: Stage | Path, held: _Held, *, sliced: bool) -> StageFigures:
         geometry = self.table.geometry
@@ -239,9 +290,8 @@ class CandidateTable:
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
-        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
-        key = (unit_share(choice), core_share(choice), choice.channel_slices, choice.order, split, len(choice.halo))
-        found = self._weights.get(key)
+        key = self._keys(choice)[1]
+        found = self._known.weights.get(key)
         if found is None:
             tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
             if "C" in tile:
@@ -249,12 +299,13 @@ class CandidateTable:
             group = TiledGroup(self.table.geometry, self.profile, choice, tile)
             tables = most_table_bytes(self.table.geometry, self.profile, choice)
             weights = step_weights(self.table.geometry, self.profile, choice, group.slices, group.input_parts, tables)
-            found = self._weights[key] = ConfiguredWeights(
+            found = self._known.weights[key] = ConfiguredWeights(
                 staged=np.array([w.unit_bytes for w in weights], dtype=np.int64),
                 held=np.array([w.core_bytes for w in weights], dtype=np.int64),
                 sliced=np.array([w.staged_core_bytes for w in weights], dtype=np.int64),
                 passing=np.array([w.passing_core_bytes for w in weights], dtype=np.int64),
                 tables=np.array([w.table_bytes for w in weights], dtype=np.int64),
+                held_bytes=sum(w.core_bytes for w in weights),
                 in_place=group.weights_in_place,
             )
         return found
@@ -269,19 +320,21 @@ class CandidateTable:
         def per_block(values: list[bool]) -> np.ndarray:
             return np.repeat(np.array(values), spans)
 
-        def steps(values: list[Ints]) -> np.ndarray:
-            return np.repeat(np.stack(values, axis=1), spans, axis=1)
+        def steps(values: list[Ints]) -> Ints:
+            return np.stack(values, axis=1)
 
         inputs = np.concatenate([part.inputs for part in parts])
         outputs = np.concatenate([part.outputs for part in parts])
         waiting = np.concatenate([part.waiting for part in parts])
         live = np.concatenate([part.peak for part in parts]) + waiting
         nested = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
-        in_sram = per_block([b.configuration.weights_in_sram for b in self.blocks])
         buffered = per_block([b.configuration.double_buffered for b in self.blocks])
         buffered &= ~np.concatenate([part.last for part in parts])
-        held = steps([block.weights.room.held for block in self.blocks])
-        passing = steps([block.weights.room.passing for block in self.blocks])
+        # weights are the same for all rows of a block
+        blocks_nested = np.array([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
+        in_sram = np.array([b.configuration.weights_in_sram for b in self.blocks])
+        held = steps([block.weights.room.held for block in self.blocks]).sum(axis=0)
+        passing = steps([block.weights.room.passing for block in self.blocks]).max(axis=0, initial=0)
         sliced = steps([block.weights.room.sliced for block in self.blocks])
         staged = sliced if on_core else steps([block.weights.room.staged for block in self.blocks])
         in_unit = np.where(in_sram, staged.sum(axis=0), 0)
@@ -294,13 +347,15 @@ class CandidateTable:
             # slices pass through the SRAM; only what waits there takes room for whole ops
             staged = np.where(in_sram, staged, np.minimum(staged, sliced * profile.cores_per_cluster))
             # what does not wait in the cores passes through here op by op
-            waits = in_sram | (held.sum(axis=0) <= profile.weight_memory_bytes)
+            waits = in_sram | (held <= profile.weight_memory_bytes)
             in_unit = np.where(waits, in_unit, staged.max(axis=0, initial=0))
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
-            staged = np.where(nested, 0, staged)
-            step_inputs = np.where(nested, 0, step_inputs)
-            step_outputs = np.where(nested, 0, step_outputs)
+            staged = np.where(blocks_nested, 0, staged)
+            step_inputs[:, nested] = 0
+            step_outputs[:, nested] = 0
+        needed = np.repeat(np.where(blocks_nested & ~in_sram, held, passing), spans)
+        in_unit = np.repeat(in_unit, spans)
         in_place = self.table.geometry.is_in_place
         ends = np.maximum(inputs, outputs) if in_place else inputs + outputs
         peak = (live if on_core else np.where(nested, ends, live)) + in_unit
@@ -308,7 +363,6 @@ class CandidateTable:
         memory = np.full(len(inputs), float(profile.weight_memory_bytes))
         if profile.weights_share_activations and on_core:
             memory -= peak + staging
-        needed = np.where(nested & ~in_sram, held.sum(axis=0), passing.max(axis=0, initial=0))
         return Figures(
             whole_map=np.concatenate([part.whole_map for part in parts]),
             capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
@@ -318,8 +372,8 @@ class CandidateTable:
             shared=in_place,
             step_inputs=step_inputs,
             step_outputs=step_outputs,
-            step_weights=staged,
-            core_weights=sliced,
+            step_weights=np.repeat(staged, spans, axis=1),
+            core_weights=np.repeat(sliced, spans, axis=1),
             weight_memory=memory,
             needed_weights=needed,
             core_tile=peak if on_core else np.zeros(len(inputs)),

@@ -19,7 +19,7 @@ from compiler.cost.objective import Totals, ranking
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.candidates import Block, CandidateTable
+from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
 from compiler.tiling.commands import COMMANDS_RULE, commands_check
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import core_tile_for
@@ -115,10 +115,11 @@ def _largest_tiles(
     """
     found: list[_Found] = []
     failing: Check | None = None
+    known = KnownFigures()
     for table in _tables(geometry, profile, wishes):
         # halos that are kept cost least as a rule: once some are found, only the best are tried without
         bases = () if is_thorough else _bases(found, profile, wishes)
-        here, refused = _search(table, profile, bound, wishes, bases, is_thorough=is_thorough)
+        here, refused = _search(table, profile, bound, wishes, bases, known, is_thorough=is_thorough)
         found.extend(here if wishes.modes is not None else map(_as_cut, here))
         failing = failing if found else refused or failing
     return found, failing
@@ -199,17 +200,18 @@ def _search(
     bound: tuple[Constraint, ...],
     wishes: Wishes,
     bases: tuple[Configuration, ...],
+    known: KnownFigures,
     *,
     is_thorough: bool,
 ) -> tuple[list[_Found], Check | None]:
     """The largest tile of every configuration for a table's halo modes, of `bases` only if any are given."""
     if bases:
-        search = _Search(table, profile, bases, bound, wishes.split)
+        search = _Search(table, profile, bases, bound, wishes.split, known)
         return search.found(), search.failing
     simple = as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
     if not simple:
         return [], None
-    first = _Search(table, profile, simple, bound, wishes.split)
+    first = _Search(table, profile, simple, bound, wishes.split, known)
     here = first.found()
     # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
     done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1 and not is_thorough}
@@ -218,7 +220,7 @@ def _search(
         finer = tuple(c for c in as_pinned(finer, wishes) if c not in simple)
     if not finer:
         return here, first.failing
-    second = _Search(table, profile, finer, bound, wishes.split)
+    second = _Search(table, profile, finer, bound, wishes.split, known)
     more = second.found() if is_thorough else _without_twins(here, second.found())
     outer = wishes.fixed.get("slices_outer")
     return [*here, *(e for e in more if outer in (None, e.plan.configuration.slices_outer))], second.failing
@@ -282,8 +284,9 @@ class _Search:
         choices: tuple[Configuration, ...],
         constraints: tuple[Constraint, ...],
         split: Split,
+        known: KnownFigures,
     ) -> None:
-        self.candidates = CandidateTable(table, profile, choices, split)
+        self.candidates = CandidateTable(table, profile, choices, split, known)
         self.figures = self.candidates.figures()
         self.failing: Check | None = None
         holds = np.ones(self.candidates.rows, dtype=np.bool_)
@@ -406,6 +409,8 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
 
     Tiles that fill the array's lanes come first.
     """
+    if not holds[block.begin : block.ends[-1]].any():
+        return None
     for evenly in (True, False):
         begin = block.begin
         for part, end in zip(block.stages, block.ends, strict=True):
@@ -414,7 +419,7 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
                 stop = begin + ceil_div(below - begin, 2)
             if below is None or (stop > begin and end > below):
                 allowed = holds[begin:stop]
-                rows = np.flatnonzero(allowed & part.stage.even[: stop - begin] if evenly else allowed)
+                rows = (allowed & part.stage.even[: stop - begin] if evenly else allowed).nonzero()[0]
                 if len(rows):
                     return begin + int(rows[-1])
             begin = end

@@ -46,13 +46,8 @@ def falls_check(group: TiledGroup) -> Check | None:
         return None
     whole, inside = group.frustums, group.core_frustums
     for name in (*group.geometry.inputs, *group.geometry.made):
-        rising = {entry[0] for entry in whole.boxes[name] if whole.fresh(entry)[0] is not entry[1]}
-        for entry in inside.boxes[name]:
-            axis = entry[0]
-            if axis is None or axis not in rising or inside.tiles[axis].mode is HaloMode.RECOMPUTE:
-                continue
-            if inside.fresh(entry)[0] is entry[1]:
-                return Check(rule=FALLS_RULE, holds=False, actual=1, limit=0)
+        if not whole.of_tensor[name].rising.isdisjoint(inside.of_tensor[name].falling):
+            return Check(rule=FALLS_RULE, holds=False, actual=1, limit=0)
     return None
 
 

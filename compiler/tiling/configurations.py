@@ -37,29 +37,41 @@ def simple_configurations(
         orders.append((Order.BREADTH_FIRST, False))
     if has_sram and sum(op.weight_bytes for op in geometry.ops) > profile.weight_memory_bytes:
         orders.append((Order.BREADTH_FIRST, True))
-    found = []
+    spreads = tuple(_unit_spreads(geometry, table, units, profile)), tuple(_core_spreads(table, cores))
+    connected = units_are_connected(profile)
+    key = ("configurations", *spreads, cores, tuple(orders), has_sram, connected, halo, placement)
+    known = table.candidates.known
+    found: tuple[Configuration, ...] | None = known.get(key)
+    if found is None:
+        bases: list[Configuration] = []
+        for (spread_units, spread), core_spread, (order, in_sram) in product(*spreads, orders):
+            if spread is Spread.INPUT_CHANNELS and has_sram and order is Order.BREADTH_FIRST:
+                # partial sums stay in the cores: a stage would have to put them into the SRAM after each part
+                continue
+            base = Configuration(
+                units=spread_units,
+                spread=spread,
+                cores=cores,
+                core_spread=core_spread,
+                order=order,
+                channel_slices=1,
+                slices_outer=False,
+                double_buffered=True,
+                weights_in_sram=in_sram,
+            )
+            bases.extend(_with_halos(base, table, profile, halo, placement))
+        found = known[key] = tuple(bases)
+    return found
+
+
+def _with_halos(
+    base: Configuration, table: SizeTable, profile: Profile, halo: str, placement: str
+) -> Iterator[Configuration]:
+    """A configuration under each mode of the halos that the table keeps, in each placement that suits it."""
     modes = tuple(sorted(table.halo.items()))
-    for (spread_units, spread), core_spread, (order, in_sram) in product(
-        _unit_spreads(geometry, table, units, profile), _core_spreads(table, cores), orders
-    ):
-        if spread is Spread.INPUT_CHANNELS and has_sram and order is Order.BREADTH_FIRST:
-            # partial sums stay in the cores: a stage would have to put them into the SRAM after each part
-            continue
-        base = Configuration(
-            units=spread_units,
-            spread=spread,
-            cores=cores,
-            core_spread=core_spread,
-            order=order,
-            channel_slices=1,
-            slices_outer=False,
-            double_buffered=True,
-            weights_in_sram=in_sram,
-        )
-        for mode in _halo_modes(base, bool(modes), profile, halo):
-            marked = replace(base, halo=tuple((axis, mode) for axis, _ in modes)) if modes else base
-            found.extend(_placed(marked, table, placement))
-    return tuple(found)
+    for mode in _halo_modes(base, bool(modes), profile, halo):
+        marked = replace(base, halo=tuple((axis, mode) for axis, _ in modes)) if modes else base
+        yield from _placed(marked, table, placement)
 
 
 def _halo_modes(base: Configuration, kept: bool, profile: Profile, halo: str) -> list[HaloMode]:
@@ -85,26 +97,40 @@ def _placed(base: Configuration, table: SizeTable, placement: str) -> list[Confi
     return [base]
 
 
-def finer_configurations(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
+def finer_configurations(table: SizeTable, base: Configuration) -> tuple[Configuration, ...]:
     """What a simple configuration can give up for a larger tile: double buffering, whole channels, whole sums."""
+    product = table.geometry.product
+    summed = 1
+    if product is not None and product.matrix is not None and _is_classifier(table.geometry, product):
+        summed = product.matrix.in_channels
+    known, key = table.candidates.known, ("finer", id(base), table.channels_are_free, summed)
+    found: tuple[Configuration, tuple[Configuration, ...]] | None = known.get(key)
+    if found is None:
+        # the base stands beside the result: an id names it only while it lives
+        found = known[key] = (base, tuple(_finer(table, base, summed)))
+    return found[1]
+
+
+def _finer(table: SizeTable, base: Configuration, summed: int) -> Iterator[Configuration]:
+    """As `finer_configurations`; `summed` input channels of a product may be summed in parts."""
     for sliced in _slices(table, base):
         if sliced is not base:
             yield sliced
         yield replace(sliced, double_buffered=False)
-    product = table.geometry.product
-    if product is None or product.matrix is None or not _is_classifier(table.geometry, product):
+    if summed == 1:
         return
     if base.halo or (base.order is Order.BREADTH_FIRST and base.cores > 1):
         # what is kept of an input would have to be kept part by part, and so would sums in the SRAM
         return
     for parts in (2, 4, 8, 16, 32, 64):
-        if parts <= product.matrix.in_channels:
-            summed = replace(base, input_slices=parts)
-            *_, finest = _slices(table, summed)
+        if parts <= summed:
+            in_parts = replace(base, input_slices=parts)
+            *_, finest = _slices(table, in_parts)
             if finest.channel_slices > 1:
                 # sums of all slices would wait together, or inputs come again: with slices outermost they do
                 finest = replace(finest, slices_outer=True)
-            yield from (replace(c, double_buffered=b) for c in dict.fromkeys((summed, finest)) for b in (True, False))
+            changed = dict.fromkeys((in_parts, finest))
+            yield from (replace(c, double_buffered=b) for c in changed for b in (True, False))
 
 
 def _is_classifier(geometry: GroupGeometry, product: OpFacts) -> bool:

@@ -27,11 +27,27 @@ def core_tile_for(
             channels = ceil_div(channels, configuration.cores)
     elif table.band_axis is not None:
         caps[table.band_axis] = ceil_div(caps[table.band_axis], configuration.cores)
+    sliced = configuration.channel_slices > 1 and not configuration.slices_outer
+    key = (*caps.items(), channels, sliced, capacity, *lanes.items())
+    found = inner.core_tiles.get(key)
+    if found is None:
+        found = inner.core_tiles[key] = _largest(inner, caps, channels, capacity, lanes, sliced=sliced)
+    return found
+
+
+def _largest(
+    inner: SizeTable,
+    caps: Mapping[str, int],
+    channels: int | None,
+    capacity: int,
+    lanes: Mapping[str, int],
+    *,
+    sliced: bool,
+) -> dict[str, int] | int:
     any_size = None
     smallest: list[float] = []
     for stage in stages(inner, caps, channels, lanes):
-        sliced = configuration.channel_slices > 1 and not configuration.slices_outer
-        peaks = table.geometry.peak(inner.boxes_of(stage.at, stage.axis, stage.count), sliced=sliced)
+        peaks = inner.geometry.peak(inner.boxes_of(stage.at, stage.axis, stage.count), sliced=sliced)
         smallest.append(float(peaks.min()))
         fits = peaks <= capacity
         even = np.flatnonzero(fits & stage.even)

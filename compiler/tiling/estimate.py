@@ -91,7 +91,7 @@ class TilePlan:
     def delivered_bytes(self) -> int:
         """Bytes of all inputs as they arrive at the units: under a channel spread whole inputs reach every unit."""
         if self.configuration.spread is not Spread.CHANNELS:
-            return self.loaded_bytes()
+            return self.loaded_bytes
         return sum(
             self.input_bytes(name) * (1 if self._is_divided(name) else self.configuration.units)
             for name in self.geometry.inputs
@@ -100,6 +100,7 @@ class TilePlan:
     def _is_divided(self, name: str) -> bool:
         return self.table.channels_are_free and self.table.follows(name, "C")
 
+    @cached_property
     def loaded_bytes(self) -> int:
         """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
         return sum(map(self.input_bytes, self.geometry.inputs))
@@ -112,7 +113,7 @@ class TilePlan:
 
     def _slice_stays(self, memory_bytes: float) -> bool:
         """True if one slice of all ops' weights stays in the cores while all tiles pass."""
-        return int(self.weights.held.sum()) <= memory_bytes
+        return self.weights.held_bytes <= memory_bytes
 
     def weight_loads(self, profile: Profile) -> int:
         """How often the weights are read from DRAM."""
@@ -128,16 +129,16 @@ class TilePlan:
     @property
     def exposed_bytes(self) -> float:
         """Bytes of the first tiles' loads and the last tiles' stores, which nothing hides."""
-        outputs = sum(map(self.geometry.facts.tensor_bytes, self.geometry.outputs))
+        outputs = self.geometry.output_bytes
         tiles = self.tiles * self.configuration.channel_slices
-        return (self.loaded_bytes() + outputs) * min(self.units, tiles) / tiles
+        return (self.loaded_bytes + outputs) * min(self.units, tiles) / tiles
 
     def dram_bytes(self, profile: Profile) -> int:
         """DRAM bytes of the group, as the price counts them."""
-        inputs = self.loaded_bytes() if reads_are_shared(profile) else self.delivered_bytes()
+        inputs = self.loaded_bytes if reads_are_shared(profile) else self.delivered_bytes()
         # without WRAM the exact room for weights depends on the tile; the capacity is close enough for an estimate
-        weights = sum(op.weight_bytes for op in self.geometry.ops) * self.weight_loads(profile)
-        return inputs + weights + sum(map(self.geometry.facts.tensor_bytes, self.geometry.outputs))
+        weights = self.geometry.weight_bytes * self.weight_loads(profile)
+        return inputs + weights + self.geometry.output_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,31 +7,28 @@ sums. Candidate tile sizes of an axis are projected in one pass, side by side in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.ir.box import AxisMap, Ints, hull
+from compiler.ir.box import Ints
 from compiler.ops.base import OpClass
 from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
+from compiler.tiling.projection import Access, Box, Projection, Projections, Reading, TensorBoxes
 from compiler.tiling.runs import Run, runs_of
 from compiler.units import ceil_div
 
-# One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
-AxisRange = tuple[str | None, Ints, Ints]
-Box = tuple[AxisRange, ...]
 # Tensors with the first and the last step at which each is held.
 Lifetimes = tuple[tuple[str, ...], Ints, Ints]
 
 # Up to so many entries a table of tensors held per step is cheap.
 _SMALL: Final = 4096
-_Known = dict[tuple[int, ...], tuple[AxisRange, AxisRange]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +91,12 @@ class Grid:
 class GroupGeometry:
     """The ops of a group, in execution order, and the tensors that enter, stay and leave."""
 
-    def __init__(self, facts: GraphFacts, ops: Sequence[int]) -> None:
+    def __init__(self, facts: GraphFacts, ops: Sequence[int], projections: Projections | None = None) -> None:
+        """`projections`: what groups of these facts share; None: nothing is shared."""
         self.facts = facts
-        self._wholes: dict[int, AxisRange] = {}
-        # what has been computed of this group under equal tiles, by what decides it
-        self.known: dict[tuple[object, ...], object] = {}
+        self.projections = Projections() if projections is None else projections
+        # the frustums of this group, by their tiles
+        self.known: dict[Projection, Any] = {}
         self.indices = tuple(sorted(ops))
         self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
         members = set(self.indices)
@@ -334,6 +332,16 @@ class GroupGeometry:
         return {index: tuple(names) for index, names in found.items()}
 
     @cached_property
+    def output_bytes(self) -> int:
+        """Bytes of the outputs."""
+        return sum(map(self.facts.tensor_bytes, self.outputs))
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of all ops."""
+        return sum(op.weight_bytes for op in self.ops)
+
+    @cached_property
     def needed_inputs(self) -> dict[str, int]:
         """Per input the bytes of the part that the outputs need, once."""
         boxes = self.project({})
@@ -343,7 +351,7 @@ class GroupGeometry:
             for name in self.inputs
         }
 
-    @property
+    @cached_property
     def needed_input_bytes(self) -> int:
         """The same of all inputs."""
         return sum(self.needed_inputs.values())
@@ -370,26 +378,6 @@ class GroupGeometry:
         """Positions of the axis that the group's product sums over, taps apart; 1 if it has none."""
         return 1 if self.product is None or self.product.matrix is None else self.product.matrix.in_channels
 
-    @cached_property
-    def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
-        """Per op its weights, as `GraphFacts.weight_entries` has them."""
-        return tuple(self.facts.weight_entries[index] for index in self.indices)
-
-    def _whole(self, extent: int) -> AxisRange:
-        found = self._wholes.get(extent)
-        if found is None:
-            found = self._wholes[extent] = (None, np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64))
-        return found
-
-    def _reached(self, axis_map: AxisMap, entry: AxisRange, extent: int, known: _Known) -> AxisRange:
-        """The range of an input axis that an op needs for a range of its output's."""
-        if entry[0] is not None or axis_map.is_identity:
-            return _needed(axis_map, entry, extent, known)
-        begin, end = axis_map.project_one(int(entry[1][0]), int(entry[2][0]), extent)
-        if begin == 0 and end == extent:
-            return self._whole(extent)
-        return None, np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
-
     def _rank(self, op: OpFacts) -> int:
         return len(self.facts.tensors[op.output].shape)
 
@@ -397,51 +385,44 @@ class GroupGeometry:
         left, right = self.facts.tensors[a], self.facts.tensors[b]
         return left.element_bytes == right.element_bytes and prod(left.shape) == prod(right.shape)
 
-    def project(
-        self, grids: Mapping[str, tuple[Ints, Ints]], made: Callable[[AxisRange], AxisRange] | None = None
-    ) -> dict[str, Box]:
+    def project(self, grids: Mapping[str, tuple[Ints, Ints]]) -> dict[str, Box]:
         """Boxes of every tensor of the group for ranges of the output's axes, by axis name (TILE-1).
 
         Axes without ranges are whole. Boxes are the smallest that contain what all readers inside the group need to
-        make their own boxes, or of these what `made` says that a tile makes anew (TILE-3).
+        make their own boxes.
         """
-        boxes: dict[str, Box] = {}
-        known_ranges: _Known = {}
-        for name in self.outputs or (self.primary,):
-            boxes[name] = self._output_box(name, grids)
-        for op in reversed(self.ops):
-            box = boxes.get(op.output)
-            if box is None:
-                box = boxes[op.output] = self._output_box(op.output, {})
-            if made is not None:
-                box = tuple(made(entry) for entry in box)
-            for operand in op.operands:
-                shape = self.facts.tensors[operand.tensor].shape
-                needed = tuple(
-                    self._whole(extent)
-                    if axis_map.axis is None
-                    else self._reached(axis_map, box[axis_map.axis], extent, known_ranges)
-                    for axis_map, extent in zip(operand.access, shape, strict=True)
-                )
-                known = boxes.get(operand.tensor)
-                boxes[operand.tensor] = needed if known is None else _hull_boxes(known, needed)
-        return boxes
+        found = self.boxes_under(Projection({}, grids), constants=True)
+        return {name: boxes.ranges for name, boxes in found.items()}
 
-    def _output_box(self, name: str, grids: Mapping[str, tuple[Ints, Ints]]) -> Box:
-        tensor, primary = self.facts.tensors[name], self.output
-        box: list[AxisRange] = []
-        for axis, extent in zip(tensor.axes, tensor.shape, strict=True):
-            ranges = grids.get(axis)
-            if ranges is None or axis not in primary.axes:
-                box.append(self._whole(extent))
-                continue
-            basis = primary.shape[primary.axes.index(axis)]
-            # A second output is cut at the same fractions of its own axis.
-            if extent == basis:
-                box.append((axis, *ranges))
-            else:
-                box.append((axis, ranges[0] * extent // basis, ranges[1] * extent // basis))
-        return tuple(box)
+    def boxes_under(self, projection: Projection, *, constants: bool = False) -> dict[str, TensorBoxes]:
+        """Boxes of every activation of the group under a projection's tiles, with `constants` of these too.
+
+        Where halos are not recomputed, what is needed is needed for what a tile makes anew (TILE-3).
+        """
+        tensors, primary = self.facts.tensors, self.output
+        found = {name: projection.output(tensors[name], primary) for name in self.outputs or (self.primary,)}
+        for op, reads in zip(reversed(self.ops), reversed(self._reads), strict=True):
+            boxes = found.get(op.output)
+            if boxes is None:
+                boxes = found[op.output] = projection.output(tensors[op.output], primary, is_cut=False)
+            if not projection.is_recomputed:
+                boxes = boxes.anew
+            for name, reading, access, constant in reads:
+                if constant and not constants:
+                    continue
+                needed = boxes.needed.get(reading) or boxes.read(reading, access)
+                known = found.get(name)
+                found[name] = needed if known is None or known is needed else known.joined(needed)
+        return found
+
+    @cached_property
+    def _reads(self) -> list[list[tuple[str, Reading, Access, bool]]]:
+        """Per op what it reads, and how."""
+        shapes = self.facts.tensors
+        return [
+            [(o.tensor, (id(o.access), shapes[o.tensor].shape), o.access, o.constant) for o in op.operands]
+            for op in self.ops
+        ]
 
     def content(self) -> tuple[object, ...]:
         """What decides the group's tiling and cost, without names: equal content, equal cost."""
@@ -465,50 +446,6 @@ def reads_own_channels(op: OpFacts) -> bool:
 def largest_part(extent: int, parts: int) -> Fraction:
     """The largest of `parts` parts of an axis, as a fraction of it."""
     return Fraction(ceil_div(extent, parts), extent)
-
-
-def _needed(axis_map: AxisMap, entry: AxisRange, extent: int, known: _Known) -> AxisRange:
-    """The range of an input axis; equal maps of equal ranges give the same arrays, not equal copies."""
-    grid, starts, stops = entry
-    if axis_map.is_identity:
-        return entry
-    key = (
-        id(starts),
-        id(stops),
-        axis_map.scale,
-        axis_map.low,
-        axis_map.high,
-        axis_map.divisor,
-        axis_map.block,
-        extent,
-    )
-    found = known.get(key)
-    if found is None:
-        low, high = axis_map.project(starts, stops, extent)
-        # the sources are kept beside the result: an id names an array only while it lives
-        found = known[key] = ((grid, low, high), entry)
-    return found[0]
-
-
-def _hull_boxes(a: Box, b: Box) -> Box:
-    return tuple(_hull_axis(left, right) for left, right in zip(a, b, strict=True))
-
-
-def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
-    if a[1] is b[1] and a[2] is b[2]:
-        return a
-    for same, other in ((a, b), (b, a)):
-        follows = same[0] is not None or other[0] is None
-        if not follows and same[1][0] <= other[1].min() and same[2][0] >= other[2].max():
-            # one reader needs it all for every tile: then it follows no axis
-            return same
-    if a[0] is None or b[0] is None or a[0] == b[0]:
-        starts, stops = hull((a[1], a[2]), (b[1], b[2]))
-        return a[0] or b[0], starts, stops
-    # Two readers cut this axis along different axes of the output: every tile needs their union over all tiles.
-    low = min(int(a[1].min()), int(b[1].min()))
-    high = max(int(a[2].max()), int(b[2].max()))
-    return None, np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
 
 
 def share_of_weight(size_bytes: int, channels: int, parts: int) -> int:

@@ -251,14 +251,30 @@ def exchange_matrix(assignment: Assignment, rows: AxisOverlap, columns: AxisOver
     The diagonal is what units keep; the sum of the rest is `exchanged_elements`.
     """
     _check(assignment, rows, columns)
-    units = assignment.units
+    units, owner = assignment.units, assignment.owner
     matrix = np.zeros((units, units), dtype=np.int64)
+    if bool((owner == owner[:, :1] + (owner[0] - owner[0, 0])).all()):
+        # rows and columns are dealt apart: so are the overlaps of their parts
+        (row_parts, by_row), (column_parts, by_column) = (
+            _overlap_of_parts(rows, owner[:, 0]),
+            _overlap_of_parts(columns, owner[0] - owner[0, 0]),
+        )
+        dealt = np.add.outer(row_parts, column_parts).ravel()
+        np.add.at(matrix, (dealt[:, None], dealt), np.kron(by_row, by_column))
+        return matrix
     for unit in range(units):
-        made = (assignment.owner == unit).astype(np.int64)
+        made = (owner == unit).astype(np.int64)
         if made.any():
             needed = columns.gather(rows.gather(made).T).T
-            np.add.at(matrix[unit], assignment.owner.ravel(), needed.ravel())
+            np.add.at(matrix[unit], owner.ravel(), needed.ravel())
     return matrix
+
+
+def _overlap_of_parts(axis: AxisOverlap, part: Ints) -> tuple[Ints, Ints]:
+    """The parts of an axis, and the positions that tiles of each need of tiles of each: [made by, needed by]."""
+    parts, number = np.unique(part, return_inverse=True)
+    is_of = (number[:, None] == np.arange(len(parts))).astype(np.int64)
+    return parts, axis.gather(is_of).T @ is_of
 
 
 def mesh_hops(matrix: Ints, mesh_columns: int) -> int:

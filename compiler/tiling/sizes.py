@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt, prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
-from compiler.tiling.frustum import AxisTiles, Frustums
-from compiler.tiling.geometry import Box, Grid, GroupGeometry
+from compiler.tiling.axis_tiles import AxisTiles, Share
+from compiler.tiling.geometry import Grid, GroupGeometry
+from compiler.tiling.projection import Box, Projections, Volume
 from compiler.tiling.tile import HaloMode
 
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
@@ -55,7 +56,76 @@ def tensors_of(geometry: GroupGeometry) -> int:
     return max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """What the tiles of every candidate size of an axis need and make of a tensor along it (see `SizeTable`)."""
+
+    largest: Reals
+    needed: Reals
+    kept: Reals
+    total: Ints
+
+
+class CandidateGrids:
+    """The candidate sizes of each axis of an output under halo modes, and what groups with such an output share.
+
+    Figures of tensors by what their boxes are along an axis; stages; the candidates inside a chosen tile.
+    """
+
+    def __init__(self, projections: Projections, grids: Mapping[str, Grid], halo: Mapping[str, HaloMode]) -> None:
+        self.grids = grids
+        self.halo = halo
+        self.known: dict[object, Any] = {}
+        self.projections = projections
+        self.projection = projections.of(
+            {
+                axis: AxisTiles(
+                    starts=grid.starts,
+                    stops=grid.stops,
+                    begins=grid.begins,
+                    # candidates stand side by side: what units pass each other is as what one of them keeps
+                    mode=HaloMode.RECOMPUTE
+                    if halo.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE
+                    else HaloMode.CACHED,
+                    times=1 if axis == "C" else None,
+                )
+                for axis, grid in grids.items()
+            }
+        )
+        self.counts = {axis: grid.counts.tolist() for axis, grid in grids.items()}
+        self._columns: dict[int, Column] = {}
+        self._inside: dict[tuple[int, ...], CandidateGrids] = {}
+
+    def column(self, axis: str, share: Share) -> Column:
+        """Figures along an axis of a tensor that has this share of it."""
+        found = self._columns.get(id(share))
+        if found is None:
+            offsets = self.grids[axis].offsets
+            most = np.maximum.reduceat(share.made, offsets)
+            waiting = np.maximum.reduceat(share.waiting, offsets) if len(share.waiting) > 1 else np.zeros(len(offsets))
+            found = self._columns[id(share)] = Column(
+                largest=most.astype(np.float64),
+                needed=(most if share.made is share.needed else np.maximum.reduceat(share.needed, offsets)).astype(
+                    np.float64
+                ),
+                kept=waiting.astype(np.float64),
+                total=np.add.reduceat(share.made, offsets),
+            )
+        return found
+
+    def inside(self, tile: tuple[int, ...], axes: tuple[str, ...]) -> CandidateGrids:
+        """Candidates for core tiles: each of the axes of a chosen SRAM tile cut into equal parts."""
+        found = self._inside.get(tile)
+        if found is None:
+            sizes = dict(zip(axes, tile, strict=True))
+            grids = {
+                axis: grid if axis == "C" else Grid.nested(grid.extent, sizes[axis], part_sizes(sizes[axis]))
+                for axis, grid in self.grids.items()
+            }
+            found = self._inside[tile] = CandidateGrids(self.projections, grids, self.halo)
+        return found
+
+
 class SizeTable:
     """Box bytes of a group's activations (`names`) for candidate sizes of each axis of its output.
 
@@ -64,94 +134,75 @@ class SizeTable:
     same way what waits for later tiles of one walk. `halo` are the modes that the table is for.
     """
 
-    geometry: GroupGeometry
-    axes: tuple[str, ...]
-    grids: Mapping[str, Grid]
-    halo: Mapping[str, HaloMode]
-    boxes: Mapping[str, Box]
-    names: tuple[str, ...]
-    constants: Mapping[str, int]
-    constant: Reals
-    largest: Mapping[str, Reals]
-    needed: Mapping[str, Reals]
-    kept: Mapping[str, Reals]
-    union: Mapping[str, Reals]
-    totals: Mapping[str, Mapping[str, Ints]]
-    _inside: dict[tuple[int, ...], SizeTable] = field(default_factory=dict)
-
-    @classmethod
-    def build(
-        cls, geometry: GroupGeometry, grids: Mapping[str, Grid], halo: Mapping[str, HaloMode] | None = None
-    ) -> SizeTable:
+    def __init__(self, geometry: GroupGeometry, candidates: CandidateGrids) -> None:
         """Project the group once for all candidates of all axes."""
         output = geometry.output
-        modes = dict(halo or {})
-        frustums = Frustums(
-            geometry,
-            {
-                axis: AxisTiles(
-                    starts=grid.starts,
-                    stops=grid.stops,
-                    begins=grid.begins,
-                    # candidates stand side by side: what units pass each other is as what one of them keeps
-                    mode=HaloMode.RECOMPUTE
-                    if modes.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE
-                    else HaloMode.CACHED,
-                    times=1 if axis == "C" else None,
-                )
-                for axis, grid in grids.items()
-            },
-        )
-        names = geometry.lifetimes[0]
-        sizes = {axis: len(grid.sizes) for axis, grid in grids.items()}
-        largest = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
-        needed = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
-        kept = {axis: np.zeros((len(names), count)) for axis, count in sizes.items()}
-        union = {axis: np.ones((len(names), count)) for axis, count in sizes.items()}
-        totals: dict[str, dict[str, Ints]] = {}
-        constants: dict[str, int] = {}
-        known: dict[int, tuple[Ints, Ints, Reals | Ints, Ints]] = {}
-        rows = {name: row for row, name in enumerate(names)}
-        for name in frustums.boxes:
-            constants[name], shares = frustums.factors(name)
-            followed = {axis for axis, _, _ in frustums.boxes[name] if axis is not None}
-            totals[name] = {}
-            for axis, share in shares.items():
-                if axis not in followed and axis == "C":
-                    continue
-                found = known.get(id(share))
-                if found is None:
-                    offsets = grids[axis].offsets
-                    found = known[id(share)] = (
-                        most := np.maximum.reduceat(share.made, offsets),
-                        np.add.reduceat(share.made, offsets),
-                        np.maximum.reduceat(share.waiting, offsets) if len(share.waiting) > 1 else np.zeros(1),
-                        most if share.made is share.needed else np.maximum.reduceat(share.needed, offsets),
-                    )
-                if axis in followed:
-                    totals[name][axis] = found[1]
-                row = rows.get(name)
-                if row is not None:
-                    largest[axis][row] = found[0]
-                    union[axis][row] = found[1] if axis in followed or grids[axis].extent == 1 else 1
-                    kept[axis][row] = found[2]
-                    needed[axis][row] = found[3]
         axes = sorted((a for a in output.axes if a != "C"), key=lambda a: (a != "N", output.axes.index(a)))
-        return cls(
-            geometry=geometry,
-            axes=tuple(axes),
-            grids=grids,
-            halo=modes,
-            boxes=frustums.boxes,
-            names=names,
-            constants=constants,
-            constant=np.array([constants[name] for name in names], dtype=np.float64),
-            largest=largest,
-            needed=needed,
-            kept=kept,
-            union=union,
-            totals=totals,
-        )
+        self.geometry = geometry
+        self.candidates = candidates
+        self.axes: tuple[str, ...] = tuple(axes)
+        self.grids = candidates.grids
+        self.halo = candidates.halo
+        self.names = geometry.lifetimes[0]
+        self._boxes = geometry.boxes_under(candidates.projection)
+        self._inside: dict[tuple[int, ...], SizeTable] = {}
+        # core tiles found, by what they were asked for
+        self.core_tiles: dict[tuple[object, ...], dict[str, int] | int] = {}
+
+    @cached_property
+    def boxes(self) -> Mapping[str, Box]:
+        """The boxes of every activation for all candidates of all axes side by side."""
+        return {name: boxes.ranges for name, boxes in self._boxes.items()}
+
+    @cached_property
+    def _volumes(self) -> Mapping[str, Volume]:
+        tensors = self.geometry.facts.tensors
+        return {name: self._boxes[name].volume(tensors[name].element_bytes) for name in self.names}
+
+    @cached_property
+    def constant(self) -> Reals:
+        """Bytes of each activation that no candidate cuts."""
+        return np.array([self._volumes[name].constant for name in self.names], dtype=np.float64)
+
+    @cached_property
+    def largest(self) -> Mapping[str, Reals]:
+        """By axis what the largest tile makes anew [tensor, candidate]."""
+        return self._rows(lambda column: column.largest, 1.0)
+
+    @cached_property
+    def needed(self) -> Mapping[str, Reals]:
+        """By axis what the largest tile needs [tensor, candidate]."""
+        return self._rows(lambda column: column.needed, 1.0)
+
+    @cached_property
+    def kept(self) -> Mapping[str, Reals]:
+        """By axis what waits for later tiles [tensor, candidate]."""
+        return self._rows(lambda column: column.kept, 0.0)
+
+    @cached_property
+    def union(self) -> Mapping[str, Reals]:
+        """By axis what all tiles make together [tensor, candidate]; 1 for a tensor that does not follow it."""
+        return self._rows(lambda column: column.total, 1.0, only_followed=True)
+
+    def _rows(
+        self, figure: Callable[[Column], Reals | Ints], otherwise: float, *, only_followed: bool = False
+    ) -> dict[str, Reals]:
+        """A figure of all tensors, by axis; `otherwise` for an axis that is not cut, or channels not followed."""
+        found = {}
+        column = self.candidates.column
+        for axis, grid in self.grids.items():
+            default = np.full(len(grid.sizes), otherwise)
+            if axis not in self.candidates.projection.tiles:
+                found[axis] = np.full((len(self.names), len(grid.sizes)), otherwise)
+                continue
+            rows = [
+                figure(column(axis, self._volumes[name].shares[axis]))
+                if axis in self._boxes[name].followed or not (only_followed or axis == "C")
+                else default
+                for name in self.names
+            ]
+            found[axis] = np.array(rows, dtype=np.float64)
+        return found
 
     @classmethod
     def of_group(
@@ -165,29 +216,32 @@ class SizeTable:
 
         `tried`: the sizes of an axis that a split by steps can meet; they take the place of all sizes.
         """
-        grids = {}
-        for axis, extent in zip(geometry.output.axes, geometry.output.shape, strict=True):
-            if pinned and axis in pinned:
-                grids[axis] = Grid.of_sizes(extent, np.array([min(pinned[axis], extent)], dtype=np.int64))
-                continue
-            if tried and axis in tried:
-                grids[axis] = Grid.of_sizes(extent, tried[axis])
-                continue
-            tensors = tensors_of(geometry)
-            sizes = part_sizes(extent, tensors) if axis == "C" else candidate_sizes(extent, tensors)
-            grids[axis] = Grid.of_sizes(extent, sizes)
-        return cls.build(geometry, grids, halo)
+        output, tensors = geometry.output, tensors_of(geometry)
+        wanted = (tuple((halo or {}).items()), tuple((pinned or {}).items()))
+        met = tuple((axis, sizes.tobytes()) for axis, sizes in (tried or {}).items())
+        key = ("candidates", output.axes, output.shape, *wanted, met, max(tensors, _MANY_TENSORS))
+        known = geometry.projections.known
+        found = known.get(key)
+        if not isinstance(found, CandidateGrids):
+            grids = {}
+            for axis, extent in zip(output.axes, output.shape, strict=True):
+                if pinned and axis in pinned:
+                    grids[axis] = Grid.of_sizes(extent, np.array([min(pinned[axis], extent)], dtype=np.int64))
+                    continue
+                if tried and axis in tried:
+                    grids[axis] = Grid.of_sizes(extent, tried[axis])
+                    continue
+                sizes = part_sizes(extent, tensors) if axis == "C" else candidate_sizes(extent, tensors)
+                grids[axis] = Grid.of_sizes(extent, sizes)
+            found = known[key] = CandidateGrids(geometry.projections, grids, dict(halo or {}))
+        return cls(geometry, found)
 
     def inside(self, tile: Mapping[str, int]) -> SizeTable:
         """Candidates for core tiles: each axis of a chosen SRAM tile cut into equal parts."""
         key = tuple(tile[axis] for axis in self.axes)
         known = self._inside.get(key)
         if known is None:
-            grids = {
-                axis: grid if axis == "C" else Grid.nested(grid.extent, tile[axis], part_sizes(tile[axis]))
-                for axis, grid in self.grids.items()
-            }
-            known = self._inside[key] = SizeTable.build(self.geometry, grids, self.halo)
+            known = self._inside[key] = SizeTable(self.geometry, self.candidates.inside(key, self.axes))
         return known
 
     def waiting(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
@@ -198,7 +252,7 @@ class SizeTable:
 
         total = np.zeros((len(self.names), count if axis is not None else 1))
         for number, walked in enumerate(self.axes):
-            if self.halo.get(walked, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
+            if self.halo.get(walked, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE or walked not in self._keeping:
                 continue
             part = self.constant[:, None] * factor(self.kept, walked)
             for outer in self.axes[:number]:
@@ -207,6 +261,11 @@ class SizeTable:
                 part = part * factor(self.union, inner)
             total = total + part
         return total
+
+    @cached_property
+    def _keeping(self) -> frozenset[str]:
+        """Axes along which anything waits for later tiles."""
+        return frozenset(axis for axis, kept in self.kept.items() if kept.any())
 
     def index(self, axis: str, size: int) -> int:
         """Position of the smallest candidate of at least `size`; the last one if there is none."""
@@ -237,11 +296,13 @@ class SizeTable:
 
         Channel slices do not repeat: within a tile they work on the same data.
         """
-        followed = self.totals[name]
-        total = self.constants[name] * prod(int(sums[at[axis]]) for axis, sums in followed.items())
+        volume, followed = self._volumes[name], self._boxes[name].followed
+        total = volume.constant
+        for axis in followed:
+            total *= int(self.candidates.column(axis, volume.shares[axis]).total[at[axis]])
         for axis in self.axes:
             if axis not in followed and self.halo.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
-                total *= int(self.grids[axis].counts[at[axis]])
+                total *= self.candidates.counts[axis][at[axis]]
         return total
 
     def positions(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -250,7 +311,7 @@ class SizeTable:
 
     def follows(self, name: str, axis: str) -> bool:
         """True if the tensor's box changes with the tile's range on `axis`."""
-        return axis in self.totals[name]
+        return axis in self._boxes[name].followed
 
     @cached_property
     def channels_are_free(self) -> bool:
@@ -290,6 +351,17 @@ def stages(
 
     `lanes` are the array's lanes along an axis: tiles of fewer positions come last, as they leave lanes idle.
     """
+    key = ("stages", *caps.items(), channel_size, *lanes.items())
+    known = table.candidates.known
+    found: tuple[Stage, ...] | None = known.get(key)
+    if found is None:
+        found = known[key] = _stages(table, caps, channel_size, lanes)
+    return found
+
+
+def _stages(
+    table: SizeTable, caps: Mapping[str, int], channel_size: int | None, lanes: Mapping[str, int]
+) -> tuple[Stage, ...]:
     channel = {} if channel_size is None else {"C": table.index("C", channel_size)}
     least = {axis: min(lanes.get(axis, 1), caps[axis]) for axis in table.axes}
     result = []

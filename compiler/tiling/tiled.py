@@ -11,7 +11,8 @@ from math import ceil
 from compiler.cost.array import spatial_lanes
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.frustum import AxisTiles, Frustums
+from compiler.tiling.axis_tiles import AxisTiles
+from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
@@ -53,10 +54,10 @@ class TiledGroup:
 
     def _known_frustums(self, axes: Mapping[str, AxisTiles]) -> Frustums:
         """Frustums of these tiles; configurations of equal tiles share them."""
-        key = tuple((axis, *tiles.key) for axis, tiles in axes.items() if tiles.count > 1)
-        found = self.geometry.known.get(key)
-        if not isinstance(found, Frustums):
-            found = self.geometry.known[key] = Frustums(self.geometry, axes)
+        projection = self.geometry.projections.of(axes)
+        found = self.geometry.known.get(projection)
+        if found is None:
+            found = self.geometry.known[projection] = Frustums(self.geometry, axes)
         return found
 
     @property
@@ -81,7 +82,7 @@ class TiledGroup:
             axis: replace(tiles, mode=HaloMode.CACHED) if tiles.mode is HaloMode.EXCHANGE else tiles
             for axis, tiles in self.core_frustums.tiles.items()
         }
-        return Frustums(self.geometry, axes)
+        return self._known_frustums(axes)
 
     @cached_property
     def _stages(self) -> tuple[CoreStage, ...] | int:

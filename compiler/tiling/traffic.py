@@ -438,6 +438,19 @@ def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
 
     In bands a unit fetches once what it needs of its neighbour's rows. Otherwise every tile fetches what it needs.
     """
+    walk = group.walk
+    known = group.frustums.of_tensor[name].known
+    width = group.geometry.facts.tensors[name].element_bytes
+    mesh = mesh_columns(group.profile.cores) if _is_mesh(group) else None
+    key = ("halo", width, walk.rows, walk.columns, group.configuration.placement, *walk.grid, walk.dealt_to, mesh)
+    found = known.get(key)
+    if not isinstance(found, tuple):
+        found = known[key] = _exchanged_halo(group, name, mesh)
+    return found
+
+
+def _exchanged_halo(group: TiledGroup, name: str, mesh: int | None) -> tuple[int, int]:
+    """Bytes of a tensor that pass between units, and bytes × links; `mesh`: columns of the mesh of units, if any."""
     walk, frustums = group.walk, group.frustums
     constant, shares = frustums.factors(name)
     for axis, share in shares.items():
@@ -453,20 +466,20 @@ def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
         positions = waiting[begins] if len(waiting) > 1 else np.zeros(len(begins), dtype=np.int64)
         constant *= shares[other].made_sum if other in shares else 1
         moved = constant * int(positions.sum())
-        if not _is_mesh(group):
+        if mesh is None:
             return moved, moved
         # bands are dealt to units in order, which lie on the mesh row by row
-        row, column = np.divmod(np.arange(len(begins)), mesh_columns(group.profile.cores))
+        row, column = np.divmod(np.arange(len(begins)), mesh)
         links = np.abs(np.diff(row, prepend=0)) + np.abs(np.diff(column, prepend=0))
         return moved, constant * int((positions * links).sum())
     rows, columns = _overlap(group, name, walk.rows), _overlap(group, name, walk.columns)
-    if not _is_mesh(group):
+    if mesh is None:
         moved = exchanged_elements(walk.assignment, rows, columns) * constant
         return moved, moved
     matrix = exchange_matrix(walk.assignment, rows, columns)
     np.fill_diagonal(matrix, 0)
     moved = int(matrix.sum()) * constant
-    return moved, mesh_hops(matrix, mesh_columns(group.profile.cores)) * constant
+    return moved, mesh_hops(matrix, mesh) * constant
 
 
 def _is_mesh(group: TiledGroup) -> bool:

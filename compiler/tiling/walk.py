@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
-from compiler.tiling.frustum import AxisTiles
+from compiler.tiling.axis_tiles import AxisTiles
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Assignment, Placement, assign, parts_of
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
@@ -68,6 +68,13 @@ def walked_axes(geometry: GroupGeometry, configuration: Configuration) -> tuple[
 
 def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int]) -> Walk:
     """The SRAM tiles of a group and who walks them."""
+    output, how = geometry.output, configuration
+    sliced = how.channel_slices if how.slices_outer else 0
+    key = ("walk", output.axes, output.shape, *tile.items(), how.units, how.spread, how.halo, how.placement, how.walk)
+    return _known(geometry, (*key, sliced, restarts_in_bands(how)), lambda: _unit_walk(geometry, configuration, tile))
+
+
+def _unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int]) -> Walk:
     extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
     spatial = [a for a in geometry.output.axes if a not in ("N", "C") and extents[a] > 1]
     rows = spatial[0] if spatial else None
@@ -128,6 +135,15 @@ def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
         units=units,
         share=share,
     )
+
+
+def _known(geometry: GroupGeometry, key: tuple[object, ...], walk: Callable[[], Walk]) -> Walk:
+    """A walk that is the same object wherever the same things decide it."""
+    known = geometry.projections.known
+    found = known.get(key)
+    if not isinstance(found, Walk):
+        found = known[key] = walk()
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -68,11 +68,15 @@ def table_bytes(geometry: GroupGeometry, profile: Profile, buffers: Sequence[int
     """Per op the bytes of address tables for so many kinds of buffers that it reads; 0 if it has no window."""
     if profile.addressing != "tables":
         return (0,) * len(geometry.ops)
-    tensors = geometry.facts.tensors
-    return tuple(
-        0 if op.window is None else align(count * largest_table_bytes(op.window, tensors[op.output].shape))
-        for op, count in zip(geometry.ops, buffers, strict=True)
-    )
+    tensors, known = geometry.facts.tensors, geometry.projections.known
+    found = []
+    for op, count in zip(geometry.ops, buffers, strict=True):
+        size = known.get(("table", op.index))
+        if not isinstance(size, int):
+            size = 0 if op.window is None else largest_table_bytes(op.window, tensors[op.output].shape)
+            known["table", op.index] = size
+        found.append(align(count * size))
+    return tuple(found)
 
 
 def align(table_bytes: int) -> int:
@@ -95,37 +99,46 @@ def step_weights(
     """
     units = (configuration.units if configuration.spread is Spread.CHANNELS else 1) * slices
     cores = units * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
-    factor = profile.weights.compression
-    result = []
-    for op, entries, beside in zip(geometry.ops, geometry.weight_entries, tables, strict=True):
-        if not entries:
-            result.append(StepWeights(size_bytes=0, unit_bytes=beside, core_bytes=beside, slices=1, table_bytes=beside))
-            continue
-        depth = Fraction(1)
-        if op is geometry.product and op.matrix is not None:
-            depth = largest_part(op.matrix.in_channels, input_parts)
-        unit = sum(_share(*entry, units, depth) for entry in entries)
-        core = sum(_share(*entry, cores, depth) for entry in entries)
-        if factor != 1:
-            unit, core = ceil(unit * factor), ceil(core * factor)
+    room = None if configuration.order is Order.DEPTH_FIRST else weight_slice_bytes(profile)
+    found, known = [], geometry.projections.known
+    for op, beside in zip(geometry.ops, tables, strict=True):
+        depth = input_parts if op is geometry.product else 1
+        key = ("weights", op.index, units, cores, depth, room, profile.weights.compression, beside)
+        weights = known.get(key)
+        if not isinstance(weights, StepWeights):
+            weights = known[key] = _step_weights(geometry, op, (units, cores, depth), room, profile, beside)
+        found.append(weights)
+    return tuple(found)
+
+
+def _step_weights(
+    geometry: GroupGeometry, op: OpFacts, parts: tuple[int, int, int], room: int | None, profile: Profile, beside: int
+) -> StepWeights:
+    """One op's weights in `parts` for units, for cores and of what is summed; slices of at most `room` bytes."""
+    entries = geometry.facts.weight_entries[op.index]
+    if not entries:
+        return StepWeights(size_bytes=0, unit_bytes=beside, core_bytes=beside, slices=1, table_bytes=beside)
+    units, cores, summed = parts
+    depth, factor = Fraction(1), profile.weights.compression
+    if op.matrix is not None:
+        depth = largest_part(op.matrix.in_channels, summed)
+    unit = sum(_share(*entry, units, depth) for entry in entries)
+    core = sum(_share(*entry, cores, depth) for entry in entries)
+    if factor != 1:
+        unit, core = ceil(unit * factor), ceil(core * factor)
+    slices = 1
+    if room is not None:
         shape = geometry.facts.tensors[op.output].shape
         channels = shape[op.channel_axis] if op.channel_axis is not None else 1
-        parts = 1
-        if configuration.order is not Order.DEPTH_FIRST:
-            # as few slices as let two of them lie in a core at once
-            room = max(1, weight_slice_bytes(profile) - ceil_div(beside, 2))
-            parts = max(1, min(ceil_div(channels, cores), ceil_div(core, room)))
-        total = sum(size for size, _, _ in entries)
-        result.append(
-            StepWeights(
-                size_bytes=total,
-                unit_bytes=unit + beside,
-                core_bytes=core + beside,
-                slices=parts,
-                table_bytes=beside,
-            )
-        )
-    return tuple(result)
+        # as few slices as let two of them lie in a core at once
+        slices = max(1, min(ceil_div(channels, cores), ceil_div(core, max(1, room - ceil_div(beside, 2)))))
+    return StepWeights(
+        size_bytes=sum(size for size, _, _ in entries),
+        unit_bytes=unit + beside,
+        core_bytes=core + beside,
+        slices=slices,
+        table_bytes=beside,
+    )
 
 
 def _share(size_bytes: int, channels: int, is_factor: bool, parts: int, depth: Fraction) -> int:

@@ -1,0 +1,178 @@
+"""The tiles along one axis, and what they need and make of a tensor along it (TILE-1, TILE-3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.ir.box import Ints
+from compiler.tiling.tile import HaloMode
+
+
+def _constant(value: int | bool) -> NDArray[Any]:
+    array = np.array([value])
+    array.setflags(write=False)
+    return array
+
+
+_ONE: Final = _constant(1)
+NONE: Final = _constant(0)
+_FIRST: Final = _constant(True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AxisTiles:
+    """The tiles along one axis of the group's output, in the order in which they are walked.
+
+    `starts` and `stops` are their ranges; `begins` is True where a unit's walk begins, so that nothing is kept from
+    the tile before. `times`: how often what does not follow this axis is needed; None: by each of its tiles.
+    `blocks`: for core tiles, the first of each SRAM tile. `interleaved`: a unit has several runs at once.
+    """
+
+    starts: Ints
+    stops: Ints
+    begins: NDArray[np.bool_]
+    mode: HaloMode
+    times: int | None = None
+    blocks: Ints | None = None
+    interleaved: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What decides the frustums of these tiles."""
+        blocks = None if self.blocks is None else self.blocks.tobytes()
+        ranges = (self.starts.tobytes(), self.stops.tobytes(), self.begins.tobytes(), blocks)
+        return (*ranges, self.mode, self.times, self.interleaved)
+
+    @property
+    def restarts(self) -> NDArray[np.bool_]:
+        """Where nothing made before is at hand: where a walk begins, in exchange mode only at the axis's beginning."""
+        if self.mode is not HaloMode.EXCHANGE:
+            return self.begins
+        begins = np.zeros_like(self.begins)
+        begins[0] = True
+        return begins
+
+    @property
+    def count(self) -> int:
+        """Number of tiles along the axis."""
+        return len(self.starts)
+
+    @classmethod
+    def of_size(
+        cls, extent: int, size: int, mode: HaloMode, *, runs: NDArray[np.bool_] | None = None, times: int | None = None
+    ) -> AxisTiles:
+        """The axis cut into ranges of `size`, the last one clipped; `runs` are `begins`, one run if not given."""
+        if size >= extent and runs is None:
+            return cls(starts=NONE, stops=np.array([extent]), begins=_FIRST, mode=mode, times=times)
+        starts = np.arange(0, extent, size, dtype=np.int64)
+        begins = np.zeros(len(starts), dtype=np.bool_)
+        begins[0] = True
+        if runs is not None:
+            begins |= runs
+        return cls(starts=starts, stops=np.minimum(starts + size, extent), begins=begins, mode=mode, times=times)
+
+
+class Share:
+    """What the tiles along one axis need and make of a tensor, as factors of its volume.
+
+    Values tile by tile: `needed`, `made` anew, and `waiting` before it for it or later tiles. Of these sums and largest
+    values (`_sum`, `_most`; `kept` of what waits). `union`: the most that one run of tiles makes in all.
+    """
+
+    __slots__ = (
+        "_tiles",
+        "_union",
+        "kept",
+        "made",
+        "made_most",
+        "made_sum",
+        "needed",
+        "needed_most",
+        "needed_sum",
+        "waiting",
+    )
+
+    def __init__(self, needed: Ints, made: Ints, waiting: Ints, tiles: AxisTiles) -> None:
+        """The values tile by tile, and the tiles."""
+        self.needed, self.made, self.waiting = needed, made, waiting
+        self.needed_sum, self.needed_most = int(needed.sum()), int(needed.max())
+        if made is needed:
+            self.made_sum, self.made_most, self.kept = self.needed_sum, self.needed_most, 0
+        else:
+            self.made_sum, self.made_most, self.kept = int(made.sum()), int(made.max()), int(waiting.max())
+        self._tiles = tiles
+        self._union: int | None = None
+
+    @property
+    def union(self) -> int:
+        """The most that the runs of one unit make in all, as far as they are walked at the same time."""
+        if self._union is None:
+            if self._tiles.interleaved:
+                self._union = self.made_sum
+            else:
+                self._union = int(np.add.reduceat(self.made, np.flatnonzero(self._tiles.begins)).max())
+        return self._union
+
+    @property
+    def needed_in_block(self) -> int:
+        """Of core tiles: the most that those of one SRAM tile need, one after another; else of the largest tile."""
+        if self._tiles.blocks is None:
+            return self.needed_most
+        return int(np.add.reduceat(self.needed, self._tiles.blocks).max())
+
+    @property
+    def block_count(self) -> int:
+        """SRAM tiles along the axis that core tiles lie in."""
+        return 1 if self._tiles.blocks is None else len(self._tiles.blocks)
+
+
+def fresh_ranges(starts: Ints, stops: Ints, begins: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+    """Where each range's new part starts and stops, and how many positions before its stop waited for it.
+
+    Ranges that do not rise (slices put together in another order) share nothing that could be told by their ends.
+    """
+    if _falls(starts, stops, begins):
+        return starts, stops, np.zeros_like(starts)
+    span = int(stops.max()) + 1
+    run = np.cumsum(begins) * span
+    reached = np.maximum.accumulate(stops + run)
+    before = np.empty_like(stops)
+    before[0] = 0
+    before[1:] = reached[:-1] - run[1:]
+    before[begins] = 0
+    empty = stops <= starts
+    first = np.where(empty, stops, np.maximum(starts, np.minimum(before, stops)))
+    waiting = np.where(empty, 0, np.maximum(before - starts, 0))
+    return first, stops, waiting
+
+
+def _falls(starts: Ints, stops: Ints, begins: NDArray[np.bool_]) -> bool:
+    """True if within a run a range starts or stops before the one before it."""
+    filled = stops > starts
+    if not filled.all():
+        starts, stops, run = starts[filled], stops[filled], np.cumsum(begins)[filled]
+        within = run[1:] == run[:-1]
+    else:
+        within = ~begins[1:]
+    return bool((within & ((starts[1:] < starts[:-1]) | (stops[1:] < stops[:-1]))).any())
+
+
+def unfollowed(tiles: AxisTiles) -> Share:
+    """The share of a tensor that is the same for every tile along an axis."""
+    if tiles.times is not None:
+        share = Share(_ONE, _ONE, NONE, replace(tiles, begins=_FIRST, blocks=None))
+        share.needed_sum = share.made_sum = tiles.times
+        return share
+    needed = np.ones(tiles.count, dtype=np.int64)
+    if tiles.mode is HaloMode.RECOMPUTE:
+        return Share(needed, needed, NONE, tiles)
+    made = np.zeros(tiles.count, dtype=np.int64)
+    if tiles.mode is HaloMode.CACHED:
+        made[tiles.begins] = 1
+    else:
+        made[0] = 1
+    return Share(needed, made, 1 - made, tiles)

@@ -1,0 +1,468 @@
+"""Boxes of tensors behind tiles, each computed once for all groups that ask (TILE-1, TILE-3).
+
+Which boxes a tensor has depends on the tiles and on the ops between it and the tiled output, not on what else is in
+the group. So for given tiles boxes hang together as a tree: from a box, each way of reading leads to the box read.
+Groups that have readers in common walk the same branches of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from compiler.ir.box import AxisMap, Ints, hull
+from compiler.ops.facts import TensorFacts
+from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, fresh_ranges, unfollowed
+from compiler.tiling.tile import HaloMode
+from compiler.units import ceil_div
+
+# One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
+AxisRange = tuple[str | None, Ints, Ints]
+Box = tuple[AxisRange, ...]
+Access = tuple[AxisMap, ...]
+# A way of reading: which access, and the shape of what is read.
+Reading = tuple[int, tuple[int, ...]]
+
+# Array elements and boxes that are kept; beyond it all is forgotten between groups.
+_HELD_MAX: Final = 1 << 24
+_BOX: Final = 64
+
+
+class Volume:
+    """Bytes of a tensor under the tiles of a projection: `constant`, times what `shares` say along each axis.
+
+    `constant`: bytes of what no axis of the walk cuts.
+    """
+
+    def __init__(self, constant: int, shares: dict[str, Share]) -> None:
+        """`needed_bytes` and `made_bytes` (anew) over all tiles, `largest_made` of one."""
+        self.constant = constant
+        self.shares = shares
+        self.needed_bytes = self.made_bytes = self.largest_made = constant
+        for share in shares.values():
+            self.needed_bytes *= share.needed_sum
+            self.made_bytes *= share.made_sum
+            self.largest_made *= share.made_most
+
+    def not_kept(self, kept: Collection[str]) -> int:
+        """Bytes of the largest box that are not kept: along the axes `kept` only what is made anew."""
+        return self.constant * prod(s.made_most if axis in kept else s.needed_most for axis, s in self.shares.items())
+
+    @cached_property
+    def usual_needed(self) -> tuple[int, float]:
+        """Bytes of the usual box, and the part of all that tiles need which lies in larger boxes."""
+        size, usual = self.constant, 1.0
+        for share in self.shares.values():
+            middle = int(np.sort(share.needed)[len(share.needed) // 2])
+            size *= middle
+            total = share.needed_sum
+            usual *= int(share.needed[share.needed <= middle].sum()) / total if total else 1.0
+        return size, 1.0 - usual
+
+    @cached_property
+    def kept_along(self) -> dict[str, int]:
+        """Bytes that wait for later tiles of a unit's walk, by the axis along which they are shared.
+
+        Along an outer axis what waits spans the whole walk of the axes inside it; along an inner one the rows that the
+        current tile needs: what waits in both ways has to be kept in the inner one's store, since the outer one's
+        takes up what comes next.
+        """
+        found = {}
+        axes, shares = list(self.shares), self.shares
+        for number, axis in enumerate(axes):
+            waiting = shares[axis].kept
+            if waiting:
+                # core tiles that lie in several SRAM tiles along this axis wait for all of them across it
+                across = shares[axis].block_count > 1
+                outer = prod(s.needed_in_block if across else s.needed_most for s in (shares[a] for a in axes[:number]))
+                inner = prod(shares[other].union for other in axes[number + 1 :])
+                found[axis] = self.constant * outer * waiting * inner
+        return found
+
+    @cached_property
+    def kept_bytes(self) -> int:
+        """Bytes that wait for later tiles of a unit's walk, along all axes."""
+        return sum(self.kept_along.values())
+
+    @cached_property
+    def reused_along(self) -> dict[str, int]:
+        """Bytes that tiles need and do not make anew, over all tiles, by the axis along which they waited.
+
+        They add up to what is needed less what is made.
+        """
+        found = {}
+        axes, shares = list(self.shares), self.shares
+        for number, axis in enumerate(axes):
+            reused = shares[axis].needed_sum - shares[axis].made_sum
+            if reused:
+                outer = prod(shares[other].made_sum for other in axes[:number])
+                inner = prod(shares[other].needed_sum for other in axes[number + 1 :])
+                found[axis] = self.constant * outer * reused * inner
+        return found
+
+
+class TensorBoxes:
+    """The boxes that one or more tensors have under the tiles of a projection, and what follows from them.
+
+    `needed`: the boxes that are read to make these whole, by way of reading; `known`: figures by what decides them.
+    """
+
+    def __init__(self, projection: Projection, ranges: Box) -> None:
+        self.projection = projection
+        self.ranges = ranges
+        self.needed: dict[Reading, TensorBoxes] = {}
+        self.known: dict[object, object] = {}
+        self._joined: dict[int, TensorBoxes] = {}
+        self._volumes: dict[int, Volume] = {}
+
+    def read(self, reading: Reading, access: Access) -> TensorBoxes:
+        """The boxes that are read to make these."""
+        found = self.needed.get(reading)
+        if found is None:
+            reached, (_, shape) = self.projection.reached, reading
+            boxes = tuple(
+                reached(axis_map, None if axis_map.axis is None else self.ranges[axis_map.axis], extent)
+                for axis_map, extent in zip(access, shape, strict=True)
+            )
+            found = self.needed[reading] = self.projection.boxes(boxes)
+        return found
+
+    def joined(self, other: TensorBoxes) -> TensorBoxes:
+        """The smallest boxes that contain these and others."""
+        found = self._joined.get(id(other))
+        if found is None:
+            hulls = tuple(map(self.projection.hull, self.ranges, other.ranges))
+            found = self._joined[id(other)] = self.projection.boxes(hulls)
+        return found
+
+    @cached_property
+    def anew(self) -> TensorBoxes:
+        """Of these boxes what each tile makes anew."""
+        return self.projection.boxes(tuple(map(self.projection.made, self.ranges)))
+
+    def volume(self, element_bytes: int) -> Volume:
+        """Bytes of a tensor that has these boxes."""
+        found = self._volumes.get(element_bytes)
+        if found is None:
+            constant, followed = element_bytes, self.followed
+            for axis, starts, stops in self.ranges:
+                if axis is None:
+                    constant *= max(0, int(stops[0]) - int(starts[0]))
+            projection = self.projection
+            shares = {
+                axis: projection.share(axis, followed[axis]) if axis in followed else projection.unfollowed[axis]
+                for axis in projection.tiles
+            }
+            found = self._volumes[element_bytes] = Volume(constant, shares)
+        return found
+
+    def read_bytes(self, access: Access, shape: tuple[int, ...], element_bytes: int, *, largest: bool) -> int:
+        """Bytes of an operand that are read to make what is made anew, over all tiles, or of the largest box."""
+        key = (id(access), shape, element_bytes, largest)
+        found = self.known.get(key)
+        if not isinstance(found, int):
+            found = self.known[key] = self._read_bytes(access, shape, element_bytes, largest=largest)
+        return found
+
+    def _read_bytes(self, access: Access, shape: tuple[int, ...], element_bytes: int, *, largest: bool) -> int:
+        total = element_bytes
+        lengths: dict[str, Ints] = {}
+        for axis_map, extent in zip(access, shape, strict=True):
+            entry = self.ranges[axis_map.axis] if axis_map.axis is not None else None
+            if entry is None or entry[0] is None:
+                total *= extent if entry is None else _span(axis_map, entry, extent)
+                continue
+            starts, stops, _ = self.projection.fresh(entry)
+            begin, end = axis_map.project(starts, stops, extent)
+            length, axis = np.maximum(end - begin, 0), entry[0]
+            lengths[axis] = lengths[axis] * length if axis in lengths else length
+        for axis, share in self.volume(1).shares.items():
+            if axis in lengths:
+                total *= int(lengths[axis].max() if largest else lengths[axis].sum())
+            elif not largest:
+                # an operand that does not follow this axis is read by every tile that makes anything
+                times = self.projection.tiles[axis].times
+                total *= max(1, int(np.count_nonzero(share.made))) if times is None else times
+        return total
+
+    def steps(self, channel: int | None, parts: tuple[tuple[int, int], ...]) -> int:
+        """Array steps of positions, over all tiles; `channel` is the axis of channels, which are no positions.
+
+        `parts`: for each axis, into how many parts cores cut it in each tile, and the array's lanes along it; the
+        steps are those of one such part.
+        """
+        key = (channel, parts)
+        found = self.known.get(key)
+        if not isinstance(found, int):
+            found = self.known[key] = self._steps(channel, parts)
+        return found
+
+    def _steps(self, channel: int | None, parts: tuple[tuple[int, int], ...]) -> int:
+        total = 1
+        by_grid: dict[str, Ints] = {}
+        for number, (entry, (cut, lane)) in enumerate(zip(self.ranges, parts, strict=True)):
+            if number == channel:
+                continue
+            if entry[0] is None:
+                total *= ceil_div(ceil_div(max(0, int(entry[2][0]) - int(entry[1][0])), cut), lane)
+            else:
+                starts, stops, _ = self.projection.fresh(entry)
+                length = np.maximum(stops - starts, 0)
+                if cut * lane > 1:
+                    length = -(-length // cut)
+                    length = -(-length // lane)
+                by_grid[entry[0]] = by_grid[entry[0]] * length if entry[0] in by_grid else length
+        followed = None if channel is None else self.ranges[channel][0]
+        for axis, share in self.volume(1).shares.items():
+            if axis in by_grid:
+                total *= int(by_grid[axis].sum())
+            elif self.projection.tiles[axis].times is None and axis != followed:
+                total *= int(np.count_nonzero(share.made))
+        return total
+
+    @cached_property
+    def followed(self) -> dict[str, list[AxisRange]]:
+        """The ranges that follow an axis of the walk, by that axis."""
+        found: dict[str, list[AxisRange]] = {}
+        for entry in self.ranges:
+            if entry[0] is not None:
+                found.setdefault(entry[0], []).append(entry)
+        return found
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """The longest range per axis."""
+        return tuple(max(0, int((stops - starts).max())) for _, starts, stops in self.ranges)
+
+    @cached_property
+    def fresh_lengths(self) -> tuple[int, ...]:
+        """The longest range per axis of what a tile makes anew."""
+        fresh = map(self.projection.fresh, self.ranges)
+        return tuple(max(0, int((stops - starts).max())) for starts, stops, _ in fresh)
+
+    @cached_property
+    def rising(self) -> frozenset[str | None]:
+        """Axes of the walk along which ranges rise from tile to tile, so that tiles make anew what they need more."""
+        fresh = self.projection.fresh
+        return frozenset(entry[0] for entry in self.ranges if fresh(entry)[0] is not entry[1])
+
+    @cached_property
+    def falling(self) -> frozenset[str | None]:
+        """Axes of the walk whose halo is not recomputed and along which some range falls back all the same."""
+        found: set[str | None] = set()
+        for entry in self.ranges:
+            if entry[0] is not None and self.projection.tiles[entry[0]].mode is not HaloMode.RECOMPUTE:
+                found |= {entry[0]} if self.projection.fresh(entry)[0] is entry[1] else set()
+        return frozenset(found)
+
+
+class Projection:
+    """All boxes behind the same tiles.
+
+    Equal ranges are the same object, equal boxes too, so that what is known of them is found by identity.
+    """
+
+    def __init__(
+        self,
+        tiles: Mapping[str, AxisTiles],
+        grids: Mapping[str, tuple[Ints, Ints]] | None = None,
+        owner: Projections | None = None,
+    ) -> None:
+        """`tiles` by axis of the output, outermost of the walk first; or only `grids`, their starts and stops."""
+        # what is not cut needs no arrays
+        self.tiles = {axis: found for axis, found in tiles.items() if found.count > 1}
+        self.grids = {axis: (t.starts, t.stops) for axis, t in self.tiles.items()} if grids is None else grids
+        self._owner = owner
+        self.is_recomputed = all(found.mode is HaloMode.RECOMPUTE for found in self.tiles.values())
+        self._ranges: dict[tuple[object, ...], AxisRange] = {}
+        self._boxes: dict[tuple[int, ...], TensorBoxes] = {}
+        self._outputs: dict[tuple[object, ...], TensorBoxes] = {}
+        self._projected: dict[tuple[int, ...], AxisRange] = {}
+        self._wholes: dict[int, AxisRange] = {}
+        self._hulls: dict[tuple[int, int], AxisRange] = {}
+        # the sources stand beside the results: an id names an array only while it lives
+        self._fresh: dict[tuple[str, int, int], tuple[Ints, Ints, Ints, AxisRange]] = {}
+        self._shares: dict[tuple[str, tuple[int, ...]], Share] = {}
+
+    @cached_property
+    def unfollowed(self) -> dict[str, Share]:
+        """The shares of a tensor that is the same for all tiles along an axis."""
+        return {axis: unfollowed(found) for axis, found in self.tiles.items()}
+
+    def boxes(self, ranges: Box) -> TensorBoxes:
+        """The boxes of these ranges, which are from this projection."""
+        key = tuple(map(id, ranges))
+        found = self._boxes.get(key)
+        if found is None:
+            found = self._boxes[key] = TensorBoxes(self, ranges)
+            if self._owner is not None:
+                self._owner.held += _BOX
+        return found
+
+    def output(self, tensor: TensorFacts, primary: TensorFacts, *, is_cut: bool = True) -> TensorBoxes:
+        """The boxes of an output of a group whose last output is `primary`; whole ones if it is not cut."""
+        key = (tensor.axes, tensor.shape, primary.axes, primary.shape, is_cut)
+        found = self._outputs.get(key)
+        if found is None:
+            grids = self.grids if is_cut else {}
+            ranges: list[AxisRange] = []
+            for axis, extent in zip(tensor.axes, tensor.shape, strict=True):
+                grid = grids.get(axis)
+                if grid is None or axis not in primary.axes:
+                    ranges.append(self.whole(extent))
+                    continue
+                basis = primary.shape[primary.axes.index(axis)]
+                # A second output is cut at the same fractions of its own axis.
+                starts, stops = grid if extent == basis else (grid[0] * extent // basis, grid[1] * extent // basis)
+                ranges.append(self._known_range(axis, starts, stops))
+            found = self._outputs[key] = self.boxes(tuple(ranges))
+        return found
+
+    def whole(self, extent: int) -> AxisRange:
+        """A whole axis."""
+        found = self._wholes.get(extent)
+        if found is None:
+            starts, stops = np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64)
+            found = self._wholes[extent] = self._known_range(None, starts, stops)
+        return found
+
+    def _known_range(self, axis: str | None, starts: Ints, stops: Ints) -> AxisRange:
+        key = (axis, starts.tobytes(), stops.tobytes())
+        found = self._ranges.get(key)
+        if found is None:
+            found = self._ranges[key] = (axis, starts, stops)
+            if self._owner is not None:
+                self._owner.held += 4 * len(starts)
+        return found
+
+    def reached(self, axis_map: AxisMap, entry: AxisRange | None, extent: int) -> AxisRange:
+        """The range of an input axis that an op needs for a range of its output's; None: for any."""
+        if entry is None:
+            return self.whole(extent)
+        if axis_map.is_identity:
+            return entry
+        scaled = (axis_map.scale, axis_map.low, axis_map.high, axis_map.divisor, axis_map.block)
+        key = (id(entry), *scaled, extent)
+        found = self._projected.get(key)
+        if found is None:
+            axis, starts, stops = entry
+            if axis is None:
+                begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
+                one = np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
+                found = self._known_range(None, *one)
+            else:
+                found = self._known_range(axis, *axis_map.project(starts, stops, extent))
+            self._projected[key] = found
+        return found
+
+    def hull(self, a: AxisRange, b: AxisRange) -> AxisRange:
+        """The smallest range that contains both."""
+        if a is b:
+            return a
+        key = (id(a), id(b))
+        found = self._hulls.get(key)
+        if found is None:
+            found = self._hulls[key] = self._known_range(*_hull_axis(a, b))
+        return found
+
+    def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
+        """For an axis of a box: where what each tile makes anew starts and stops, and how much of it waited before."""
+        axis, starts, stops = entry
+        if axis is None or self.tiles[axis].mode is HaloMode.RECOMPUTE:
+            return starts, stops, NONE
+        key = (axis, id(starts), id(stops))
+        known = self._fresh.get(key)
+        if known is None:
+            known = self._fresh[key] = (*fresh_ranges(starts, stops, self.tiles[axis].restarts), entry)
+        return known[:3]
+
+    def made(self, entry: AxisRange) -> AxisRange:
+        """Of a range, what each tile makes anew."""
+        if entry[0] is None:
+            return entry
+        starts, stops, _ = self.fresh(entry)
+        return entry if starts is entry[1] else self._known_range(entry[0], starts, stops)
+
+    def share(self, axis: str, entries: list[AxisRange]) -> Share:
+        """What tiles need and make along an axis that these ranges of a tensor follow."""
+        key = (axis, tuple(map(id, entries)))
+        known = self._shares.get(key)
+        if known is None:
+            tiles = self.tiles[axis]
+            needed = _product([np.maximum(stops - starts, 0) for _, starts, stops in entries])
+            if tiles.mode is HaloMode.RECOMPUTE:
+                known = Share(needed, needed, NONE, tiles)
+            else:
+                fresh = [self.fresh(entry) for entry in entries]
+                at_hand = _product([first - entry[1] for entry, (first, _, _) in zip(entries, fresh, strict=True)])
+                waiting = _product([f[2] for f in fresh])
+                known = Share(needed, needed - np.minimum(at_hand, needed), waiting, tiles)
+            self._shares[key] = known
+        return known
+
+
+class Projections:
+    """The projections of one graph, by tiles, and what else its groups share; bounded.
+
+    Lives as long as one compilation.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[object, ...], object] = {}
+        self.held = 0
+        self._by_tiles: dict[tuple[object, ...], Projection] = {}
+        # tiles that are the same objects; they stand beside the result, for an id names an object only while it lives
+        self._by_identity: dict[tuple[tuple[str, int], ...], tuple[Projection, tuple[AxisTiles, ...]]] = {}
+
+    def of(self, tiles: Mapping[str, AxisTiles]) -> Projection:
+        """The projection of tiles by axis of the output, outermost of the walk first; axes not named are whole."""
+        cut = [(axis, found) for axis, found in tiles.items() if found.count > 1]
+        identity = tuple((axis, id(found)) for axis, found in cut)
+        same = self._by_identity.get(identity)
+        if same is None:
+            key = tuple((axis, *found.key) for axis, found in cut)
+            projection = self._by_tiles.get(key)
+            if projection is None:
+                projection = self._by_tiles[key] = Projection(dict(cut), owner=self)
+            same = self._by_identity[identity] = (projection, tuple(found for _, found in cut))
+            self.held += _BOX
+        return same[0]
+
+    def trim(self) -> None:
+        """Forget everything if there is too much of it."""
+        if self.held + _BOX * len(self.known) > _HELD_MAX:
+            self.known.clear()
+            self._by_tiles.clear()
+            self._by_identity.clear()
+            self.held = 0
+
+
+def _span(axis_map: AxisMap, entry: AxisRange, extent: int) -> int:
+    begin, end = axis_map.project_one(int(entry[1][0]), int(entry[2][0]), extent)
+    return end - begin
+
+
+def _product(arrays: list[Ints]) -> Ints:
+    result = arrays[0]
+    for array in arrays[1:]:
+        result = result * array
+    return result
+
+
+def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
+    for same, other in ((a, b), (b, a)):
+        follows = same[0] is not None or other[0] is None
+        if not follows and same[1][0] <= other[1].min() and same[2][0] >= other[2].max():
+            # one reader needs it all for every tile: then it follows no axis
+            return same
+    if a[0] is None or b[0] is None or a[0] == b[0]:
+        starts, stops = hull((a[1], a[2]), (b[1], b[2]))
+        return a[0] or b[0], starts, stops
+    # Two readers cut this axis along different axes of the output: every tile needs their union over all tiles.
+    low = min(int(a[1].min()), int(b[1].min()))
+    high = max(int(a[2].max()), int(b[2].max()))
+    return None, np.array([low], dtype=np.int64), np.array([high], dtype=np.int64)
