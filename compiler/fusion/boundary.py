@@ -51,6 +51,8 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
         return _plain(tensor, user, "the consumer's group also waits for ops outside both groups")
     if evaluator.options.fusion == "none":
         return _unchained(evaluator, graph, tensor, user, group)
+    if evaluator.options.fusion == "search":
+        return _searched(evaluator, graph, tensor, user, (group, other))
     for check in evaluator.structure(graph, union):
         if not check.holds:
             return _ruled(tensor, user, check, "with the consumer's group the rule fails")
@@ -76,6 +78,29 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
         why="no rule forbids it: greedy growth had placed one of the two before, or had ended after additions that "
         f"did not pay ({evaluator.options.objective} merged and apart are given)",
     )
+
+
+def _searched(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, groups: tuple[int, int]) -> Boundary:
+    """Why strategy `search` has two groups where one could be: a rule, a refused tiling, or what both cost."""
+    union, objective = groups[0] | groups[1], evaluator.options.objective
+    for check in evaluator.legality(graph, union):
+        if not check.holds:
+            return _ruled(tensor, user, check, "with the consumer's group the rule fails")
+    if union.bit_count() > MAX_OPS:
+        check = Check(rule="group-size", holds=False, actual=union.bit_count(), limit=MAX_OPS)
+        return _ruled(tensor, user, check, "groups of more ops are not tried")
+    found = evaluator.tiling(union)
+    if isinstance(found, Refusal):
+        return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")
+    merged, apart = evaluator.value([union]), evaluator.value(groups)
+    if merged > apart:
+        why = f"fused, the two groups cost more {objective} than apart"
+    elif len(graph.outputs_of(union)) > 1:
+        why = f"fused, the two groups have several outputs and by themselves cost no more {objective}"
+        why += " (merged and apart are given): joining them waits for others, or steps had ended"
+    else:
+        why = f"by themselves the two cost no more {objective} fused (merged and apart are given), the whole plan does"
+    return Boundary(tensor=tensor, consumer=user, rule=None, actual=merged, limit=apart, why=why)
 
 
 def _unchained(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, group: int) -> Boundary:

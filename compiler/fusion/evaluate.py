@@ -23,6 +23,7 @@ from compiler.tiling.figures import PHYSICAL, Check, Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.projection import Projections
+from compiler.tiling.refine import refined
 from compiler.tiling.split import Split
 from compiler.tiling.wishes import Wishes
 
@@ -67,6 +68,7 @@ class Evaluator:
         self._apart: tuple[tuple[int, int], ...] = ()
         self._chains: set[int] = set()
         self._by_group: dict[int, Choice | Refusal] = {}
+        self._refined: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice]] = {}
         self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
 
     def pinned(self, pins: Mapping[int, Pin], apart: tuple[tuple[int, int], ...]) -> Evaluator:
@@ -131,6 +133,27 @@ class Evaluator:
                 known = _renamed(*same, geometry)
             self._by_group[group] = known
         return known
+
+    def refined(self, group: int) -> Choice:
+        """The tiling of a group that has one, with its tile by cost (FUSE-O)."""
+        choice = self.tiling(group)
+        if isinstance(choice, Refusal):
+            raise refused(self.facts, group, choice)
+        geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
+        content = geometry.content()
+        same = self._refined.get(content)
+        if same is not None:
+            found = _renamed(*same, geometry)
+            return choice if isinstance(found, Refusal) else found
+        better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes)
+        self._refined[content] = (geometry.inputs, geometry.indices, better)
+        return better
+
+    def with_tilings(self, tilings: Mapping[int, Choice]) -> Evaluator:
+        """This evaluator, but for groups whose tilings are given."""
+        other = self.pinned(self._pins, self._apart)
+        other._chains, other._by_group = self._chains, {**self._by_group, **tilings}
+        return other
 
     def _as_pinned(self, group: int, geometry: GroupGeometry, constraints: tuple[Constraint, ...], pin: Pin) -> Choice:
         """The tiling of a pinned group; LimitError naming what cannot hold, RequestError for what none could have."""

@@ -11,6 +11,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import Evaluator, not_held, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group
+from compiler.fusion.improve import Improved, improve
 from compiler.fusion.none import none_groups
 from compiler.fusion.schedule import SegmentSchedule, resolve
 from compiler.fusion.search import search_groups
@@ -56,14 +57,15 @@ class FuseSegments:
                 continue
             part = work[number]
             after.pop()
-            groups, gains = part.start, {}
+            groups, gains, evaluator = part.start, {}, part.evaluator
             if self.options.fusion == "rules":
                 result = greedy_groups(part.evaluator, part.graph, before + after[-1], part.fixed)
                 groups, gains = result.groups, result.gains
             elif self.options.fusion == "search":
-                groups = _searched(part, before + after[-1])
-            before = before + part.evaluator.totals(groups)
-            segments.append(_finished(part.evaluator, part.graph, segment, groups, gains, part.fixed))
+                improved = _searched(part, before + after[-1])
+                groups, evaluator = improved.groups, improved.evaluator
+            before = before + evaluator.totals(groups)
+            segments.append(_finished(evaluator, part.graph, segment, groups, gains, part.fixed))
             baseline.append(_finished(part.plain, part.graph, segment, part.baseline, {}, None))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
 
@@ -97,14 +99,14 @@ def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None)
     return _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=start)
 
 
-def _searched(part: _Work, outside: Totals) -> tuple[int, ...]:
-    """The groups that search finds, or those of `none` should they cost less: where not all groups could be tried."""
+def _searched(part: _Work, outside: Totals) -> Improved:
+    """The groups that search finds, or those of `none` should they cost less where not all groups could be tried."""
     found = search_groups(part.evaluator, part.graph, outside, part.fixed)
-    if found is None:
-        return part.start
+    groups = part.start if found is None else found.groups
     objective = part.evaluator.options.objective
-    values = [objective_value(objective, outside + part.evaluator.totals(g)) for g in (found.groups, part.start)]
-    return found.groups if values[0] <= values[1] else part.start
+    values = [objective_value(objective, outside + part.evaluator.totals(g)) for g in (groups, part.start)]
+    best = groups if values[0] <= values[1] else part.start
+    return improve(part.evaluator, part.graph, best, outside, frozenset(part.fixed))
 
 
 def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bool:
