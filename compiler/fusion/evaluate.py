@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
 import numpy as np
 
 from compiler.cost.objective import Totals, objective_value
@@ -148,6 +149,13 @@ class Evaluator:
         better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes)
         self._refined[content] = (geometry.inputs, geometry.indices, better)
         return better
+
+    def under(self, fusion: Literal["search", "rules", "none"]) -> Evaluator:
+        """This evaluator under another strategy: other rules bind groups."""
+        other = Evaluator(self.facts, self.profile, msgspec.structs.replace(self.options, fusion=fusion))
+        other._pins, other._apart, other._by_content = self._pins, self._apart, self._by_content
+        other._projections = self._projections
+        return other
 
     def with_tilings(self, tilings: Mapping[int, Choice]) -> Evaluator:
         """This evaluator, but for groups whose tilings are given."""

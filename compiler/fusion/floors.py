@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.cost.array import CoreWork, array_lanes, least_core_energy_pj
-from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles, mac_energy_pj
+from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles, mac_energy_pj, reads_are_shared
 from compiler.fusion.bounds import elements_of, needed_by_reader, needed_of
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.facts import GraphFacts, OpFacts
@@ -116,8 +116,14 @@ class GroupFloors:
         mixing = table[:, _GATHERED] > 0
         for number, spread in enumerate(self._spreads):
             busy = shares[:, number] * table[:, _GATHERED + 1 + number] * (1 - _ROUNDING)
+            passing = np.zeros(len(table))
             if spread.channel_units > 1:
+                # results that later ops need with all channels, and inputs, go from unit to unit
                 busy = np.maximum(busy, table[:, _GATHERED] / self._passing_rate())
+                passing = np.where(mixing, read / self._passing_rate(), 0.0)
+            elif spread.units > 1 and reads_are_shared(profile):
+                # weights are read once, and go from unit to unit
+                busy = np.maximum(busy, weights / self._passing_rate())
             held = _Held(live=read + most[:, 0], ends=read + written, weights=weights, passing=most[:, 1 + number])
             for fewest, again in self._orders(spread, held):
                 possible = (fewest < np.inf) | ~mixing
@@ -126,7 +132,7 @@ class GroupFloors:
                 for first, second in pairwise(_ROUNDS):
                     moved = read + weights + written + (fewest + first - 1) * again
                     exposed = np.where(mixing, np.minimum(1.0, copies / (fewest + second - 1)), 0.0)
-                    cycles = np.maximum(moved / rate, busy + (read + written) * exposed / rate)
+                    cycles = np.maximum(passing, np.maximum(moved / rate, busy + (read + written) * exposed / rate))
                     cycles = np.floor(cycles * (1 - _ROUNDING)) + np.where(moved > 0, startup, 0)
                     energy = table[:, _ENERGY] + (moved - written) * profile.dram.read_pj_per_byte
                     energy += written * profile.dram.write_pj_per_byte
@@ -293,25 +299,17 @@ def _rounds(held: Floats, units: int, capacity: Floats) -> Floats:
 
 
 def _spreads(profile: Profile) -> tuple[_SpreadOver, ...]:
-    """All ways of spreading; what uses fewer units or cores takes longer."""
+    """All ways of spreading over all units, or one, and all cores; what uses fewer takes longer."""
     if profile.sram is None:
         units, cores = profile.cores, 1
     else:
         units, cores = profile.clusters_per_chip, profile.cores_per_cluster
-    found = dict.fromkeys(
-        (by_position_units, by_position_cores)
-        for by_position_units in (True, False)
-        for by_position_cores in (True, False)
-    )
+    over_units = [(units, 1), (1, units), (1, 1)] if units > 1 else [(1, 1)]
+    over_cores = [(cores, 1), (1, cores)] if cores > 1 else [(1, 1)]
     return tuple(
-        _SpreadOver(
-            units=units if over_units else 1,
-            cores=cores if over_cores else 1,
-            channel_units=1 if over_units else units,
-            channel_cores=1 if over_cores else cores,
-        )
-        for over_units, over_cores in found
-        if (over_cores or cores > 1) and (over_units or units > 1)
+        _SpreadOver(units=by_unit, cores=by_core, channel_units=unit_channels, channel_cores=core_channels)
+        for by_unit, unit_channels in over_units
+        for by_core, core_channels in over_cores
     )
 
 

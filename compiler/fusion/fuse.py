@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError
@@ -20,6 +21,10 @@ from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
+from compiler.tiling.finished import Choice
+
+# Two ways to add the same floating-point numbers differ by less than this, relatively.
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +105,34 @@ def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None)
 
 
 def _searched(part: _Work, outside: Totals) -> Improved:
-    """The groups that search finds, or those of `none` should they cost less where not all groups could be tried."""
+    """The groups that search finds, improved; or those of `none` or `rules`, improved, should they cost less.
+
+    They can only where not all groups could be tried or priced, or where rules allow several outputs.
+    """
     found = search_groups(part.evaluator, part.graph, outside, part.fixed)
     groups = part.start if found is None else found.groups
-    objective = part.evaluator.options.objective
-    values = [objective_value(objective, outside + part.evaluator.totals(g)) for g in (groups, part.start)]
-    best = groups if values[0] <= values[1] else part.start
-    return improve(part.evaluator, part.graph, best, outside, frozenset(part.fixed))
+    best = _improved(part.evaluator, part, groups, outside)
+    bound = None if found is None or not part.evaluator.options.rule_enabled("FUSE-4") else found.bound
+    if bound is not None and _value(best, outside) <= bound * (1 + _ROUNDING):
+        return best
+    rules = part.evaluator.under("rules")
+    grown = greedy_groups(rules, part.graph, outside, part.fixed).groups
+    tilings = {group: choice for group in grown if isinstance(choice := rules.tiling(group), Choice)}
+    known = part.evaluator.with_tilings(tilings)
+    others = [Improved(evaluator=known, groups=grown), Improved(evaluator=part.evaluator, groups=part.start)]
+    other = min(others, key=lambda one: _value(one, outside))
+    if _value(other, outside) >= _value(best, outside):
+        return best
+    return _improved(other.evaluator, part, other.groups, outside)
+
+
+def _improved(evaluator: Evaluator, part: _Work, groups: tuple[int, ...], outside: Totals) -> Improved:
+    return improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
+
+
+def _value(found: Improved, outside: Totals) -> float:
+    totals = outside + found.evaluator.totals(found.groups)
+    return float(objective_value(found.evaluator.options.objective, totals))
 
 
 def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bool:

@@ -64,7 +64,8 @@ class Partitions:
     `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
-    `known`: by group its figures, exact where `is_priced`, else the floor; infinite for refused ones.
+    `is_whole`: no op has so many groups that some were left out. `known`: by group its figures, exact where `is_priced`,
+    else the floor; infinite for refused ones.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Partitions:
             self.ends[op] = len(self.groups)
             self._reached[op] = reached
         self.size = len(self.groups)
+        self.is_whole = all(self.ends[op] - self.begins[op] < limit for op in tree.ops)
         self.known: Floats = floors(self.groups)
         self.is_priced = np.asarray(np.isinf(self.known).any(axis=1))
         self._begins = np.array([*frontiers, len(places)], dtype=np.int64)

@@ -8,7 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from compiler.cost.objective import Totals
+from compiler.cost.objective import Totals, objective_value
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.floors import GroupFloors
 from compiler.fusion.greedy import MAX_OPS, execution_order
@@ -23,8 +23,9 @@ from compiler.tiling.choose import Refusal
 # (where there are more, whole blocks and their branches).
 GROUPS_MAX: Final = 60_000
 _GROUPS_OF_OP: Final = (48, 4096)
-# So many groups are priced at most, beside two for each op.
-PRICED_MAX: Final = 2048
+# So many groups are priced at most, beside one for each op; where there are no more than the second, all that it takes.
+PRICED_MAX: Final = 192
+_FEW: Final = 640
 # What an objective sums up, of DRAM bytes, cycles and energy; and what tells equals apart.
 _TIE: Final = 2.0**-34
 _WEIGHTS: Final = MappingProxyType({"dram_bytes": (1, 0, 0), "latency": (0, 1, 0), "energy": (0, 0, 1)})
@@ -35,12 +36,12 @@ _TIES: Final = MappingProxyType({"dram_bytes": (1, _TIE, 0), "latency": (_TIE, 1
 class SearchResult:
     """Groups as bit sets in execution order, and what is known of how good they are.
 
-    bound: no partition of the class has an objective below it (None for `edp`, where it is not a sum). is_least: the
-    groups are proven to be the least. candidates, priced: groups of the class, and those that were priced.
+    bound: no partition of single-output groups has an objective below it; None where that is not known (`edp` is no sum:
+    its bound is what the least one has, once that is proven). candidates, priced: groups that were tried, and those that
+    were priced.
     """
 
     groups: tuple[int, ...]
-    is_least: bool
     bound: float | None
     candidates: int
     priced: int
@@ -67,20 +68,19 @@ def search_groups(
     found = _least(space, evaluator.options.objective, (outside or Totals()) + evaluator.totals(fixed))
     if found is None:
         return None
-    partition, proven = found
+    partition, bound = found
     return SearchResult(
         groups=execution_order(graph, [*fixed, *partition.groups]),
-        is_least=all(one.is_least for one in proven),
-        bound=proven[0].bound if evaluator.options.objective != "edp" else None,
+        bound=bound if space.is_whole else None,
         candidates=space.size,
         priced=space.priced,
     )
 
 
-def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partition, list[Proven]] | None:
-    """The least partition, and what each search for it has proven."""
+def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partition, float | None] | None:
+    """The least partition that steps allow, and the objective that none is below, with what is outside."""
     guide = Guide(space)
-    steps = PRICED_MAX + 2 * len(space.tree.ops)
+    steps = space.size if space.size <= _FEW else PRICED_MAX + len(space.tree.ops)
     proven: list[Proven] = []
 
     def best(weights: Sequence[float], ties: Sequence[float]) -> Partition | None:
@@ -93,9 +93,13 @@ def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partitio
     if objective == "edp":
         pair = (_WEIGHTS["energy"], _WEIGHTS["latency"])
         partition = best_product(lambda w: best(w, w), pair, (outside.energy_pj, outside.cycles))
-    else:
-        partition = best(_WEIGHTS[objective], _TIES[objective])
-    return None if partition is None else (partition, proven)
+        if partition is None:
+            return None
+        return partition, partition.value if all(one.is_least for one in proven) else None
+    partition = best(_WEIGHTS[objective], _TIES[objective])
+    if partition is None:
+        return None
+    return partition, proven[0].bound + float(objective_value(objective, outside))
 
 
 def _floors(floors: GroupFloors, legal: _Legality, groups: Sequence[int]) -> Floats:
