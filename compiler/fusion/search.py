@@ -36,9 +36,9 @@ _TIES: Final = MappingProxyType({"dram_bytes": (1, _TIE, 0), "latency": (_TIE, 1
 class SearchResult:
     """Groups as bit sets in execution order, and what is known of how good they are.
 
-    bound: no partition of single-output groups has an objective below it; None where that is not known (`edp` is no sum:
-    its bound is what the least one has, once that is proven). candidates, priced: groups that were tried, and those that
-    were priced.
+    bound: no partition of single-output groups has an objective below it; None where that is not known (`edp` is no
+    sum: its bound is what the least one has, once that is proven). candidates, priced: groups that were tried, and
+    those that were priced.
     """
 
     groups: tuple[int, ...]
