@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -139,23 +140,24 @@ def _cheapest(
     (PROG-2). If none of the most promising fits, those after them are tried.
     """
     failing: list[Check] = []
-    waiting = _promising(found, profile, wishes.objective, is_thorough=is_thorough)[::-1]
+    promising = _promising(found, profile, wishes.objective, is_thorough=is_thorough)
+    following = next(promising, None)
     too_long = 0
-    while waiting:
+    while following is not None:
         fitting: list[tuple[tuple[float, ...], int, Priced, Iterator[Priced | Check]]] = []
         best: tuple[float, ...] | None = None
-        while waiting and len(fitting) < (PINNED if wishes.is_pinned else PRICED):
-            estimate, entry = waiting[-1]
+        while following is not None and len(fitting) < (PINNED if wishes.is_pinned else PRICED):
+            estimate, entry = following
             if best is not None and estimate >= best[0] * _MARGIN:
                 break
-            waiting.pop()
+            following = next(promising, None)
             tilings = _tilings(entry, profile, bound, wishes)
             outcome = next(tilings)
             if isinstance(outcome, Check):
                 failing.append(outcome)
                 too_long += outcome.rule == COMMANDS_RULE
                 if too_long == PRICED and not is_thorough:
-                    waiting.clear()
+                    following = None
                 continue
             key = ranking(wishes.objective, Totals.of((outcome.cost,)))
             fitting.append((key, len(fitting), outcome, tilings))
@@ -187,7 +189,8 @@ def _bases(found: list[_Found], profile: Profile, wishes: Wishes) -> tuple[Confi
     """The most promising configurations found so far, with halos recomputed; none if all have to be tried."""
     if wishes.is_pinned:
         return ()
-    best = [entry.plan.configuration for _, entry in _promising(found, profile, wishes.objective)[:_BASES]]
+    promising = _promising(found, profile, wishes.objective)
+    best = [entry.plan.configuration for _, entry in islice(promising, _BASES)]
     if wishes.placement == "auto":
         # nothing is exchanged, so one placement is as good as another
         best = [replace(choice, placement=Placement.BANDS) for choice in best]
@@ -374,25 +377,23 @@ def _apart_from_buffering(choice: Configuration) -> tuple[object, ...]:
 
 def _promising(
     found: list[_Found], profile: Profile, objective: str, *, is_thorough: bool = False
-) -> list[tuple[float, _Found]]:
+) -> Iterator[tuple[float, _Found]]:
     """The configurations with their estimates, the best first; equal ones keep their order.
 
     Unless it is thorough, of configurations that differ in their halos only the best one: the estimate knows what
     halos cost.
     """
     if not found:
-        return []
+        return
     keys = ranking(objective, estimates([entry.plan for entry in found], profile))
     seen: set[Configuration] = set()
-    result = []
-    for i in np.lexsort(tuple(reversed(keys))):
-        configuration = found[i].plan.configuration
-        exchanged = any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo)
-        alike = replace(configuration, halo=configuration.halo if exchanged else ())
+    for i in np.lexsort(tuple(reversed(keys))).tolist():
+        alike = configuration = found[i].plan.configuration
+        if configuration.halo and not any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo):
+            alike = replace(configuration, halo=())
         if is_thorough or alike not in seen:
             seen.add(alike)
-            result.append((float(keys[0][i]), found[i]))
-    return result
+            yield float(keys[0][i]), found[i]
 
 
 def _nearest(check: Check, among: np.ndarray) -> Check:

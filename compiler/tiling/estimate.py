@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -34,6 +34,7 @@ class TilePlan:
     configuration: Configuration
     tile: Mapping[str, int]
     weights: ConfiguredWeights
+    known: dict[str, _PlanFigures] = field(default_factory=dict, init=False)
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -45,14 +46,14 @@ class TilePlan:
         """SRAM tiles, channel slices apart."""
         return self.table.tile_count(self.tile)
 
-    @property
+    @cached_property
     def units(self) -> int:
         """Units that have work."""
         if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
             return self.configuration.units
         return min(self.configuration.units, self.tiles)
 
-    @property
+    @cached_property
     def rounds(self) -> int:
         """Tiles that one unit does one after another."""
         if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
@@ -152,15 +153,21 @@ class OpArrays:
     lane_operations: Floats
     vector_operations: Floats
     is_matrix: np.ndarray[Any, np.dtype[np.bool_]]
-    input_bytes: Floats
-    output_bytes: Floats
+    all_input_bytes: float
+    all_output_bytes: float
     lanes_k: Floats
 
 
 def op_arrays(table: SizeTable, profile: Profile) -> OpArrays:
     """Columns of a group's ops, whole maps."""
-    geometry = table.geometry
-    rows = [_op_row(op, table, profile) for op in geometry.ops]
+    geometry, matrix = table.geometry, profile.matrix
+    rows, known = [], geometry.projections.known
+    for op in geometry.ops:
+        found = known.get(("column", op.index))
+        # the row of another matrix unit is not this one's
+        if not isinstance(found, tuple) or found[0] is not matrix:
+            found = known["column", op.index] = (matrix, _op_row(op, table, profile))
+        rows.append(found[1])
     columns = [np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)]
     return OpArrays(
         pixels=columns[0],
@@ -170,8 +177,8 @@ def op_arrays(table: SizeTable, profile: Profile) -> OpArrays:
         lane_operations=columns[4],
         vector_operations=columns[5],
         is_matrix=columns[6] > 0,
-        input_bytes=columns[7],
-        output_bytes=columns[8],
+        all_input_bytes=float(columns[7].sum()),
+        all_output_bytes=float(columns[8].sum()),
         lanes_k=columns[9],
     )
 
@@ -200,16 +207,54 @@ def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlanFigures:
+    """What an estimate depends on beside the ops: `parts` of the channels, `slices` of them in time, bytes, rates.
+
+    `cores`: in use, less the time that they wait. `rate`: DRAM bytes per cycle. `exposed`: bytes that nothing hides.
+    """
+
+    parts: int
+    slices: int
+    cores: float
+    dram: int
+    rate: float
+    exposed: float
+    onchip: float
+    gathered: float
+
+
+def _figures(plan: TilePlan, profile: Profile, ops: OpArrays) -> _PlanFigures:
+    """A plan's figures, worked out once."""
+    known = plan.known.get("figures")
+    if known is None:
+        configuration = plan.configuration
+        alone = not (configuration.double_buffered or plan.rounds * configuration.channel_slices == 1)
+        dram = plan.dram_bytes(profile)
+        known = plan.known["figures"] = _PlanFigures(
+            parts=_channel_parts(plan),
+            slices=configuration.channel_slices,
+            cores=plan.cores_in_use / plan.waits,
+            dram=dram,
+            rate=dram_port_bytes_per_cycle(profile, plan.units),
+            exposed=dram if alone else plan.exposed_bytes,
+            onchip=_onchip(plan, ops, profile),
+            gathered=_gather_cycles(plan, profile),
+        )
+    return known
+
+
 def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
     """DRAM bytes, cycles and energy of each plan, estimated; arrays over plans.
 
     Compute is spread evenly over the cores in use; on-chip transfers go through the cores' move engines.
     """
     ops = op_arrays(plans[0].table, profile)
-    share = np.array([_channel_parts(plan) for plan in plans], dtype=np.float64)
-    slices = np.array([plan.configuration.channel_slices for plan in plans], dtype=np.float64)
-    cores = np.array([plan.cores_in_use / plan.waits for plan in plans], dtype=np.float64)
-    dram = np.array([plan.dram_bytes(profile) for plan in plans], dtype=np.float64)
+    figures = [_figures(plan, profile, ops) for plan in plans]
+    share = np.array([plan.parts for plan in figures], dtype=np.float64)
+    slices = np.array([plan.slices for plan in figures], dtype=np.float64)
+    cores = np.array([plan.cores for plan in figures], dtype=np.float64)
+    dram = np.array([plan.dram for plan in figures], dtype=np.float64)
     by_area = cores / share
     mine = np.ceil(ops.channels[:, None] / (share * slices))
     per_group, k = ops.per_group[:, None], ops.lanes_k[:, None]
@@ -219,33 +264,26 @@ def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
     lanes = ops.lane_operations[:, None] / cores / profile.vector.lanes
     compute = np.where(ops.is_matrix[:, None], np.minimum(matrix, lanes), 0.0)
     compute = compute + ops.vector_operations[:, None] / cores / profile.vector.lanes
-    onchip = _onchip(plans, ops, profile)
-    rate = np.array([dram_port_bytes_per_cycle(profile, plan.units) for plan in plans])
+    onchip = np.array([plan.onchip for plan in figures], dtype=np.float64)
+    rate = np.array([plan.rate for plan in figures])
     moved = dram / rate
-    alone = np.array(
-        [not (p.configuration.double_buffered or p.rounds * p.configuration.channel_slices == 1) for p in plans]
-    )
-    ends = np.array([plan.exposed_bytes for plan in plans], dtype=np.float64) / rate
-    busy = compute.sum(axis=0) + np.where(alone, moved, ends)
-    cycles = np.maximum(np.maximum(moved, busy), np.maximum(onchip, _gather_cycles(plans, profile)))
+    ends = np.array([plan.exposed for plan in figures], dtype=np.float64) / rate
+    busy = compute.sum(axis=0) + ends
+    gathered = np.array([plan.gathered for plan in figures], dtype=np.float64)
+    cycles = np.maximum(np.maximum(moved, busy), np.maximum(onchip, gathered))
     energy = dram * profile.dram.read_pj_per_byte + profile.static_w * cycles / profile.clock_hz * 1e12
     if profile.sram is not None and profile.engines.mvdma is not None:
         energy = energy + onchip * profile.engines.mvdma.bytes_per_cycle * profile.sram.read_pj_per_byte
     return Totals(dram_bytes=dram, cycles=cycles, energy_pj=energy)
 
 
-def _gather_cycles(plans: list[TilePlan], profile: Profile) -> Floats:
+def _gather_cycles(plan: TilePlan, profile: Profile) -> float:
     """Cycles of passing on what units make in channel parts and all of them need."""
     engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
-    result = np.zeros(len(plans))
-    table = plans[0].table
-    if engine is None or table.channels_are_free:
-        return result
-    gathered = sum(table.geometry.facts.tensor_bytes(name) for name in table.geometry.gathered)
-    for index, plan in enumerate(plans):
-        if plan.configuration.spread is Spread.CHANNELS and plan.configuration.units > 1:
-            result[index] = gathered / engine.bytes_per_cycle
-    return result
+    shared_out = plan.configuration.spread is Spread.CHANNELS and plan.configuration.units > 1
+    if engine is None or not shared_out or plan.table.channels_are_free:
+        return 0.0
+    return plan.geometry.gathered_bytes / engine.bytes_per_cycle
 
 
 def _channel_parts(plan: TilePlan) -> int:
@@ -254,19 +292,14 @@ def _channel_parts(plan: TilePlan) -> int:
     return parts * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
 
 
-def _onchip(plans: list[TilePlan], ops: OpArrays, profile: Profile) -> Floats:
-    """Cycles of the busiest move engine, per plan."""
+def _onchip(plan: TilePlan, ops: OpArrays, profile: Profile) -> float:
+    """Cycles of the busiest move engine."""
     engine = profile.engines.mvdma if profile.sram is not None else profile.engines.link
     if engine is None:
-        return np.zeros(len(plans))
-    result = np.zeros(len(plans))
-    tensors = plans[0].geometry.facts.tensors
-    inputs = sum(prod(tensors[name].shape) * tensors[name].element_bytes for name in plans[0].geometry.inputs)
-    for index, plan in enumerate(plans):
-        parts = _channel_parts(plan)
-        if plan.configuration.order is Order.BREADTH_FIRST:
-            moved = float(ops.input_bytes.sum()) * parts + float(ops.output_bytes.sum())
-        else:
-            moved = inputs * parts * plan.configuration.channel_slices
-        result[index] = moved / (engine.bytes_per_cycle * plan.cores_in_use)
-    return result
+        return 0.0
+    parts = _channel_parts(plan)
+    if plan.configuration.order is Order.BREADTH_FIRST:
+        moved = ops.all_input_bytes * parts + ops.all_output_bytes
+    else:
+        moved = plan.geometry.input_bytes * parts * plan.configuration.channel_slices
+    return moved / (engine.bytes_per_cycle * plan.cores_in_use)

@@ -287,10 +287,19 @@ class GroupGeometry:
 
     @cached_property
     def channel_boxes(self) -> Mapping[str, Box]:
-        """Every tensor's box for the first channel of the output, or whole boxes if that has no channels."""
+        """Every activation's box for the first channel of the output, or whole boxes if that has no channels."""
         if "C" not in self.output.axes:
-            return self.project({})
-        return self.project({"C": (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))})
+            return self._whole_boxes
+        projection = self.projections.known.get(("first channel",))
+        if not isinstance(projection, Projection):
+            projection = Projection({}, {"C": (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))})
+            self.projections.known["first channel",] = projection
+        return {name: boxes.ranges for name, boxes in self.boxes_under(projection).items()}
+
+    @property
+    def _whole_boxes(self) -> Mapping[str, Box]:
+        """What is needed of every activation for the whole output."""
+        return {name: boxes.ranges for name, boxes in self.boxes_under(self.projections.of({})).items()}
 
     @cached_property
     def channels_follow(self) -> bool:
@@ -337,6 +346,16 @@ class GroupGeometry:
         return sum(map(self.facts.tensor_bytes, self.outputs))
 
     @cached_property
+    def input_bytes(self) -> int:
+        """Bytes of the inputs."""
+        return sum(map(self.facts.tensor_bytes, self.inputs))
+
+    @cached_property
+    def gathered_bytes(self) -> int:
+        """Bytes of the results of which all channels are needed (`gathered`)."""
+        return sum(map(self.facts.tensor_bytes, self.gathered))
+
+    @cached_property
     def weight_bytes(self) -> int:
         """Bytes of the weights of all ops."""
         return sum(op.weight_bytes for op in self.ops)
@@ -344,7 +363,7 @@ class GroupGeometry:
     @cached_property
     def needed_inputs(self) -> dict[str, int]:
         """Per input the bytes of the part that the outputs need, once."""
-        boxes = self.project({})
+        boxes = self._whole_boxes
         return {
             name: prod(max(0, int(stops[0] - starts[0])) for _, starts, stops in boxes[name])
             * self.facts.tensors[name].element_bytes
