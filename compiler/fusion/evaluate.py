@@ -135,18 +135,18 @@ class Evaluator:
             self._by_group[group] = known
         return known
 
-    def refined(self, group: int) -> Choice:
-        """The tiling of a group that has one, with its tile by cost (FUSE-O)."""
+    def refined(self, group: int, tried: int) -> Choice:
+        """The tiling of a group that has one, with the best of at most so many tiles by cost (FUSE-O)."""
         choice = self.tiling(group)
         if isinstance(choice, Refusal):
             raise refused(self.facts, group, choice)
         geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
-        content = geometry.content()
+        content = (tried, geometry.content())
         same = self._refined.get(content)
         if same is not None:
             found = _renamed(*same, geometry)
             return choice if isinstance(found, Refusal) else found
-        better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes)
+        better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes, tried)
         self._refined[content] = (geometry.inputs, geometry.indices, better)
         return better
 

@@ -103,18 +103,18 @@ class Guide:
 def best_within(
     space: Partitions, guide: Guide, weights: Sequence[float], ties: Sequence[float], steps: int
 ) -> Proven | None:
-    """The best partition that at most about `steps` more prices find, with what is proven; None if there is none.
+    """The best partition that about `steps` more steps of pricing find, with what is proven; None if there is none.
 
     `ties` are the weights with so little of other figures that these only tell equals apart. Ops alone are priced in
     any case where there is no answer without.
     """
-    limit = space.priced + steps
+    limit = space.spent + steps
     for trust in _TRUST:
         expected = Least(space, guide.values(ties, trust))
-        while space.priced < limit and _price_open(space, expected.rows()):
+        while space.spent < limit and _price_open(space, expected.rows()):
             expected.replace(guide.values(ties, trust))
     floors = Least(space, space.values(weights))
-    while space.priced < limit and (opened := _price_open(space, floors.rows())):
+    while space.spent < limit and (opened := _price_open(space, floors.rows())):
         floors.update(opened, space.values(weights, opened))
     best = _best_known(space, ties)
     if best is None:

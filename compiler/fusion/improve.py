@@ -12,12 +12,14 @@ from typing import Final
 from compiler.cost.objective import Totals, objective_value
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
+from compiler.fusion.partitions import pricing_steps
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.tiling.choose import Refusal
 
-# So many joined groups are priced at most, and so many of the costliest groups get a tile by cost.
+# Steps of pricing: for joined groups, for tiles by cost of all groups, and of one group.
 JOINED_MAX: Final = 64
-REFINED_MAX: Final = 64
+REFINED_MAX: Final = 1024
+_TILES_OF_GROUP: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +48,18 @@ def _joined(
     objective = evaluator.options.objective
     total = outside + evaluator.totals(groups)
     tried: set[int] = set()
+    spent = 0
     waiting = True
     while waiting:
         waiting = False
         for one, other in _neighbours(graph, groups, fixed):
             union = one | other
-            if union in tried or len(tried) >= JOINED_MAX:
+            if union in tried or spent >= JOINED_MAX:
                 continue
             if not _may_join(evaluator, graph, groups, one, other):
                 continue
             tried.add(union)
+            spent += pricing_steps(union)
             if isinstance(evaluator.tiling(union), Refusal):
                 continue
             apart, together = evaluator.totals((one, other)), evaluator.totals((union,))
@@ -99,9 +103,13 @@ def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fix
     costs = {group: evaluator.totals((group,)) for group in groups if group not in fixed}
     kind = "energy" if objective == "edp" else objective
     order = sorted(costs, key=lambda group: (-objective_value(kind, costs[group]), group))
-    better = {}
-    for group in order[:REFINED_MAX]:
-        found = evaluator.refined(group)
+    better, left = {}, REFINED_MAX
+    for group in order:
+        tiles = min(_TILES_OF_GROUP, left) // pricing_steps(group)
+        if not tiles:
+            continue
+        left -= tiles * pricing_steps(group)
+        found = evaluator.refined(group, tiles)
         cost = Totals.of((found.cost,))
         after = Totals(
             dram_bytes=total.dram_bytes - costs[group].dram_bytes + cost.dram_bytes,

@@ -43,6 +43,7 @@ from compiler.fusion.single_output import single_output_groups
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Price = tuple[float, ...]
 
+_OPS_OF_A_STEP: Final = 16
 # Two ways to add the same floating-point numbers differ by less than this.
 _ROUNDING: Final = 1e-9
 
@@ -64,8 +65,8 @@ class Partitions:
     `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
-    `is_whole`: no op has so many groups that some were left out. `known`: by group its figures, exact where
-    `is_priced`, else the floor; infinite for refused ones.
+    `priced`: groups priced so far; `spent`: steps that took (`pricing_steps`). `is_whole`: no op has so many groups that
+    some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite for refused ones.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Partitions:
         limit: int,
     ) -> None:
         self.tree = tree
-        self.priced = 0
+        self.priced = self.spent = 0
         self._price = price
         self.groups: list[int] = []
         self.begins: dict[int, int] = {}
@@ -112,6 +113,7 @@ class Partitions:
             return
         self.is_priced[row] = True
         self.priced += 1
+        self.spent += pricing_steps(self.groups[row])
         price = self._price(self.groups[row])
         if price is None:
             self.known[row] = inf
@@ -183,6 +185,11 @@ class Partitions:
     def reaches(self, op: int, ops: int) -> bool:
         """True if a group of `op` has any of the outputs `ops` in front of it."""
         return bool(self._reached[op] & ops)
+
+
+def pricing_steps(group: int) -> int:
+    """What pricing a group counts where steps are bounded: large groups take longer."""
+    return 1 + group.bit_count() // _OPS_OF_A_STEP
 
 
 class Least:

@@ -13,7 +13,7 @@ from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.floors import GroupFloors
 from compiler.fusion.greedy import MAX_OPS, execution_order
 from compiler.fusion.guided import Guide, Proven, best_within
-from compiler.fusion.partitions import Floats, Partition, Partitions
+from compiler.fusion.partitions import Floats, Partition, Partitions, pricing_steps
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.product import best_product
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
@@ -23,8 +23,9 @@ from compiler.tiling.choose import Refusal
 # (where there are more, whole blocks and their branches).
 GROUPS_MAX: Final = 60_000
 _GROUPS_OF_OP: Final = (48, 4096)
-# So many groups are priced at most, beside one for each op; where there are no more than the second, all that it takes.
-PRICED_MAX: Final = 192
+# So many steps of pricing are taken at most, beside one for each op; where there are no more groups than the second
+# says, all that it takes.
+STEPS_MAX: Final = 192
 _FEW: Final = 640
 # What an objective sums up, of DRAM bytes, cycles and energy; and what tells equals apart.
 _TIE: Final = 2.0**-34
@@ -80,11 +81,11 @@ def search_groups(
 def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partition, float | None] | None:
     """The least partition that steps allow, and the objective that none is below, with what is outside."""
     guide = Guide(space)
-    steps = space.size if space.size <= _FEW else PRICED_MAX + len(space.tree.ops)
+    steps = sum(map(pricing_steps, space.groups)) if space.size <= _FEW else STEPS_MAX + len(space.tree.ops)
     proven: list[Proven] = []
 
     def best(weights: Sequence[float], ties: Sequence[float]) -> Partition | None:
-        found = best_within(space, guide, weights, ties, max(0, steps - space.priced))
+        found = best_within(space, guide, weights, ties, max(0, steps - space.spent))
         if found is None:
             return None
         proven.append(found)

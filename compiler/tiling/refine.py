@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from compiler.cost.array import spatial_lanes
 from compiler.cost.model import price
@@ -28,9 +27,6 @@ from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
 
-# So many tiles of a group are priced at most.
-TRIED_MAX: Final = 64
-
 
 def refined(
     choice: Choice,
@@ -38,12 +34,13 @@ def refined(
     profile: Profile,
     constraints: tuple[Constraint, ...],
     wishes: Wishes,
-    tried: int = TRIED_MAX,
+    tried: int,
 ) -> Choice:
     """The tiling, or one of another tile that costs less, its spread, order and halo modes as they are.
 
-    Of all tiles that differ along one axis (there an equal part of its extent, filled up to whole lanes of the array)
-    the best is taken, and so on while prices fall. Nothing changes where options or a schedule say how tiles are found.
+    At most `tried` tiles are priced. Of all tiles that differ along one axis (there an equal part of its extent, filled
+    up to whole lanes of the array) the best is taken, and so on while prices fall. Nothing changes where options or a
+    schedule say how tiles are found.
     """
     if wishes.is_pinned or wishes.split.kind != "exact":
         return choice
