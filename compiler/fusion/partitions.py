@@ -65,8 +65,9 @@ class Partitions:
     `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
-    `priced`: groups priced so far; `spent`: steps that took (`pricing_steps`). `is_whole`: no op has so many groups that
-    some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite for refused ones.
+    `priced`: groups priced so far; `spent`: steps that took (`pricing_steps`). `is_whole`: no op has so many groups
+    that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite for
+    refused ones.
     """
 
     def __init__(

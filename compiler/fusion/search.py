@@ -22,7 +22,7 @@ from compiler.tiling.choose import Refusal
 # So many groups are tried in all, shared out among the ops that they end with: at least and at most so many for each
 # (where there are more, whole blocks and their branches).
 GROUPS_MAX: Final = 60_000
-_GROUPS_OF_OP: Final = (48, 4096)
+_GROUPS_OF_OP: Final = (16, 4096)
 # So many steps of pricing are taken at most, beside one for each op; where there are no more groups than the second
 # says, all that it takes.
 STEPS_MAX: Final = 192

@@ -87,7 +87,7 @@ def _by_blocks(
 
 def _is_reached(tree: PostDominators, group: int, may_grow: Callable[[int], bool]) -> bool:
     """True if every group that lacks one op of this one may grow."""
-    return all(may_grow(group ^ 1 << tip) for tip in bits(tree.tips(group)))
+    return may_grow(group) or all(may_grow(group ^ 1 << tip) for tip in bits(tree.tips(group)))
 
 
 def _one_branch(
