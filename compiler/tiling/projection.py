@@ -220,7 +220,7 @@ class TensorBoxes:
         for axis, share in self.volume(1).shares.items():
             if axis in by_grid:
                 total *= int(by_grid[axis].sum())
-            elif self.projection.tiles[axis].times is None and axis != followed:
+            elif self.projection.tiles[axis].times is None and (axis != followed or axis != "C"):
                 total *= int(np.count_nonzero(share.made))
         return total
 
