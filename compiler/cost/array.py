@@ -127,8 +127,10 @@ def least_core_energy_pj(op: OpFacts, work: CoreWork, sizes: ElementSizes, profi
     """pJ of the op's operands and results at least, whichever loop order or unit is taken; arithmetic apart."""
     if op.matrix is None or op.dtype not in profile.matrix.arrays:
         return core_energy_pj(_vector_use(op, work, sizes, profile), profile)
+    # a second factor that is computed lies with the activations, whatever memory there is for weights
+    weights = profile.wram if any(operand.constant for operand in op.operands) else None
     uses = (*_matrix_uses(op, work, sizes, profile), _on_lanes(op, work, sizes, profile))
-    return min(core_energy_pj(use, profile) for use in uses)
+    return min(_operands_pj(use, profile, weights or profile.nram) for use in uses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,11 @@ class ElementSizes:
 
 def core_energy_pj(use: CoreUse, profile: Profile) -> float:
     """Energy of the op's operands in the core's memories and registers, arithmetic apart."""
-    weights = profile.wram or profile.nram
+    return _operands_pj(use, profile, profile.wram or profile.nram)
+
+
+def _operands_pj(use: CoreUse, profile: Profile, weights: Memory) -> float:
+    """The same with the second factor read from a given memory."""
     energy = use.input_bytes * profile.nram.read_pj_per_byte
     energy += use.partial_bytes * (profile.nram.read_pj_per_byte + profile.nram.write_pj_per_byte)
     energy += use.output_bytes * profile.nram.write_pj_per_byte

@@ -22,7 +22,7 @@ import numpy as np
 from compiler.cost.array import CoreWork, array_lanes, least_core_energy_pj
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles, mac_energy_pj, reads_are_shared
 from compiler.fusion.bounds import elements_of, needed_by_reader, needed_of
-from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import reads_own_channels
@@ -84,6 +84,8 @@ class GroupFloors:
         self._output_bytes = {op: facts.tensor_bytes(facts.ops[op].output) for op in graph.ops}
         for op in graph.ops:
             self._rows[op] = self._row(facts.ops[op])
+        self._products = mask_of(op for op in graph.ops if facts.ops[op].matrix is not None)
+        self._summable = mask_of(op for op in graph.ops if _is_summable(facts.ops[op]))
         self._most = {op: self._most_of(facts.ops[op]) for op in graph.ops}
         self._shares = {op: self._share(op) for op in graph.ops}
         self._summed: dict[int, tuple[tuple[float, ...], int, tuple[float, ...]]] = {}
@@ -101,12 +103,15 @@ class GroupFloors:
             most.append(highest)
             read.append(self._read_bytes(reads & ~group, group))
         written = np.array([self._output_bytes[op] for op in outputs], dtype=np.float64)
-        shares = np.array([self._shares[op] for op in outputs], dtype=np.float64)
+        shares = np.array([self._share_of(group) for group in groups], dtype=np.float64)
         ends = np.array(read, dtype=np.float64), written
-        return self._bounds(np.array(sums, dtype=np.float64), shares, ends, np.array(most, dtype=np.float64))
+        in_parts = np.array([self._is_in_parts(group) for group in groups])
+        return self._bounds(np.array(sums, dtype=np.float64), shares, ends, np.array(most, dtype=np.float64), in_parts)
 
-    def _bounds(self, table: Floats, shares: Floats, ends: tuple[Floats, Floats], most: Floats) -> Floats:
-        """The least over all ways of spreading, orders and rounds."""
+    def _bounds(
+        self, table: Floats, shares: Floats, ends: tuple[Floats, Floats], most: Floats, in_parts: np.ndarray
+    ) -> Floats:
+        """The least over all ways of spreading, orders and rounds; `in_parts` as in `_is_in_parts`."""
         profile = self.profile
         result = np.full((len(table), 3), np.inf)
         read, written = ends
@@ -122,8 +127,8 @@ class GroupFloors:
                 busy = np.maximum(busy, table[:, _GATHERED] / self._passing_rate())
                 passing = np.where(mixing, read / self._passing_rate(), 0.0)
             elif spread.units > 1 and reads_are_shared(profile):
-                # weights are read once, and go from unit to unit
-                busy = np.maximum(busy, weights / self._passing_rate())
+                # weights are read once, and go from unit to unit, but where units sum up parts of a product
+                busy = np.maximum(busy, np.where(in_parts, 0.0, weights / self._passing_rate()))
             held = _Held(live=read + most[:, 0], ends=read + written, weights=weights, passing=most[:, 1 + number])
             for fewest, again in self._orders(spread, held):
                 possible = (fewest < np.inf) | ~mixing
@@ -247,6 +252,17 @@ class GroupFloors:
             return 0
         return elements_of(needed_of(facts, name, [part for _, part in wanted])) * facts.tensors[name].element_bytes
 
+    def _is_in_parts(self, group: int) -> bool:
+        """True if units may each sum up their part of the input channels: of the only product, which comes first."""
+        first = group & -group
+        return bool(first & self._summable) and not group & self._products & ~first
+
+    def _share_of(self, group: int) -> tuple[float, ...]:
+        """Per spread, the least part of a group's positions, or of its sums, that its busiest core has."""
+        if not self._is_in_parts(group):
+            return self._shares[group.bit_length() - 1]
+        return tuple(1 / spread.units / spread.cores for spread in self._spreads)
+
     def _share(self, op: int) -> tuple[float, ...]:
         """Per spread, the least part of the positions of a group with this output that its busiest core has."""
         output = self._graph.facts.ops[op]
@@ -296,6 +312,11 @@ def _rounds(held: Floats, units: int, capacity: Floats) -> Floats:
     """The fewest rounds in which a part of the map fits; infinite where there is no capacity."""
     rounds = np.ceil(held * (1 - _ROUNDING) / (units * np.maximum(capacity, 1e-3)))
     return np.where(capacity > 0, np.maximum(1.0, rounds), np.inf)
+
+
+def _is_summable(op: OpFacts) -> bool:
+    """True if a product's input channels may be cut."""
+    return op.matrix is not None and op.matrix.groups == 1 and op.matrix.in_channels > 1
 
 
 def _spreads(profile: Profile) -> tuple[_SpreadOver, ...]:
