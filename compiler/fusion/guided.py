@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from compiler.fusion.partitions import Floats, Least, Partition, Partitions, weighted
+from compiler.fusion.partitions import Floats, Least, Partition, Partitions, weighted, weighted_rows
 
 # How far what prices were elsewhere is trusted, in turn, before floors alone count.
 _TRUST: Final = (1.0, 0.5, 0.3, 0.1)
@@ -54,7 +54,7 @@ class Guide:
         With less trust in what prices were elsewhere the factor is nearer 1.
         """
         space = self._space
-        known, floors = space.values(weights), self._floors @ np.array(weights)
+        known, floors = space.values(weights), weighted_rows(self._floors, weights)
         priced = np.flatnonzero(space.is_priced)
         if not len(priced):
             return known

@@ -156,13 +156,7 @@ class Partitions:
 
     def values(self, weights: Sequence[float], rows: Sequence[int] | None = None) -> Floats:
         """What is known of each group as one number: the weighted sum of its figures, infinite for refused ones."""
-        known = self.known if rows is None else self.known[rows]
-        total = np.zeros(len(known))
-        for number, weight in enumerate(weights):
-            if weight:
-                total += weight * known[:, number]
-        total[np.isinf(known).any(axis=1)] = inf
-        return total
+        return weighted_rows(self.known if rows is None else self.known[rows], weights)
 
     def partition(self, rows: Iterable[int], weights: Sequence[float]) -> Partition:
         """The partition of some rows, all priced."""
@@ -186,6 +180,17 @@ class Partitions:
     def reaches(self, op: int, ops: int) -> bool:
         """True if a group of `op` has any of the outputs `ops` in front of it."""
         return bool(self._reached[op] & ops)
+
+
+def weighted_rows(figures: Floats, weights: Sequence[float]) -> Floats:
+    """Per row of [groups, figures] the weighted sum; infinite where a figure is, also where that has no weight."""
+    total = np.zeros(len(figures))
+    refused = np.isinf(figures).any(axis=1)
+    for number, weight in enumerate(weights):
+        if weight:
+            total += weight * figures[:, number]
+    total[refused] = inf
+    return total
 
 
 def pricing_steps(group: int) -> int:
