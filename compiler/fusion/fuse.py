@@ -173,6 +173,8 @@ def _verdicts(
         checks = pinned
     elif gain is not None:
         checks = [*evaluator.structure(graph, group), *evaluator.profit(graph, group), gain]
+    elif group.bit_count() > 1 and evaluator.options.fusion == "search":
+        checks = evaluator.legality(graph, group)
     elif group.bit_count() > 1:
         checks = evaluator.chain_rules(graph, group)
     return [*checks, *evaluator.capacity(group)]
