@@ -142,7 +142,9 @@ class SegmentCompiler:
                 op = next(op for op in ops if self._contents[op] == content)
                 choice = evaluator.tiling(1 << op)
                 if isinstance(choice, Refusal):
-                    return Refused(error=refused(self.facts, 1 << op, choice), curable=self.profile.is_stationary)
+                    return Refused(
+                        error=refused(self.facts, 1 << op, choice, self.profile), curable=self.profile.is_stationary
+                    )
         return None
 
     def _fits_beside(self, content: int, resident: int, evaluator: Evaluator) -> bool:

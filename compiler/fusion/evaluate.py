@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError, printable
+from compiler.fusion.gap_fields import field_of_rule
 from compiler.fusion.pinned import Pin, Unheld, choose_pinned
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
@@ -139,7 +140,7 @@ class Evaluator:
         """The tiling of a group that has one, with the best of at most so many tiles by cost (FUSE-O)."""
         choice = self.tiling(group)
         if isinstance(choice, Refusal):
-            raise refused(self.facts, group, choice)
+            raise refused(self.facts, group, choice, self.profile)
         geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
         content = (tried, geometry.content())
         same = self._refined.get(content)
@@ -180,7 +181,7 @@ class Evaluator:
             if known is None:
                 choice = self.tiling(group)
                 if isinstance(choice, Refusal):
-                    raise refused(self.facts, group, choice)
+                    raise refused(self.facts, group, choice, self.profile)
                 known = self._totals[group] = Totals.of((choice.cost,))
             dram += known.dram_bytes
             cycles += known.cycles
@@ -264,10 +265,11 @@ def _is_redundancy(rule: Constraint) -> bool:
     return isinstance(rule, partial) and rule.func is capacity.fuse_11
 
 
-def refused(facts: GraphFacts, group: int, refusal: Refusal) -> LimitError:
-    """The error for a group that has to be legal and is not: names op, needed and available bytes."""
+def refused(facts: GraphFacts, group: int, refusal: Refusal, profile: Profile) -> LimitError:
+    """The error for a group that has to be legal and is not: names op, bytes needed and available, and the field."""
     op = facts.graph.ops[next(bits(group))]
     check = refusal.check
+    field = field_of_rule(check.rule, profile)
     return LimitError(
         "not even the smallest tile of this op fits the chip",
         code="does_not_fit",
@@ -276,7 +278,7 @@ def refused(facts: GraphFacts, group: int, refusal: Refusal) -> LimitError:
         op_type=op.kind,
         actual=f"{int(np.max(check.actual))} bytes needed ({check.rule})",
         limit=f"{int(np.max(check.limit))} bytes available",
-        hint="Give the profile a larger memory of that level",
+        hint="Give the profile a larger memory of that level" if field is None else f"Raise {field} in the profile",
     )
 
 

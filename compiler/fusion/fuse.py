@@ -154,7 +154,7 @@ def _finished(
     for group in groups:
         choice = evaluator.tiling(group)
         if isinstance(choice, Refusal):
-            raise refused(graph.facts, group, choice)
+            raise refused(graph.facts, group, choice, evaluator.profile)
         checks: list[Check] = []
         if fixed is not None:
             structure = evaluator.pinned_rules(graph, group) if group in pinned else None

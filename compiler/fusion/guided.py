@@ -45,7 +45,8 @@ class Guide:
 
     def __init__(self, space: Partitions) -> None:
         self._space = space
-        self._floors = space.known.copy()
+        # what is refused unasked counts as priced; infinity times a weight of 0 would be no number
+        self._floors = np.where(np.isinf(space.known), 0.0, space.known)
         self._sizes = np.array([group.bit_count() for group in space.groups], dtype=np.float64)
 
     def values(self, weights: Sequence[float], trust: float = 1.0) -> Floats:
