@@ -1,10 +1,13 @@
-"""Run the benchmarks: `python -m tests.bench [NAME ...]`; without names all of them."""
+"""Run the benchmarks: `python -m tests.bench [NAME ...]`; without names all of them.
+
+A name may be followed by tables of that benchmark, where these can be chosen: `search n2 n3`.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from tests.bench import allocation, exported, light_models, partition, prices, programs, scaling
+from tests.bench import allocation, exported, light_models, partition, prices, programs, scaling, search
 
 BENCHMARKS = {
     "light-models": light_models.run,
@@ -14,11 +17,15 @@ BENCHMARKS = {
     "allocation": allocation.run,
     "prices": prices.run,
     "programs": programs.run,
+    "search": search.run,
 }
 
 
 def main(names: list[str]) -> int:
     """Print the tables of the named benchmarks as Markdown."""
+    if names and names[0] == "search" and all(name in search.TABLES for name in names[1:]):
+        search.run(tuple(names[1:]))
+        return 0
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"unknown benchmark {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}", file=sys.stderr)

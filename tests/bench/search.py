@@ -1,0 +1,198 @@
+"""What `search` finds and how long it takes: N-2, N-3, the light models, and growth with the number of ops (FUSE-O).
+
+`python -m tests.bench search [n2 | n3 | light | growth ...]`; without names all four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import log
+from time import perf_counter
+from types import MappingProxyType
+from typing import Final
+
+from compiler.options import parse_options
+from compiler.plan import Plan
+from compiler.profile import builtin_profile
+from tests.bench.prices import pinned
+from tests.bench.scaling import chain
+from tests.compiler.planning import plan_model
+from tests.models import LIGHT_NAMES, light_path
+from tests.networks import fsrcnn
+
+_OBJECTIVES: Final = ("latency", "dram_bytes", "energy", "edp")
+_LIGHT_PROFILES: Final = ("cluster4x4", "edge4", "manycore2x64")
+_NEAR: Final = 1.05
+_MIB: Final = 2**20
+# N-3: energy in pJ and cycles of SET, and what is wished for.
+_SET: Final = (3.926e9, 2.092e6)
+_WISHED: Final = MappingProxyType({"dram_bytes": 1.005, "edp": 0.8})
+_GROWTH: Final = (1_000, 3_000, 10_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, and the seconds until it was there: all passes up to it, and those of fusion alone."""
+
+    plan: Plan
+    seconds: float
+    fusion_s: float
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all segments."""
+        return sum(segment.cycles for segment in self.plan.segments)
+
+    @property
+    def energy_pj(self) -> float:
+        """Energy in pJ."""
+        return self.plan.totals.energy_j * 1e12
+
+    def value(self, objective: str) -> float:
+        """The objective's value."""
+        totals = self.plan.totals
+        return {
+            "latency": totals.latency_s,
+            "dram_bytes": float(totals.dram_bytes),
+            "energy": totals.energy_j,
+            "edp": totals.energy_j * totals.latency_s,
+        }[objective]
+
+
+def planned(data: bytes, profile: str, **options: object) -> Planned:
+    """A model's plan for a built-in profile, without programs."""
+    begin = perf_counter()
+    compilation = plan_model(data, builtin_profile(profile), parse_options(options))
+    seconds = perf_counter() - begin
+    fusion = sum(timing.duration_s for timing in compilation.timings if timing.name == "fuse")
+    return Planned(plan=compilation.plan, seconds=seconds, fusion_s=fusion)
+
+
+def light(name: str) -> bytes:
+    """A light model's file."""
+    return light_path(name).read_bytes()
+
+
+def run(names: tuple[str, ...] = ()) -> None:
+    """Print the tables asked for, or all of them."""
+    for name in names or TABLES:
+        TABLES[name]()
+
+
+def own_best_of_fsrcnn() -> None:
+    """N-2: FSRCNN, our best plan against our own price of the published best schedule, tiles of 4 x 72 with caches."""
+    print("\n### N-2: FSRCNN 960 x 540, int8, metaproto-df: own best against 4 x 72 as pinned\n")
+    print("| objective | plan | energy mJ | Mcycles | DRAM bytes | groups | tile | value / pinned | s | fusion s |")
+    print("|---|---|" + "---:|" * 8)
+    model = fsrcnn()
+    data = model.SerializeToString()
+    schedule = pinned(model, {"W": 4, "H": 72}, {"H": "cached", "W": "cached"})
+    for objective in ("energy", "latency"):
+        reference = planned(data, "metaproto-df", schedule=schedule, precision="int8", objective=objective)
+        own = planned(data, "metaproto-df", precision="int8", objective=objective)
+        for what, found in (("4 x 72 pinned", reference), ("own", own)):
+            groups = [group for segment in found.plan.segments for group in segment.groups]
+            tiles = ", ".join("x".join(map(str, group.tiling.tile)) for group in groups)
+            ratio = found.value(objective) / reference.value(objective)
+            print(
+                f"| {objective} | {what} | {found.energy_pj / 1e9:.4f} | {found.cycles / 1e6:.4f} "
+                f"| {found.plan.totals.dram_bytes:,} | {len(groups)} | {tiles} | {ratio:.4f} | {found.seconds:.2f} "
+                f"| {found.fusion_s:.2f} |"
+            )
+
+
+def resnet50_on_a_mesh() -> None:
+    """N-3: DRAM bytes against the floor, and energy x delay against SET's."""
+    print("\n### N-3: ResNet-50, batch 1, int8, polar4x4\n")
+    print(
+        "| objective | DRAM bytes | / floor | energy pJ | cycles | energy x delay / SET | wished | groups | s "
+        "| fusion s |"
+    )
+    print("|---|" + "---:|" * 9)
+    for objective, wished in _WISHED.items():
+        found = planned(light("resnet50"), "polar4x4", precision="int8", objective=objective)
+        totals = found.plan.totals
+        product = found.energy_pj * found.cycles / (_SET[0] * _SET[1])
+        groups = sum(len(segment.groups) for segment in found.plan.segments)
+        print(
+            f"| {objective} | {totals.dram_bytes:,} | {totals.dram_bytes / totals.dram_bytes_floor:.4f} "
+            f"| {found.energy_pj:.4g} | {found.cycles:,} | {product:.4f} | {wished} | {groups} | {found.seconds:.2f} "
+            f"| {found.fusion_s:.2f} |"
+        )
+
+
+def light_models() -> None:
+    """The light models: every objective against rules, none, floor and reference; what lies above the floor."""
+    for profile in _LIGHT_PROFILES:
+        print(f"\n### Light models on `{profile}` by search\n")
+        print(
+            "| model | objective | plan MiB | floor MiB | reference MiB | rules MiB | none MiB | plan / floor "
+            "| objective / rules | objective / none | s | fusion s | above the floor, fields |"
+        )
+        print("|---|---|" + "---:|" * 10 + "---|")
+        for name in LIGHT_NAMES:
+            for objective in _OBJECTIVES:
+                print(_light_row(name, profile, objective))
+
+
+def _light_row(name: str, profile: str, objective: str) -> str:
+    found, rules, none = (
+        planned(light(name), profile, objective=objective, fusion=fusion) for fusion in ("search", "rules", "none")
+    )
+    totals = found.plan.totals
+    floor = totals.dram_bytes_floor
+    sizes = [totals.dram_bytes, floor, totals.dram_bytes_reference]
+    sizes += [other.plan.totals.dram_bytes for other in (rules, none)]
+    value = found.value(objective)
+    return (
+        f"| {name} | {objective} | "
+        + " | ".join(f"{size / _MIB:.2f}" for size in sizes)
+        + f" | {totals.dram_bytes / floor:.3f} | {value / rules.value(objective):.3f} "
+        f"| {value / none.value(objective):.3f} | {found.seconds:.2f} | {found.fusion_s:.2f} "
+        f"| {_above_floor(found.plan) if totals.dram_bytes > _NEAR * floor else ''} |"
+    )
+
+
+def _above_floor(plan: Plan) -> str:
+    """The bytes above the floor by kind, and the fields that would have to grow for the largest part of them."""
+    kinds = ", ".join(f"{kind} {size / _MIB:.2f} MiB" for kind, size in plan.gap.kinds.items() if size)
+    by_fields: dict[tuple[str, ...], int] = {}
+    for entry in plan.gap.entries:
+        by_fields[entry.fields] = by_fields.get(entry.fields, 0) + entry.read_bytes + entry.written_bytes
+    fields = sorted(by_fields.items(), key=lambda item: -item[1])[:2]
+    named = "; ".join(f"{' and '.join(names) or 'no field'} {size / _MIB:.2f} MiB" for names, size in fields)
+    return f"{kinds} ({named})"
+
+
+def growth() -> None:
+    """Seconds of planning for real networks and for chains of growing length; the exponent between two lengths."""
+    print("\n### Planning time by search, `cluster4x4`\n")
+    print("| network | objective | ops | groups | s | fusion s | s per 1,000 ops | exponent |")
+    print("|---|---|" + "---:|" * 6)
+    for objective in ("latency", "edp"):
+        for name in ("resnet50", "densenet121"):
+            print(_growth_row(name, planned(light(name), "cluster4x4", objective=objective), objective, None))
+        last: tuple[int, float] | None = None
+        for length in _GROWTH:
+            found = planned(chain(length), "cluster4x4", objective=objective)
+            print(_growth_row(f"chain of {length:,}", found, objective, last))
+            last = _ops(found), found.seconds
+
+
+def _ops(found: Planned) -> int:
+    return sum(len(group.ops) for segment in found.plan.segments for group in segment.groups)
+
+
+def _growth_row(name: str, found: Planned, objective: str, last: tuple[int, float] | None) -> str:
+    ops, groups = _ops(found), sum(len(segment.groups) for segment in found.plan.segments)
+    exponent = "" if last is None else f"{log(found.seconds / last[1]) / log(ops / last[0]):.2f}"
+    return (
+        f"| {name} | {objective} | {ops:,} | {groups:,} | {found.seconds:.2f} | {found.fusion_s:.2f} "
+        f"| {1000 * found.seconds / ops:.2f} | {exponent} |"
+    )
+
+
+TABLES: Final[Mapping[str, Callable[[], None]]] = MappingProxyType(
+    {"n2": own_best_of_fsrcnn, "n3": resnet50_on_a_mesh, "light": light_models, "growth": growth}
+)
