@@ -32,6 +32,7 @@ from compiler.tiling.wishes import Wishes
 _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
 _MAIN_OPS = 2.0
+_TENSORS_OF_A_STEP = 24
 _STRIDE_OVERLAP = 4.0
 _CAPACITY: Final = MappingProxyType(
     {
@@ -171,6 +172,10 @@ class Evaluator:
             op = geometry.indices[found.place]
             raise not_held(self.facts, group, op, found.needed, found.available)
         return found
+
+    def steps(self, group: int) -> int:
+        """What pricing a group counts where steps are bounded: more for many tensors, which take longer."""
+        return 1 + sum(len(self.facts.ops[op].operands) for op in bits(group)) // _TENSORS_OF_A_STEP
 
     def totals(self, groups: Iterable[int]) -> Totals:
         """DRAM bytes, cycles and energy of groups that have a tiling."""

@@ -12,7 +12,6 @@ from typing import Final
 from compiler.cost.objective import Totals, objective_value
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
-from compiler.fusion.partitions import pricing_steps
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.tiling.choose import Refusal
 
@@ -59,7 +58,7 @@ def _joined(
             if not _may_join(evaluator, graph, groups, one, other):
                 continue
             tried.add(union)
-            spent += pricing_steps(union)
+            spent += evaluator.steps(union)
             if isinstance(evaluator.tiling(union), Refusal):
                 continue
             apart, together = evaluator.totals((one, other)), evaluator.totals((union,))
@@ -105,10 +104,10 @@ def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fix
     order = sorted(costs, key=lambda group: (-objective_value(kind, costs[group]), group))
     better, left = {}, REFINED_MAX
     for group in order:
-        tiles = min(_TILES_OF_GROUP, left) // pricing_steps(group)
+        tiles = min(_TILES_OF_GROUP, left) // evaluator.steps(group)
         if not tiles:
             continue
-        left -= tiles * pricing_steps(group)
+        left -= tiles * evaluator.steps(group)
         found = evaluator.refined(group, tiles)
         cost = Totals.of((found.cost,))
         after = Totals(

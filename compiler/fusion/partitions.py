@@ -43,7 +43,6 @@ from compiler.fusion.single_output import single_output_groups
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Price = tuple[float, ...]
 
-_OPS_OF_A_STEP: Final = 16
 # Two ways to add the same floating-point numbers differ by less than this.
 _ROUNDING: Final = 1e-9
 
@@ -65,7 +64,7 @@ class Partitions:
     `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
-    `priced`: groups priced so far; `spent`: steps that took (`pricing_steps`). `is_whole`: no op has so many groups
+    `priced`: groups priced so far; `spent`: steps that took, by `steps`. `is_whole`: no op has so many groups
     that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite for
     refused ones.
     """
@@ -77,10 +76,11 @@ class Partitions:
         price: Callable[[int], Price | None],
         may_grow: Callable[[int], bool],
         limit: int,
+        steps: Callable[[int], int] = lambda _group: 1,
     ) -> None:
         self.tree = tree
         self.priced = self.spent = 0
-        self._price = price
+        self._price, self._steps = price, steps
         self.groups: list[int] = []
         self.begins: dict[int, int] = {}
         self.ends: dict[int, int] = {}
@@ -114,7 +114,7 @@ class Partitions:
             return
         self.is_priced[row] = True
         self.priced += 1
-        self.spent += pricing_steps(self.groups[row])
+        self.spent += self._steps(self.groups[row])
         price = self._price(self.groups[row])
         if price is None:
             self.known[row] = inf
@@ -191,11 +191,6 @@ def weighted_rows(figures: Floats, weights: Sequence[float]) -> Floats:
             total += weight * figures[:, number]
     total[refused] = inf
     return total
-
-
-def pricing_steps(group: int) -> int:
-    """What pricing a group counts where steps are bounded: large groups take longer."""
-    return 1 + group.bit_count() // _OPS_OF_A_STEP
 
 
 class Least:

@@ -13,7 +13,7 @@ from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.floors import GroupFloors
 from compiler.fusion.greedy import MAX_OPS, execution_order
 from compiler.fusion.guided import Guide, Proven, best_within
-from compiler.fusion.partitions import Floats, Partition, Partitions, pricing_steps
+from compiler.fusion.partitions import Floats, Partition, Partitions
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.product import best_product
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
@@ -65,6 +65,7 @@ def search_groups(
         lambda group: _price(evaluator, group),
         lambda group: group.bit_count() < MAX_OPS and legal.allows_more(group),
         sorted((_GROUPS_OF_OP[0], GROUPS_MAX // max(1, len(tree.ops)), _GROUPS_OF_OP[1]))[1],
+        evaluator.steps,
     )
     found = _least(space, evaluator.options.objective, (outside or Totals()) + evaluator.totals(fixed))
     if found is None:
@@ -81,7 +82,7 @@ def search_groups(
 def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partition, float | None] | None:
     """The least partition that steps allow, and the objective that none is below, with what is outside."""
     guide = Guide(space)
-    steps = sum(map(pricing_steps, space.groups)) if space.size <= _FEW else STEPS_MAX + len(space.tree.ops)
+    steps = _steps(space)
     proven: list[Proven] = []
 
     def best(weights: Sequence[float], ties: Sequence[float]) -> Partition | None:
@@ -101,6 +102,12 @@ def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partitio
     if partition is None:
         return None
     return partition, proven[0].bound + float(objective_value(objective, outside))
+
+
+def _steps(space: Partitions) -> int:
+    """Steps that the search may take: all that there are where few groups of few tensors are to be priced."""
+    bounded = STEPS_MAX + len(space.tree.ops)
+    return max(bounded, _FEW * 2) if space.size <= _FEW else bounded
 
 
 def _floors(floors: GroupFloors, legal: _Legality, groups: Sequence[int]) -> Floats:
