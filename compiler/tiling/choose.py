@@ -248,7 +248,7 @@ def _tables(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iterat
         yield SizeTable.of_group(geometry, kept, wishes.sizes, tried)
         return
     recomputed = SizeTable.of_group(geometry, None, wishes.sizes, tried)
-    axes = [axis for axis in recomputed.axes if recomputed.grids[axis].extent > 1]
+    axes = [axis for axis in recomputed.axes if recomputed.grids[axis].extent > 1 and recomputed.is_straight(axis)]
     if wishes.halo == "recompute" or not axes:
         yield recomputed
         return

@@ -313,6 +313,10 @@ class SizeTable:
         """True if the tensor's box changes with the tile's range on `axis`."""
         return axis in self._boxes[name].followed
 
+    def is_straight(self, axis: str) -> bool:
+        """False if two axes of one tensor follow `axis`: what tiles make anew there is no box, so no halo is kept."""
+        return all(len(boxes.followed.get(axis, ())) < 2 for boxes in self._boxes.values())
+
     @cached_property
     def channels_are_free(self) -> bool:
         """True if every op of the group can make a slice of its output channels for itself (FUSE-S1)."""

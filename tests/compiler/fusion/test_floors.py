@@ -75,7 +75,7 @@ def compare(evaluator: Evaluator, graph: SegmentGraph, groups: list[int], what: 
 def evaluator_of(graph: SegmentGraph, profile: Profile, **options: Any) -> Evaluator | None:
     """An evaluator of a segment; None if weights that stay on the chip are larger than it."""
     try:
-        return SegmentCompilers(profile, Options(**options)).of(graph.facts).evaluator(graph.ops)
+        return SegmentCompilers(profile, Options(fusion="search", **options)).of(graph.facts).evaluator(graph.ops)
     except TesseraError:
         return None
 
@@ -183,3 +183,13 @@ def test_work_counts_in_every_tile_along_an_axis_that_channels_follow() -> None:
     ((product, dataflow, cycles),) = (op for stage in choice.cost.stages for op in stage.ops if op[0] == 0)
     assert (product, dataflow) == (0, "vector")
     assert cycles >= elements / 4 / 8
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_square_that_is_added_to_its_transpose_is_not_read_along_the_diagonal_alone(objective: str) -> None:
+    """Rows and columns both follow the tile: what it needs beyond earlier ones is no box, and no halo is kept."""
+    model = Model()
+    x = model.relu(model.input([1, 1, 3, 3]))
+    y = model.node("Mul", [model.node("Transpose", [x], perm=[0, 1, 3, 2]), x])
+    model.output(model.node("Slice", [y, model.ints(0), model.ints(1), model.ints(2)]))
+    assert single(model, small_profile(nram_bytes=128, cores=4), objective).count > 1
