@@ -61,9 +61,9 @@ class Planned:
 
 
 def planned(data: bytes, profile: str, **options: object) -> Planned:
-    """A model's plan for a built-in profile, without programs."""
+    """A model's plan for a built-in profile, by search unless options say otherwise, without programs."""
     begin = perf_counter()
-    compilation = plan_model(data, builtin_profile(profile), parse_options(options))
+    compilation = plan_model(data, builtin_profile(profile), parse_options({"fusion": "search", **options}))
     seconds = perf_counter() - begin
     fusion = sum(timing.duration_s for timing in compilation.timings if timing.name == "fuse")
     return Planned(plan=compilation.plan, seconds=seconds, fusion_s=fusion)

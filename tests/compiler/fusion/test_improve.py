@@ -156,7 +156,9 @@ def test_two_outputs_in_one_group_are_found_where_they_pay() -> None:
     x = model.relu(model.input([1, 64, 32, 32]), name="stem")
     for name in ("a", "b"):
         model.output(model.conv(x, 64, 4, 1, name=name))
-    plan = plan_model(model.data(), builtin_profile("cluster4x4"), Options(objective="dram_bytes")).plan
+    plan = plan_model(
+        model.data(), builtin_profile("cluster4x4"), Options(fusion="search", objective="dram_bytes")
+    ).plan
     (group,) = plan.segments[0].groups
     assert set(group.nodes) == {"stem", "a", "b"}
     assert plan.totals.dram_bytes == plan.totals.dram_bytes_floor
@@ -225,7 +227,8 @@ from compiler.plan import plan_json
 from compiler.profile import builtin_profile
 from tests.compiler.planning import plan_model
 from tests.models import light_source
-plan = plan_model(light_source("squeezenet"), builtin_profile("cluster4x4"), Options(objective="edp")).plan
+options = Options(fusion="search", objective="edp")
+plan = plan_model(light_source("bvlc_alexnet"), builtin_profile("cluster4x4"), options).plan
 print(hashlib.sha256(plan_json(plan)).hexdigest())
 """
 
@@ -274,7 +277,7 @@ def test_where_nothing_fits_the_error_says_which_field_has_to_grow(
 @pytest.mark.parametrize("objective", ["latency", "dram_bytes"])
 def test_every_boundary_of_a_search_has_a_rule_or_both_objectives(objective: str) -> None:
     """SPEC 5.4: the first rule still failing, or the objective of the merged group against that of the two apart."""
-    options = Options(objective=objective)  # type: ignore[arg-type]
+    options = Options(fusion="search", objective=objective)  # type: ignore[arg-type]
     plan = plan_model(light_source("squeezenet"), builtin_profile("edge4"), options).plan
     compared = ruled = 0
     for segment in plan.segments:
