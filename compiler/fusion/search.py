@@ -86,7 +86,8 @@ def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partitio
     proven: list[Proven] = []
 
     def best(weights: Sequence[float], ties: Sequence[float]) -> Partition | None:
-        found = best_within(space, guide, weights, ties, max(0, steps - space.spent))
+        # energy × latency asks several times: later ones get some steps even if the first took all
+        found = best_within(space, guide, weights, ties, max(steps // 4, steps - space.spent))
         if found is None:
             return None
         proven.append(found)

@@ -30,6 +30,8 @@ Reading = tuple[int, tuple[int, ...]]
 # Array elements and boxes that are kept; beyond it all is forgotten between groups.
 _HELD_MAX: Final = 1 << 24
 _BOX: Final = 64
+# Boxes under more tiles are not kept for others: one op may read a thousand tensors under ten thousand tiles.
+_TILES_KEPT: Final = 1 << 13
 
 
 class Volume:
@@ -128,7 +130,9 @@ class TensorBoxes:
                 reached(axis_map, None if axis_map.axis is None else self.ranges[axis_map.axis], extent)
                 for axis_map, extent in zip(access, shape, strict=True)
             )
-            found = self.needed[reading] = self.projection.boxes(boxes)
+            found = self.projection.boxes(boxes)
+            if self.projection.is_kept:
+                self.needed[reading] = found
         return found
 
     def joined(self, other: TensorBoxes) -> TensorBoxes:
@@ -136,7 +140,9 @@ class TensorBoxes:
         found = self._joined.get(id(other))
         if found is None:
             hulls = tuple(map(self.projection.hull, self.ranges, other.ranges))
-            found = self._joined[id(other)] = self.projection.boxes(hulls)
+            found = self.projection.boxes(hulls)
+            if self.projection.is_kept:
+                self._joined[id(other)] = found
         return found
 
     @cached_property
@@ -263,7 +269,8 @@ class TensorBoxes:
 class Projection:
     """All boxes behind the same tiles.
 
-    Equal ranges are the same object, equal boxes too, so that what is known of them is found by identity.
+    Equal ranges are the same object, equal boxes too, so that what is known of them is found by identity; where there
+    are so many tiles that nothing is kept (`is_kept`), all is worked out anew.
     """
 
     def __init__(
@@ -277,6 +284,7 @@ class Projection:
         self.tiles = {axis: found for axis, found in tiles.items() if found.count > 1}
         self.grids = {axis: (t.starts, t.stops) for axis, t in self.tiles.items()} if grids is None else grids
         self._owner = owner
+        self.is_kept = max((len(starts) for starts, _ in self.grids.values()), default=0) <= _TILES_KEPT
         self.is_recomputed = all(found.mode is HaloMode.RECOMPUTE for found in self.tiles.values())
         self._ranges: dict[tuple[object, ...], AxisRange] = {}
         self._boxes: dict[tuple[int, ...], TensorBoxes] = {}
@@ -295,6 +303,8 @@ class Projection:
 
     def boxes(self, ranges: Box) -> TensorBoxes:
         """The boxes of these ranges, which are from this projection."""
+        if not self.is_kept:
+            return TensorBoxes(self, ranges)
         key = tuple(map(id, ranges))
         found = self._boxes.get(key)
         if found is None:
@@ -331,6 +341,8 @@ class Projection:
         return found
 
     def _known_range(self, axis: str | None, starts: Ints, stops: Ints) -> AxisRange:
+        if not self.is_kept:
+            return (axis, starts, stops)
         key = (axis, starts.tobytes(), stops.tobytes())
         found = self._ranges.get(key)
         if found is None:
@@ -356,7 +368,8 @@ class Projection:
                 found = self._known_range(None, *one)
             else:
                 found = self._known_range(axis, *axis_map.project(starts, stops, extent))
-            self._projected[key] = found
+            if self.is_kept:
+                self._projected[key] = found
         return found
 
     def hull(self, a: AxisRange, b: AxisRange) -> AxisRange:
@@ -366,7 +379,9 @@ class Projection:
         key = (id(a), id(b))
         found = self._hulls.get(key)
         if found is None:
-            found = self._hulls[key] = self._known_range(*_hull_axis(a, b))
+            found = self._known_range(*_hull_axis(a, b))
+            if self.is_kept:
+                self._hulls[key] = found
         return found
 
     def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
@@ -377,7 +392,9 @@ class Projection:
         key = (axis, id(starts), id(stops))
         known = self._fresh.get(key)
         if known is None:
-            known = self._fresh[key] = (*fresh_ranges(starts, stops, self.tiles[axis].restarts), entry)
+            known = (*fresh_ranges(starts, stops, self.tiles[axis].restarts), entry)
+            if self.is_kept:
+                self._fresh[key] = known
         return known[:3]
 
     def made(self, entry: AxisRange) -> AxisRange:
@@ -401,7 +418,8 @@ class Projection:
                 at_hand = _product([first - entry[1] for entry, (first, _, _) in zip(entries, fresh, strict=True)])
                 waiting = _product([f[2] for f in fresh])
                 known = Share(needed, needed - np.minimum(at_hand, needed), waiting, tiles)
-            self._shares[key] = known
+            if self.is_kept:
+                self._shares[key] = known
         return known
 
 

@@ -103,7 +103,7 @@ class CandidateGrids:
             offsets = self.grids[axis].offsets
             most = np.maximum.reduceat(share.made, offsets)
             waiting = np.maximum.reduceat(share.waiting, offsets) if len(share.waiting) > 1 else np.zeros(len(offsets))
-            found = self._columns[id(share)] = Column(
+            found = Column(
                 largest=most.astype(np.float64),
                 needed=(most if share.made is share.needed else np.maximum.reduceat(share.needed, offsets)).astype(
                     np.float64
@@ -111,6 +111,9 @@ class CandidateGrids:
                 kept=waiting.astype(np.float64),
                 total=np.add.reduceat(share.made, offsets),
             )
+            # an id names a share only while it lives, and only what the projection keeps lives as long
+            if self.projection.is_kept:
+                self._columns[id(share)] = found
         return found
 
     def inside(self, tile: tuple[int, ...], axes: tuple[str, ...]) -> CandidateGrids:
