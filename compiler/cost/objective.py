@@ -25,6 +25,13 @@ class Totals:
             energy_pj=self.energy_pj + other.energy_pj,
         )
 
+    def __sub__(self, other: Totals) -> Totals:
+        return Totals(
+            dram_bytes=self.dram_bytes - other.dram_bytes,
+            cycles=self.cycles - other.cycles,
+            energy_pj=self.energy_pj - other.energy_pj,
+        )
+
     @classmethod
     def of(cls, costs: Iterable[Cost]) -> Totals:
         """The sum over groups."""

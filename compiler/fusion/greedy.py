@@ -117,11 +117,7 @@ class _Growth:
         """The segment's totals after an exchange."""
         gone = self.evaluator.totals(sorted(exchange.gone))
         come = self.evaluator.totals([exchange.group, *exchange.come])
-        return Totals(
-            dram_bytes=self.totals.dram_bytes - gone.dram_bytes + come.dram_bytes,
-            cycles=self.totals.cycles - gone.cycles + come.cycles,
-            energy_pj=self.totals.energy_pj - gone.energy_pj + come.energy_pj,
-        )
+        return self.totals - gone + come
 
     def _grow(self, start: int) -> tuple[_Exchange, Check] | None:
         """The largest group grown from `start` that shows a profit and pays (rules 5 to 7, and 20).

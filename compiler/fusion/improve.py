@@ -62,11 +62,7 @@ def _joined(
             if isinstance(evaluator.tiling(union), Refusal):
                 continue
             apart, together = evaluator.totals((one, other)), evaluator.totals((union,))
-            after = Totals(
-                dram_bytes=total.dram_bytes - apart.dram_bytes + together.dram_bytes,
-                cycles=total.cycles - apart.cycles + together.cycles,
-                energy_pj=total.energy_pj - apart.energy_pj + together.energy_pj,
-            )
+            after = total - apart + together
             if objective_value(objective, after) < objective_value(objective, total):
                 ordered = group_order(graph, [union, *(g for g in groups if g not in (one, other))])
                 if ordered is not None:
@@ -109,12 +105,7 @@ def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fix
             continue
         left -= tiles * evaluator.steps(group)
         found = evaluator.refined(group, tiles)
-        cost = Totals.of((found.cost,))
-        after = Totals(
-            dram_bytes=total.dram_bytes - costs[group].dram_bytes + cost.dram_bytes,
-            cycles=total.cycles - costs[group].cycles + cost.cycles,
-            energy_pj=total.energy_pj - costs[group].energy_pj + cost.energy_pj,
-        )
+        after = total - costs[group] + Totals.of((found.cost,))
         if objective_value(objective, after) < objective_value(objective, total):
             better[group], total = found, after
     return Improved(evaluator=evaluator.with_tilings(better), groups=groups)

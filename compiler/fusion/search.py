@@ -24,7 +24,7 @@ from compiler.tiling.choose import Refusal
 GROUPS_MAX: Final = 60_000
 _GROUPS_OF_OP: Final = (16, 4096)
 # So many steps of pricing are taken at most, beside one for each op; where there are no more groups than the second
-# says, all that it takes.
+# says, two for each of so many, which is all that small segments take.
 STEPS_MAX: Final = 192
 _FEW: Final = 640
 # What an objective sums up, of DRAM bytes, cycles and energy; and what tells equals apart.
@@ -37,9 +37,9 @@ _TIES: Final = MappingProxyType({"dram_bytes": (1, _TIE, 0), "latency": (_TIE, 1
 class SearchResult:
     """Groups as bit sets in execution order, and what is known of how good they are.
 
-    bound: no partition of single-output groups has an objective below it; None where that is not known (`edp` is no
-    sum: its bound is what the least one has, once that is proven). candidates, priced: groups that were tried, and
-    those that were priced.
+    bound: no partition of single-output groups of at most MAX_OPS ops has an objective below it; None where that is not
+    known (`edp` is no sum: its bound is what the least one has, once that is proven). candidates, priced: groups that
+    were tried, and those that were priced.
     """
 
     groups: tuple[int, ...]
@@ -106,7 +106,7 @@ def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partitio
 
 
 def _steps(space: Partitions) -> int:
-    """Steps that the search may take: all that there are where few groups of few tensors are to be priced."""
+    """Steps that the search may take; with few groups of few tensors no bound."""
     bounded = STEPS_MAX + len(space.tree.ops)
     return max(bounded, _FEW * 2) if space.size <= _FEW else bounded
 
