@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -13,6 +13,7 @@ from compiler.ir.box import Ints
 from compiler.profile.schema import Profile
 from compiler.tiling.configurations import core_share, unit_share
 from compiler.tiling.figures import Figures
+from compiler.tiling.rows import RowFigures, StagePart, StageRows, gathered, rows_of
 from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
 from compiler.tiling.split import Path, Split
 from compiler.tiling.tile import Configuration, Order, Spread
@@ -22,50 +23,11 @@ from compiler.units import ceil_div
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """Bytes [tensor, candidate] that tiles make and that wait for later ones, and what kind of tiles they are.
-
-    `tiles`: how many of them cover what one unit gets.
-    """
-
-    volumes: Reals
-    waiting: Reals
-    whole_map: np.ndarray
-    images: Ints
-    tiles: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageFigures:
-    """What a stage's tiles, or those of a split's path, hold in the unit's memory, whatever the depth order.
-
-    Arrays over the candidates.
-    """
-
-    stage: Stage | Path
-    inputs: Reals
-    fresh_inputs: Reals
-    outputs: Reals
-    peak: Reals
-    waiting: Reals
-    step_inputs: Reals
-    step_outputs: Reals
-    whole_map: np.ndarray
-    images: Ints
-    last: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """Number of candidates."""
-        return len(self.inputs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """One configuration's rows in the table of candidates: per stage the begin and end row."""
 
     configuration: Configuration
-    stages: tuple[StageFigures, ...]
+    stages: tuple[StageRows, ...]
     begin: int
     ends: tuple[int, ...]
     weights: ConfiguredWeights
@@ -109,7 +71,7 @@ class ConfiguredWeights:
 class KnownFigures:
     """Of one group under one profile: stages' figures by table and what decides them, and weights."""
 
-    stages: dict[tuple[object, ...], tuple[StageFigures, ...]] = field(default_factory=dict)
+    stages: dict[tuple[object, ...], tuple[StageRows, ...]] = field(default_factory=dict)
     weights: dict[tuple[object, ...], ConfiguredWeights] = field(default_factory=dict)
 
 
@@ -129,22 +91,11 @@ class CandidateTable:
         self.split = split or Split()
         self.lanes = spatial_lanes(table.geometry.ops, profile)
         self._known = known or KnownFigures()
-        geometry = table.geometry
-        column = {name: index for index, name in enumerate(table.names)}
-        reads = [
-            (step, column[operand.tensor])
-            for step, op in enumerate(geometry.ops)
-            for operand in op.operands
-            if not operand.constant
-        ]
-        self._read_steps = np.unique(np.array([step for step, _ in reads], dtype=np.int64), return_index=True)
-        self._read_tensors = np.array([tensor for _, tensor in reads], dtype=np.int64)
-        self._makes = [column[op.output] for op in geometry.ops]
-        self._outputs = [column[name] for name in geometry.outputs or (geometry.primary,)]
+        self._work_out(choices)
         blocks = []
         begin = 0
         for choice in choices:
-            found = self._stage_figures(choice)
+            found = self._known.stages[self._stage_key(choice)]
             ends = tuple(accumulate((part.count for part in found), initial=begin))[1:]
             blocks.append(
                 Block(configuration=choice, stages=found, begin=begin, ends=ends, weights=self.weights(choice))
@@ -189,37 +140,33 @@ class CandidateTable:
             )
         return found[1:]
 
-    def _stage_figures(self, choice: Configuration) -> tuple[StageFigures, ...]:
-        key = (self.table, self.split, self._keys(choice)[0])
-        found = self._known.stages.get(key)
-        if found is None:
-            caps, channels = self.caps(choice), self.channel_size(choice)
-            sliced, scales = choice.channel_slices > 1, self._scales(choice)
-            if self.split.kind == "exact":
-                found = tuple(
-                    self._of_stage(stage, caps, sliced=sliced, scales=scales)
-                    for stage in stages(self.table, caps, channels, self.lanes)
-                )
-            else:
-                path = Path.build(self.table, caps, channels, self.split)
-                found = (self._of_path(path, caps, sliced=sliced, scales=scales),)
-            self._known.stages[key] = found
-        return found
+    def _stage_key(self, choice: Configuration) -> tuple[object, ...]:
+        return self.table, self.split, self._keys(choice)[0]
 
-    def _of_path(self, path: Path, caps: Mapping[str, int], *, sliced: bool, scales: Reals | None) -> StageFigures:
-        table = self.table
-        volumes, waiting = path.volumes(table), path.waiting(table)
-        if scales is not None:
-            volumes, waiting = volumes * scales, waiting * scales
-        whole = np.ones(path.count, dtype=np.bool_)
-        tiles = np.ones(path.count, dtype=np.int64)
-        for axis in table.axes:
-            tiles *= -(-caps[axis] // table.grids[axis].sizes[path.at[axis]])
-            if axis != "N":
-                whole &= table.grids[axis].sizes[path.at[axis]] >= caps[axis]
-        images = table.grids["N"].sizes[path.at["N"]] if "N" in path.at else np.ones(path.count, dtype=np.int64)
-        held = _Held(volumes=volumes, waiting=waiting, whole_map=whole, images=images, tiles=tiles)
-        return self._figures_of(path, held, sliced=sliced)
+    def _work_out(self, choices: tuple[Configuration, ...]) -> None:
+        """The figures of all stages that are not known yet, at once."""
+        found: dict[tuple[object, ...], list[StagePart]] = {}
+        for choice in choices:
+            key = self._stage_key(choice)
+            if key not in self._known.stages and key not in found:
+                found[key] = self._parts(choice)
+        parts = [part for these in found.values() for part in these]
+        if not parts:
+            return
+        rows = iter(rows_of(self.table, parts, by_runs=self.profile.sram is not None))
+        for key, these in found.items():
+            self._known.stages[key] = tuple(next(rows) for _ in these)
+
+    def _parts(self, choice: Configuration) -> list[StagePart]:
+        """A configuration's stages, or the path of its split by steps."""
+        caps, channels = self.caps(choice), self.channel_size(choice)
+        sliced, scales = choice.channel_slices > 1, self._scales(choice)
+        found: tuple[Stage | Path, ...]
+        if self.split.kind == "exact":
+            found = stages(self.table, caps, channels, self.lanes)
+        else:
+            found = (Path.build(self.table, caps, channels, self.split),)
+        return [StagePart(stage=stage, caps=caps, sliced=sliced, scales=scales) for stage in found]
 
     def _scales(self, choice: Configuration) -> Reals | None:
         """By tensor, what an input-channel split makes of its bytes; None if there is no such split."""
@@ -230,63 +177,6 @@ class CandidateTable:
         if group.input_parts == 1:
             return None
         return np.array([[float(group.split_share(name))] for name in self.table.names])
-
-    def _of_stage(self, stage: Stage, caps: Mapping[str, int], *, sliced: bool, scales: Reals | None) -> StageFigures:
-        volumes = self.table.volumes(stage.at, stage.axis, stage.count)
-        waiting = self.table.waiting(stage.at, stage.axis, stage.count)
-        if scales is not None:
-            volumes, waiting = volumes * scales, waiting * scales
-        whole, images, tiles = self._cut(stage, caps, volumes.shape[1])
-        held = _Held(volumes=volumes, waiting=waiting, whole_map=whole, images=images, tiles=tiles)
-        return self._figures_of(stage, held, sliced=sliced)
-
-    def _cut(self, stage: Stage, caps: Mapping[str, int], count: int) -> tuple[np.ndarray, Ints, Ints]:
-        """Of a stage's tiles: whether they are the whole map, their images, and how many cover what a unit gets."""
-        known, key = self.table.candidates.known, ("cut", *caps.items(), stage.axis, count, *stage.at.items())
-        found: tuple[np.ndarray, Ints, Ints] | None = known.get(key)
-        if found is None:
-            whole, around = True, 1
-            for axis in self.table.axes:
-                if axis != stage.axis:
-                    # a unit whose only tile this is has nothing to stage behind it
-                    size = int(self.table.grids[axis].sizes[stage.at[axis]])
-                    around *= ceil_div(caps[axis], size)
-                    whole &= axis == "N" or size >= caps[axis]
-            ones = np.ones(count, dtype=np.int64)
-            found = np.full(count, whole), ones, around * ones
-            if stage.axis is not None:
-                sizes = self.table.grids[stage.axis].sizes[:count]
-                images = sizes if stage.axis == "N" else ones
-                along = found[0] if stage.axis == "N" else found[0] & (sizes >= caps[stage.axis])
-                found = along, images, around * -(-caps[stage.axis] // sizes)
-            known[key] = found
-        return found
-
-    def _figures_of(self, stage: Stage | Path, held: _Held, *, sliced: bool) -> StageFigures:
-        geometry = self.table.geometry
-        volumes, waiting = held.volumes, held.waiting
-        return StageFigures(
-            stage=stage,
-            last=held.tiles == 1,
-            inputs=(volumes + waiting)[: len(geometry.inputs)].sum(axis=0),
-            fresh_inputs=volumes[: len(geometry.inputs)].sum(axis=0),
-            waiting=waiting.sum(axis=0),
-            outputs=volumes[self._outputs].sum(axis=0),
-            peak=geometry.peak(volumes, sliced=sliced, by_runs=self.profile.sram is not None),
-            step_inputs=self._read(volumes),
-            step_outputs=volumes[self._makes],
-            whole_map=held.whole_map,
-            images=held.images,
-        )
-
-    def _read(self, volumes: Reals) -> Reals:
-        """Bytes [step, candidate] that each step reads."""
-        # readers ascend, so each step's operands stand side by side
-        result = np.zeros((len(self.table.geometry.ops), volumes.shape[1]))
-        steps, begins = self._read_steps
-        if len(steps):
-            result[steps] = np.add.reduceat(volumes[self._read_tensors], begins, axis=0)
-        return result
 
     def weights(self, choice: Configuration) -> ConfiguredWeights:
         """The weights of each step under a configuration, compressed as the profile says."""
@@ -310,36 +200,64 @@ class CandidateTable:
             )
         return found
 
+    @cached_property
+    def _rows(self) -> RowFigures:
+        """The figures of all rows, block after block."""
+        return gathered([part for block in self.blocks for part in block.stages])
+
+    def largest_rows(self, holds: np.ndarray) -> list[int | None]:
+        """Per block the largest tile of its first stage in which any holds; tiles that fill all lanes come first.
+
+        Of a split by steps the tile that it ends at.
+        """
+        begins = [begin for block in self.blocks for begin in (block.begin, *block.ends[:-1])]
+        number = np.arange(self.rows)
+        last = np.maximum.reduceat(np.where(holds, number, -1), begins).tolist()
+        even = np.maximum.reduceat(np.where(holds & self._rows.even, number, -1), begins).tolist()
+        result: list[int | None] = []
+        at = 0
+        for block in self.blocks:
+            end = at + len(block.ends)
+            path = block.path
+            if path is None:
+                result.append(next((row for row in (*even[at:end], *last[at:end]) if row >= 0), None))
+            else:
+                chosen = path.chosen(holds[block.begin : block.ends[-1]])
+                result.append(None if chosen is None else block.begin + chosen)
+            at = end
+        return result
+
     def figures(self) -> Figures:
         """The figures of all candidates; core tiles are not known yet and pass."""
         profile = self.profile
         on_core = profile.sram is None
-        parts = [part for block in self.blocks for part in block.stages]
         spans = [block.ends[-1] - block.begin for block in self.blocks]
+        rows = self._rows
 
         def per_block(values: list[bool]) -> np.ndarray:
             return np.repeat(np.array(values), spans)
 
-        def steps(values: list[Ints]) -> Ints:
-            return np.stack(values, axis=1)
+        # weights are the same for all rows of a block, and for many blocks
+        numbers: dict[int, int] = {}
+        alike = np.array([numbers.setdefault(id(b.weights), len(numbers)) for b in self.blocks])
+        rooms = list({id(b.weights): b.weights.room for b in self.blocks}.values())
 
-        inputs = np.concatenate([part.inputs for part in parts])
-        outputs = np.concatenate([part.outputs for part in parts])
-        waiting = np.concatenate([part.waiting for part in parts])
-        live = np.concatenate([part.peak for part in parts]) + waiting
+        def steps(values: list[Ints]) -> Ints:
+            return np.stack(values, axis=1)[:, alike]
+
+        waiting = rows.waiting
+        live = rows.peak + waiting
         nested = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
         buffered = per_block([b.configuration.double_buffered for b in self.blocks])
-        buffered &= ~np.concatenate([part.last for part in parts])
-        # weights are the same for all rows of a block
+        buffered &= ~rows.last
         blocks_nested = np.array([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
         in_sram = np.array([b.configuration.weights_in_sram for b in self.blocks])
-        held = steps([block.weights.room.held for block in self.blocks]).sum(axis=0)
-        passing = steps([block.weights.room.passing for block in self.blocks]).max(axis=0, initial=0)
-        sliced = steps([block.weights.room.sliced for block in self.blocks])
-        staged = sliced if on_core else steps([block.weights.room.staged for block in self.blocks])
+        held = steps([room.held for room in rooms]).sum(axis=0)
+        passing = steps([room.passing for room in rooms]).max(axis=0, initial=0)
+        sliced = steps([room.sliced for room in rooms])
+        staged = sliced if on_core else steps([room.staged for room in rooms])
         in_unit = np.where(in_sram, staged.sum(axis=0), 0)
-        step_inputs = np.concatenate([part.step_inputs for part in parts], axis=1)
-        step_outputs = np.concatenate([part.step_outputs for part in parts], axis=1)
+        step_inputs, step_outputs = rows.step_inputs, rows.step_outputs
         if profile.sram is not None and profile.sram.weight_bytes is not None:
             staged = np.zeros_like(staged)  # weights are staged in a part of their own
             in_unit = np.zeros_like(in_unit)
@@ -352,22 +270,21 @@ class CandidateTable:
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
             staged = np.where(blocks_nested, 0, staged)
-            step_inputs[:, nested] = 0
-            step_outputs[:, nested] = 0
+            step_inputs, step_outputs = np.where(nested, 0, step_inputs), np.where(nested, 0, step_outputs)
         needed = np.repeat(np.where(blocks_nested & ~in_sram, held, passing), spans)
         in_unit = np.repeat(in_unit, spans)
         in_place = self.table.geometry.is_in_place
-        ends = np.maximum(inputs, outputs) if in_place else inputs + outputs
+        ends = np.maximum(rows.inputs, rows.outputs) if in_place else rows.inputs + rows.outputs
         peak = (live if on_core else np.where(nested, ends, live)) + in_unit
-        staging = np.where(buffered, np.concatenate([part.fresh_inputs for part in parts]), 0)
-        memory = np.full(len(inputs), float(profile.weight_memory_bytes))
+        staging = np.where(buffered, rows.fresh_inputs, 0)
+        memory = np.full(self.rows, float(profile.weight_memory_bytes))
         if profile.weights_share_activations and on_core:
             memory -= peak + staging
         return Figures(
-            whole_map=np.concatenate([part.whole_map for part in parts]),
+            whole_map=rows.whole_map,
             capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
-            inputs=inputs,
-            outputs=outputs,
+            inputs=rows.inputs,
+            outputs=rows.outputs,
             staging=staging,
             shared=in_place,
             step_inputs=step_inputs,
@@ -376,12 +293,12 @@ class CandidateTable:
             core_weights=np.repeat(sliced, spans, axis=1),
             weight_memory=memory,
             needed_weights=needed,
-            core_tile=peak if on_core else np.zeros(len(inputs)),
+            core_tile=peak if on_core else np.zeros(self.rows),
             core_capacity=profile.nram.capacity_bytes,
             sram_is_all_nram=profile.sram is not None
             and profile.sram.capacity_bytes == profile.cores_per_cluster * profile.nram.capacity_bytes,
-            images=np.concatenate([part.images for part in parts]),
-            loaded=np.zeros(len(inputs)),
+            images=rows.images,
+            loaded=np.zeros(self.rows),
             needed=1,
             peak=peak,
         )

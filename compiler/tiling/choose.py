@@ -304,17 +304,13 @@ class _Search:
     def found(self) -> list[_Found]:
         """The largest tile of each configuration that has one; of a split by steps the tile that it ends at."""
         result = []
-        for block in self.candidates.blocks:
-            path = block.path
-            if path is None:
-                row = _last_holding(block, self.holds)
-            else:
-                row = _row_of(block, path.chosen(self.holds[block.begin : block.ends[-1]]))
+        candidates = self.candidates
+        for block, row in zip(candidates.blocks, candidates.largest_rows(self.holds), strict=True):
             if row is None:
                 continue
             plan = TilePlan(
-                geometry=self.candidates.table.geometry,
-                table=self.candidates.table,
+                geometry=candidates.table.geometry,
+                table=candidates.table,
                 configuration=block.configuration,
                 tile=self.tile(block, row),
                 weights=block.weights,

@@ -247,22 +247,18 @@ class SizeTable:
             known = self._inside[key] = SizeTable(self.geometry, self.candidates.inside(key, self.axes))
         return known
 
-    def waiting(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
-        """Bytes [tensor, candidate] that wait for later tiles, for the candidates of `volumes`."""
-
-        def factor(table: Mapping[str, Reals], other: str) -> Reals:
-            return table[other][:, :count] if other == axis else table[other][:, at[other], None]
-
-        total = np.zeros((len(self.names), count if axis is not None else 1))
+    def waiting(self, at: Mapping[str, Ints], rows: int) -> Reals:
+        """Bytes [tensor, row] that wait for later tiles; `at` gives the candidates of the rows by axis."""
+        total = np.zeros((len(self.names), rows))
         for number, walked in enumerate(self.axes):
             if self.halo.get(walked, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE or walked not in self._keeping:
                 continue
-            part = self.constant[:, None] * factor(self.kept, walked)
+            part = self.constant[:, None] * self.kept[walked][:, at[walked]]
             for outer in self.axes[:number]:
-                part = part * factor(self.needed, outer)
+                part *= self.needed[outer][:, at[outer]]
             for inner in self.axes[number + 1 :]:
-                part = part * factor(self.union, inner)
-            total = total + part
+                part *= self.union[inner][:, at[inner]]
+            total += part
         return total
 
     @cached_property
@@ -277,22 +273,25 @@ class SizeTable:
             return size - 1
         return min(int(np.searchsorted(sizes, size)), len(sizes) - 1)
 
-    def volumes(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
-        """Bytes [tensor, candidate] of the largest boxes: the first `count` sizes of `axis`, others fixed by `at`."""
-        return self._products(self.largest, at, axis, count)
+    def volumes(self, at: Mapping[str, Ints], rows: int) -> Reals:
+        """Bytes [tensor, row] of the largest boxes; `at` gives the candidates of the rows by axis."""
+        result = np.repeat(self.constant[:, None], rows, axis=1)
+        for axis, places in at.items():
+            result *= self.largest[axis][:, places]
+        return result
 
     def boxes_of(self, at: Mapping[str, int], axis: str | None, count: int) -> Reals:
-        """As `volumes`, of whole boxes: with what was made before."""
-        return self._products(self.needed, at, axis, count)
+        """Bytes [tensor, candidate] of whole boxes, with what was made before.
 
-    def _products(self, factors: Mapping[str, Reals], at: Mapping[str, int], axis: str | None, count: int) -> Reals:
+        Candidates are the first `count` sizes of `axis`, others are fixed by `at`.
+        """
         fixed = self.constant.copy()
         for other, position in at.items():
             if other != axis:
-                fixed *= factors[other][:, position]
+                fixed *= self.needed[other][:, position]
         if axis is None:
             return fixed[:, None]
-        return np.asarray(fixed[:, None] * factors[axis][:, :count])
+        return np.asarray(fixed[:, None] * self.needed[axis][:, :count])
 
     def total(self, name: str, at: Mapping[str, int]) -> int:
         """Bytes that all tiles make anew of a tensor; an axis that it does not follow repeats them.

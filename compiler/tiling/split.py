@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
-from compiler.tiling.sizes import Reals, SizeTable, part_sizes
-from compiler.tiling.tile import HaloMode
+from compiler.tiling.sizes import SizeTable, part_sizes
 from compiler.units import ceil_div
 
 Kind = Literal["exact", "top-down", "bottom-up"]
@@ -195,27 +194,6 @@ class Path:
         """The next row to try after `row`, whose core tile or exact figures did not hold; None if there is none."""
         rows = np.flatnonzero(holds[: row if attempt < STEPS else (row + 1) // 2])
         return int(rows[-1]) if len(rows) else None
-
-    def volumes(self, table: SizeTable) -> Reals:
-        """Bytes [tensor, row] of the largest boxes, as `SizeTable.volumes` gives them for one axis."""
-        result = np.repeat(table.constant[:, None], self.count, axis=1)
-        for axis, places in self.at.items():
-            result *= table.largest[axis][:, places]
-        return result
-
-    def waiting(self, table: SizeTable) -> Reals:
-        """Bytes [tensor, row] that wait for later tiles, as `SizeTable.waiting` gives them for one axis."""
-        total = np.zeros((len(table.names), self.count))
-        for number, walked in enumerate(table.axes):
-            if table.halo.get(walked, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
-                continue
-            part = table.constant[:, None] * table.kept[walked][:, self.at[walked]]
-            for outer in table.axes[:number]:
-                part = part * table.needed[outer][:, self.at[outer]]
-            for inner in table.axes[number + 1 :]:
-                part = part * table.union[inner][:, self.at[inner]]
-            total += part
-        return total
 
 
 def _positions(table: SizeTable, tile: Mapping[str, int]) -> tuple[int, ...]:

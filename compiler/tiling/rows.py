@@ -1,0 +1,188 @@
+"""Figures of candidate tiles, worked out for many stages at once: one row per tile, as arrays (FUSE-S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+
+from compiler.ir.box import Ints
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.sizes import Reals, SizeTable, Stage
+from compiler.tiling.split import Path
+
+# So many bytes per tensor and tile are worked with at once.
+_AT_ONCE: Final = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePart:
+    """A stage of a configuration, or the path of its split by steps.
+
+    `caps`: what one unit gets of each axis. sliced: its channels are cut in time. `scales`: by tensor, what an
+    input-channel split makes of its bytes.
+    """
+
+    stage: Stage | Path
+    caps: Mapping[str, int]
+    sliced: bool
+    scales: Reals | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFigures:
+    """What tiles hold in the unit's memory, whatever the depth order; in bytes, one row per tile.
+
+    `step_inputs`, `step_outputs`: [step, row]. `last`: one tile covers what a unit gets. `whole_map`: its tiles are
+    whole maps. `even`: it fills the array's lanes.
+    """
+
+    inputs: Reals
+    fresh_inputs: Reals
+    outputs: Reals
+    peak: Reals
+    waiting: Reals
+    step_inputs: Reals
+    step_outputs: Reals
+    whole_map: np.ndarray
+    images: Ints
+    last: np.ndarray
+    even: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRows:
+    """The rows of one stage, or of a split's path: `count` of `figures` from `begin` on."""
+
+    stage: Stage | Path
+    figures: RowFigures
+    begin: int
+    count: int
+
+
+def rows_of(table: SizeTable, parts: Sequence[StagePart], *, by_runs: bool) -> list[StageRows]:
+    """The rows of all parts; by_runs: in an SRAM over which cores pass run by run."""
+    result: list[StageRows | None] = [None] * len(parts)
+    for sliced in (False, True):
+        numbers = [number for number, part in enumerate(parts) if part.sliced is sliced]
+        for some in _portions(numbers, parts, len(table.names)):
+            chosen = [parts[number] for number in some]
+            counts = [part.stage.count for part in chosen]
+            figures = _figures(table, chosen, counts, sliced=sliced, by_runs=by_runs)
+            begins = accumulate(counts, initial=0)
+            for number, begin, count in zip(some, begins, counts, strict=False):
+                result[number] = StageRows(stage=parts[number].stage, figures=figures, begin=begin, count=count)
+    return [rows for rows in result if rows is not None]
+
+
+def gathered(parts: Sequence[StageRows]) -> RowFigures:
+    """The rows of parts side by side."""
+    pools = list({id(part.figures): part.figures for part in parts}.values())
+    sizes = [len(pool.inputs) for pool in pools]
+    before = dict(zip(map(id, pools), accumulate(sizes, initial=0), strict=False))
+    counts = np.array([part.count for part in parts])
+    begins = np.array([before[id(part.figures)] + part.begin for part in parts])
+    ends = np.cumsum(counts)
+    rows = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1])
+    return RowFigures(
+        inputs=_joined([pool.inputs for pool in pools], rows),
+        fresh_inputs=_joined([pool.fresh_inputs for pool in pools], rows),
+        outputs=_joined([pool.outputs for pool in pools], rows),
+        peak=_joined([pool.peak for pool in pools], rows),
+        waiting=_joined([pool.waiting for pool in pools], rows),
+        step_inputs=_joined([pool.step_inputs for pool in pools], rows),
+        step_outputs=_joined([pool.step_outputs for pool in pools], rows),
+        whole_map=_joined([pool.whole_map for pool in pools], rows),
+        images=_joined([pool.images for pool in pools], rows),
+        last=_joined([pool.last for pool in pools], rows),
+        even=_joined([pool.even for pool in pools], rows),
+    )
+
+
+def _joined(arrays: list[np.ndarray], rows: Ints) -> np.ndarray:
+    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+    return np.asarray(whole[..., rows])
+
+
+def _portions(numbers: list[int], parts: Sequence[StagePart], tensors: int) -> Iterator[list[int]]:
+    """The parts in portions of so many tiles that their bytes by tensor do not take much memory."""
+    portion: list[int] = []
+    rows = 0
+    for number in numbers:
+        if portion and (rows + parts[number].stage.count) * tensors > _AT_ONCE:
+            yield portion
+            portion, rows = [], 0
+        portion.append(number)
+        rows += parts[number].stage.count
+    if portion:
+        yield portion
+
+
+def _figures(table: SizeTable, parts: list[StagePart], counts: list[int], *, sliced: bool, by_runs: bool) -> RowFigures:
+    geometry = table.geometry
+    at = _positions(table, parts, counts)
+    rows = sum(counts)
+    volumes, waiting = table.volumes(at, rows), table.waiting(at, rows)
+    if any(part.scales is not None for part in parts):
+        scales = [np.ones((len(table.names), 1)) if part.scales is None else part.scales for part in parts]
+        by_row = np.repeat(np.concatenate(scales, axis=1), counts, axis=1)
+        volumes, waiting = volumes * by_row, waiting * by_row
+    whole = np.ones(rows, dtype=np.bool_)
+    tiles = np.ones(rows, dtype=np.int64)
+    for axis in table.axes:
+        caps = np.repeat([part.caps[axis] for part in parts], counts)
+        sizes = table.grids[axis].sizes[at[axis]]
+        tiles *= -(-caps // sizes)
+        if axis != "N":
+            whole &= sizes >= caps
+    ends = len(geometry.inputs)
+    column = {name: index for index, name in enumerate(table.names)}
+    return RowFigures(
+        inputs=(volumes + waiting)[:ends].sum(axis=0),
+        fresh_inputs=volumes[:ends].sum(axis=0),
+        outputs=volumes[[column[name] for name in geometry.outputs or (geometry.primary,)]].sum(axis=0),
+        peak=geometry.peak(volumes, sliced=sliced, by_runs=by_runs),
+        waiting=waiting.sum(axis=0),
+        step_inputs=_read(geometry, column, volumes),
+        step_outputs=volumes[[column[op.output] for op in geometry.ops]],
+        whole_map=whole,
+        images=table.grids["N"].sizes[at["N"]] if "N" in at else np.ones(rows, dtype=np.int64),
+        # a unit whose only tile this is has nothing to stage behind it
+        last=tiles == 1,
+        even=np.concatenate([part.stage.even for part in parts]),
+    )
+
+
+def _positions(table: SizeTable, parts: list[StagePart], counts: list[int]) -> dict[str, Ints]:
+    """By axis the candidate of each row."""
+    ends = np.cumsum(counts)
+    number = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    result = {}
+    for axis in table.grids:
+        fixed = [part.stage.at[axis] if isinstance(part.stage, Stage) else 0 for part in parts]
+        varied = [isinstance(part.stage, Stage) and part.stage.axis == axis for part in parts]
+        places = np.where(np.repeat(varied, counts), number, np.repeat(np.array(fixed, dtype=np.int64), counts))
+        for part, end in zip(parts, ends.tolist(), strict=True):
+            if isinstance(part.stage, Path):
+                places[end - part.stage.count : end] = part.stage.at[axis]
+        result[axis] = places
+    return result
+
+
+def _read(geometry: GroupGeometry, column: Mapping[str, int], volumes: Reals) -> Reals:
+    """Bytes [step, row] that each step reads."""
+    reads = [
+        (step, column[operand.tensor])
+        for step, op in enumerate(geometry.ops)
+        for operand in op.operands
+        if not operand.constant
+    ]
+    result = np.zeros((len(geometry.ops), volumes.shape[1]))
+    if reads:
+        # readers ascend, so each step's operands stand side by side
+        steps, begins = np.unique(np.array([step for step, _ in reads]), return_index=True)
+        result[steps] = np.add.reduceat(volumes[[tensor for _, tensor in reads]], begins, axis=0)
+    return result
