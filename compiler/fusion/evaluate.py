@@ -17,6 +17,7 @@ from compiler.fusion.gap_fields import field_of_rule
 from compiler.fusion.pinned import Pin, Unheld, choose_pinned
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.garbage import collect_new
 from compiler.ops.facts import GraphFacts
 from compiler.options import PROFIT_RULES, Options
 from compiler.profile.schema import Profile
@@ -29,6 +30,8 @@ from compiler.tiling.refine import refined
 from compiler.tiling.split import Split
 from compiler.tiling.wishes import Wishes
 
+# What so many tilings leave behind is looked through for cycles at once.
+_COLLECTED_AFTER: Final = 64
 _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
 _MAIN_OPS = 2.0
@@ -131,6 +134,8 @@ class Evaluator:
                     known = choose_tiling(geometry, self.profile, constraints, self._wishes)
                 else:
                     known = self._as_pinned(group, geometry, constraints, pin)
+                if not len(self._by_content) % _COLLECTED_AFTER:
+                    collect_new()
                 self._by_content[content] = (geometry.inputs, geometry.indices, known)
             else:
                 known = _renamed(*same, geometry)

@@ -17,6 +17,7 @@ from compiler.fusion.none import none_groups
 from compiler.fusion.schedule import SegmentSchedule, resolve
 from compiler.fusion.search import search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.garbage import collection_paused
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
 from compiler.tiling.choose import Refusal
@@ -37,6 +38,10 @@ class FuseSegments:
 
     def run(self, partitioned: PartitionedGraph) -> FusedGraph:
         """Raises LimitError if a single op does not fit the chip, naming it."""
+        with collection_paused():
+            return self._fused(partitioned)
+
+    def _fused(self, partitioned: PartitionedGraph) -> FusedGraph:
         facts = partitioned.facts
         compiler = self.compilers.of(facts)
         graphs = {

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from compiler.errors import LimitError
+from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
 from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
@@ -94,7 +95,8 @@ class PartitionGraph:
         `facts` are the graph's where they are at hand: what is known of candidates belongs to them.
         """
         facts = facts or graph_facts(graph)
-        return _Partition(facts, self.candidates(facts), mapping_graph(facts, self.profile), self.options).run()
+        with collection_paused():
+            return _Partition(facts, self.candidates(facts), mapping_graph(facts, self.profile), self.options).run()
 
 
 class _Partition:

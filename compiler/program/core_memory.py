@@ -12,7 +12,7 @@ from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level
 from compiler.program.tiles import Index, Store, Tiles
-from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING, taken_over
+from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
@@ -64,7 +64,7 @@ class NestedMemory(GroupLowering):
 
     def taken_over(self) -> dict[str, str]:
         """Results that are written over an operand in a core."""
-        return taken_over(self.group, self.group.core_volumes)
+        return self.group.taken_over(self.group.core_volumes)
 
     def _lay_out_in_place(self, unit: int) -> None:
         """The group's result lies over the input of its size; other inputs behind it."""

@@ -20,7 +20,7 @@ from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.program.program import ADDRESSES, Level
 from compiler.program.rounds import Owners, rounds_of
 from compiler.program.tiles import Index, StoreShape, Tiles
-from compiler.tiling.memory import KEPT, TILE, memory_of, taken_over
+from compiler.tiling.memory import KEPT, TILE, memory_of
 from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
@@ -76,7 +76,7 @@ class Located(ABC):
 
     def taken_over(self) -> dict[str, str]:
         """Results that are written over an operand where tensors' tiles lie."""
-        return taken_over(self.group, self.group.volumes(self.group.frustums))
+        return self.group.taken_over(self.group.volumes(self.group.frustums))
 
     def place(self, unit: int) -> int:
         """The place that holds a unit's tiles."""

@@ -75,6 +75,16 @@ class KnownFigures:
     weights: dict[tuple[object, ...], ConfiguredWeights] = field(default_factory=dict)
 
 
+def channel_size(table: SizeTable, configuration: Configuration) -> int | None:
+    """Output channels in a unit's tile; None if the output has no channel axis."""
+    if "C" not in table.grids:
+        return None
+    extent = table.grids["C"].extent
+    if not table.channels_are_free:
+        return extent
+    return ceil_div(extent, unit_share(configuration) * configuration.channel_slices)
+
+
 class CandidateTable:
     """Every candidate tile of every configuration as one table: rules are then evaluated once for all of them."""
 
@@ -104,15 +114,6 @@ class CandidateTable:
         self.blocks = tuple(blocks)
         self.rows = begin
 
-    def channel_size(self, choice: Configuration) -> int | None:
-        """Output channels in a unit's tile; None if the output has no channel axis."""
-        if "C" not in self.table.grids:
-            return None
-        extent = self.table.grids["C"].extent
-        if not self.table.channels_are_free:
-            return extent
-        return ceil_div(extent, unit_share(choice) * choice.channel_slices)
-
     def caps(self, choice: Configuration) -> dict[str, int]:
         """The largest tile one unit may get, per axis."""
         caps = {axis: self.table.grids[axis].extent for axis in self.table.axes}
@@ -135,7 +136,7 @@ class CandidateTable:
             # the configuration stands beside the result: an id names it only while it lives
             found = known[key] = (
                 choice,
-                (caps, self.channel_size(choice), sliced, split),
+                (caps, channel_size(self.table, choice), sliced, split),
                 (*shares, choice.order, split, len(choice.halo)),
             )
         return found[1:]
@@ -159,7 +160,7 @@ class CandidateTable:
 
     def _parts(self, choice: Configuration) -> list[StagePart]:
         """A configuration's stages, or the path of its split by steps."""
-        caps, channels = self.caps(choice), self.channel_size(choice)
+        caps, channels = self.caps(choice), channel_size(self.table, choice)
         sliced, scales = choice.channel_slices > 1, self._scales(choice)
         found: tuple[Stage | Path, ...]
         if self.split.kind == "exact":
@@ -185,7 +186,7 @@ class CandidateTable:
         if found is None:
             tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
             if "C" in tile:
-                tile["C"] = self.channel_size(choice) or tile["C"]
+                tile["C"] = channel_size(self.table, choice) or tile["C"]
             group = TiledGroup(self.table.geometry, self.profile, choice, tile)
             tables = most_table_bytes(self.table.geometry, self.profile, choice)
             weights = step_weights(self.table.geometry, self.profile, choice, group.slices, group.input_parts, tables)

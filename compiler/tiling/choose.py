@@ -48,6 +48,8 @@ _HALVINGS: Final = 12
 _BASES: Final = 3
 # An estimate may lie so far above the price: beyond it a configuration is given up.
 _MARGIN: Final = 1.1
+# So many core tiles are tried in an SRAM tile, each smaller than the one before.
+_CORE_TILES: Final = 2
 # The most tiles of a map that are dealt out one by one.
 GRID_MAX: Final = 1 << 20
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
@@ -117,7 +119,7 @@ def _largest_tiles(
     found: list[_Found] = []
     failing: Check | None = None
     known = KnownFigures()
-    for table in _tables(geometry, profile, wishes):
+    for table in tables_of(geometry, profile, wishes):
         # halos that are kept cost least as a rule: once some are found, only the best are tried without
         bases = () if is_thorough else _bases(found, profile, wishes)
         here, refused = _search(table, profile, bound, wishes, bases, known, is_thorough=is_thorough)
@@ -240,7 +242,7 @@ def _culprit(geometry: GroupGeometry, check: Check) -> int:
     return max(geometry.ops, key=lambda op: (needs(op), -op.index)).index
 
 
-def _tables(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iterator[SizeTable]:
+def tables_of(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iterator[SizeTable]:
     """Sizes of boxes with halos kept along every axis where tiles share anything, and with halos recomputed."""
     tried = _tried(geometry, profile, wishes)
     if wishes.modes is not None:
@@ -479,7 +481,15 @@ def completed(
     if profile.weights_share_activations:
         capacity -= sum(w.core_bytes - w.table_bytes for w in group.weights)
         capacity -= sum(most_table_bytes(table.geometry, profile, configuration))
-    core = core_tile_for(table, configuration, tile, capacity, spatial_lanes(table.geometry.ops, profile))
-    if isinstance(core, int):
-        return Check(rule="TILE-2:core", holds=False, actual=core, limit=capacity)
-    return TiledGroup(table.geometry, profile, configuration, tile, core)
+    lanes, room = spatial_lanes(table.geometry.ops, profile), capacity
+    for _ in range(_CORE_TILES):
+        core = core_tile_for(table, configuration, tile, room, lanes)
+        if isinstance(core, int):
+            break
+        group = TiledGroup(table.geometry, profile, configuration, tile, core)
+        held = group.core_peak_bytes
+        if held <= capacity:
+            return group
+        # beside its boxes a core tile has what is kept, and results that have no room in their operands' place
+        room = min(room - 1, room * capacity // held)
+    return Check(rule="TILE-2:core", holds=False, actual=core if isinstance(core, int) else held, limit=capacity)

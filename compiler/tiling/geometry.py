@@ -272,12 +272,29 @@ class GroupGeometry:
         np.subtract.at(change, last + 1, volumes)
         return np.asarray(np.cumsum(change[:-2], axis=0).max(axis=0))
 
-    def peak_of(self, sizes: Mapping[str, int], *, sliced: bool = False, by_runs: bool = False) -> int:
-        """As `peak`, for bytes by tensor."""
+    def peak_of(
+        self,
+        sizes: Mapping[str, int],
+        *,
+        sliced: bool = False,
+        by_runs: bool = False,
+        over: Mapping[str, str] | None = None,
+    ) -> int:
+        """As `peak`, for bytes by tensor.
+
+        `over`: what of `takes_over` comes true. Its space keeps the operand's size; other results are there beside
+        their operands in the step that writes them.
+        """
         names, first, last = self._held_when(sliced, by_runs)
+        apart = () if over is None else self.takes_over.keys() - over.keys()
+        if over:
+            sizes = dict(sizes)
+            for op in self.ops:
+                if op.output in over:
+                    sizes[op.output] = sizes[over[op.output]]
         change = [0] * (len(self.ops) + 2)
         for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
-            change[begin] += sizes[name]
+            change[begin - (name in apart)] += sizes[name]
             change[end + 1] -= sizes[name]
         most = live = 0
         for difference in change[: len(self.ops)]:

@@ -101,30 +101,13 @@ def allocation_check(levels: Iterable[LevelMemory]) -> Check | None:
     return None
 
 
-def taken_over(group: TiledGroup, sizes: Mapping[str, int]) -> dict[str, str]:
-    """Results that are written over an operand in one memory: those whose box there is no larger than the operand's.
-
-    Where a result is held with what waits of it, its operand is not.
-    """
-    return {
-        name: source
-        for name, source in group.geometry.takes_over.items()
-        if sizes[name] <= sizes[source] and not _waits_outside(group, name)
-    }
-
-
-def _waits_outside(group: TiledGroup, name: str) -> bool:
-    """True if a core holds a result together with what waited of it in the SRAM: then its box is not its operand's."""
-    return group.is_nested and not group.core_kept_axes.issuperset(group.core_frustums.kept_along(name))
-
-
 def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], staging: int) -> list[Buffer]:
     """What a tile adds of each tensor, by lifetime; what waits for later tiles and the next inputs, all the time."""
     geometry = group.geometry
     names, first, last = geometry.sliced_lifetimes if group.is_sliced else geometry.lifetimes
     steps = len(group.geometry.ops)
     align = alignment_bytes(group)
-    over = taken_over(group, sizes)
+    over = group.taken_over(sizes)
     buffers = []
     for name, begin, end in zip(names, first.tolist(), last.tolist(), strict=True):
         source = over.get(name)

@@ -7,14 +7,16 @@ last store hide less of a group that few large tiles make up, and what is kept o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from compiler.cost.array import spatial_lanes
 from compiler.cost.model import price
 from compiler.cost.objective import Totals, ranking
 from compiler.profile.schema import Profile
-from compiler.tiling.choose import completed
+from compiler.tiling.candidates import channel_size
+from compiler.tiling.choose import completed, tables_of
 from compiler.tiling.commands import commands_check
+from compiler.tiling.configurations import simple_configurations
 from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL, Constraint
 from compiler.tiling.finished import Choice, Priced, finished
@@ -36,38 +38,95 @@ def refined(
     wishes: Wishes,
     tried: int,
 ) -> Choice:
-    """The tiling, or one of another tile that costs less, its spread, order and halo modes as they are.
+    """The tiling, or one that costs less: another tile, or another way of spreading it, passing ops and keeping halos.
 
-    At most `tried` tiles are priced. Of all tiles that differ along one axis (there an equal part of its extent, filled
-    up to whole lanes of the array) the best is taken, and so on while prices fall. Nothing changes where options or a
-    schedule say how tiles are found.
+    At most `tried` tilings are priced. Of all tiles that differ along one axis (there an equal part of its extent,
+    filled up to whole lanes of the array) the best is taken, and so on while prices fall; then of all simple
+    configurations for that tile the best, and from there on again. Slices stay as they are, and nothing changes where
+    options or a schedule say how tiles are found.
     """
     if wishes.is_pinned or wishes.split.kind != "exact":
         return choice
-    bound = (*PHYSICAL, *constraints)
-    configuration = replace(choice.tiling.configuration, walk=())
-    table = SizeTable.of_group(geometry, dict(configuration.halo))
-    extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
-    tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
-    lanes = spatial_lanes(geometry.ops, profile)
-    lines = [_line(axis, extents[axis], lanes.get(axis, 1)) for axis in tile if axis != "C" and extents[axis] > 1]
-    best = ranking(wishes.objective, Totals.of((choice.cost,)))
-    seen = {tuple(tile.items())}
-    configuration = replace(configuration, double_buffered=True)
-    better = True
-    while better:
+    search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried)
+    while search.along_axes() or search.across_ways():
+        pass
+    return search.choice
+
+
+class _Refinement:
+    """The best tiling of a group so far, and which were tried."""
+
+    def __init__(
+        self,
+        choice: Choice,
+        geometry: GroupGeometry,
+        profile: Profile,
+        bound: tuple[Constraint, ...],
+        wishes: Wishes,
+        tried: int,
+    ) -> None:
+        self.choice = choice
+        self._profile = profile
+        self._bound = bound
+        self._objective = wishes.objective
+        self._left = tried
+        self._best = ranking(wishes.objective, Totals.of((choice.cost,)))
+        self._tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
+        extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
+        lanes = spatial_lanes(geometry.ops, profile)
+        cut = [axis for axis in self._tile if axis != "C" and extents[axis] > 1]
+        self._lines = [_line(axis, extents[axis], lanes.get(axis, 1)) for axis in cut]
+        self._ways = _ways(choice, geometry, profile, wishes)
+        self._way = self._ways[0]
+        self._seen: set[tuple[object, ...]] = set()
+
+    def along_axes(self) -> bool:
+        """Try all tiles that differ along one axis; True if one is better."""
+        return self._try([(self._way, {**self._tile, axis: size}) for axis, line in self._lines for size in line])
+
+    def across_ways(self) -> bool:
+        """Try the tile under all simple configurations; True if it is better under one."""
+        return self._try([(way, {**self._tile, **way.channels}) for way in self._ways])
+
+    def _try(self, tilings: list[tuple[_Way, dict[str, int]]]) -> bool:
         better = False
-        for sizes in [{**tile, axis: size} for axis, line in lines for size in line]:
-            if tuple(sizes.items()) in seen or len(seen) > tried:
+        for way, tile in tilings:
+            key = (way.configuration, *tile.items())
+            if key in self._seen or not self._left:
                 continue
-            seen.add(tuple(sizes.items()))
-            found = _priced(table, profile, configuration, sizes, bound)
+            self._seen.add(key)
+            self._left -= 1
+            found = _priced(way.table, self._profile, way.configuration, tile, self._bound)
             if found is None:
                 continue
-            rank = ranking(wishes.objective, Totals.of((found.cost,)))
-            if rank < best and allocation_check(levels := memory_of(found.group)) is None:
-                better, best, tile, choice = True, rank, sizes, finished(found, levels)
-    return choice
+            rank = ranking(self._objective, Totals.of((found.cost,)))
+            if rank < self._best and allocation_check(levels := memory_of(found.group)) is None:
+                better, self._best, self._way, self._tile = True, rank, way, tile
+                self.choice = finished(found, levels)
+        return better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A configuration with the sizes of boxes under its halo modes, and the tile's extent of channels."""
+
+    table: SizeTable
+    configuration: Configuration
+    channels: Mapping[str, int]
+
+
+def _ways(choice: Choice, geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> list[_Way]:
+    """The tiling's own configuration, then the simple ones; these only where no channels are cut in time."""
+    own = replace(choice.tiling.configuration, walk=(), double_buffered=True)
+    table = SizeTable.of_group(geometry, dict(own.halo))
+    found = {own: _Way(table=table, configuration=own, channels={})}
+    if own.channel_slices == 1 and own.input_slices == 1:
+        for table in tables_of(geometry, profile, wishes):
+            for simple in simple_configurations(geometry, table, profile, wishes.halo, wishes.placement):
+                size = channel_size(table, simple)
+                channels = {} if size is None else {"C": size}
+                found.setdefault(simple, _Way(table=table, configuration=simple, channels=channels))
+    return list(found.values())
 
 
 def _line(axis: str, extent: int, lane: int) -> tuple[str, tuple[int, ...]]:

@@ -287,7 +287,8 @@ class TiledGroup:
     def peak(self, frustums: Frustums) -> int:
         """The most that is live of one tile at any step, apart from what is kept."""
         sizes, by_runs = self.volumes(frustums), self.profile.sram is not None
-        return self.geometry.peak_of(sizes, sliced=self.is_sliced, by_runs=by_runs)
+        over = None if by_runs else self.taken_over(sizes)
+        return self.geometry.peak_of(sizes, sliced=self.is_sliced, by_runs=by_runs, over=over)
 
     @property
     def is_sliced(self) -> bool:
@@ -340,7 +341,21 @@ class TiledGroup:
         """The most that is live in a core at once if it keeps what is shared along these axes, that apart."""
         if not self.is_nested:
             return self._staying_bytes
-        return self.geometry.peak_of(self._volumes_in_core(kept), sliced=self.is_sliced)
+        sizes = self._volumes_in_core(kept)
+        return self.geometry.peak_of(sizes, sliced=self.is_sliced, over=self.taken_over(sizes, kept))
+
+    def taken_over(self, sizes: Mapping[str, int], kept: frozenset[str] | None = None) -> dict[str, str]:
+        """Results that are written over an operand in one memory: those whose box there is no larger than that one's.
+
+        Where a core holds a result together with what waited of it in the SRAM, its box is not its operand's. `kept`:
+        the axes along which the core keeps what waits; None: those that it has room for.
+        """
+        found = list(self.geometry.takes_over.items())
+        if self.is_nested:
+            within = self.core_kept_axes if kept is None else kept
+            along = self.core_frustums.kept_along
+            found = [pair for pair in found if within.issuperset(along(pair[0]))]
+        return {name: source for name, source in found if sizes[name] <= sizes[source]}
 
     def _volumes_in_core(self, kept: frozenset[str]) -> dict[str, int]:
         """Depth-first: bytes of each tensor's box in a core, of results without what is kept there."""

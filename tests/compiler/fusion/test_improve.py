@@ -180,7 +180,7 @@ def choices(seed: int) -> list[tuple[Case, int, Choice]]:
     return result
 
 
-def test_a_tile_by_cost_costs_no_more_and_changes_nothing_but_the_tile() -> None:
+def test_a_tiling_by_cost_costs_no_more_and_keeps_its_slices() -> None:
     changed = 0
     for seed in range(6000, 6015):
         for these, group, choice in choices(seed):
@@ -192,12 +192,11 @@ def test_a_tile_by_cost_costs_no_more_and_changes_nothing_but_the_tile() -> None
                 continue
             changed += 1
             one, other = choice.tiling.configuration, better.tiling.configuration
-            for field in ("units", "spread", "cores", "core_spread", "order", "channel_slices", "input_slices", "halo"):
-                assert getattr(one, field) == getattr(other, field), (seed, field)
-            assert one.placement == other.placement
-            channels = choice.tiling.axes.index("C") if "C" in choice.tiling.axes else None
-            if channels is not None:
-                assert choice.tiling.tile[channels] == better.tiling.tile[channels]
+            assert one.channel_slices == other.channel_slices, seed
+            assert one.input_slices == other.input_slices, seed
+            if one.spread is other.spread and "C" in choice.tiling.axes:
+                channels = choice.tiling.axes.index("C")
+                assert choice.tiling.tile[channels] == better.tiling.tile[channels], seed
     assert changed
 
 

@@ -32,7 +32,7 @@ from compiler.units import ceil_div
 from tests.compiler.planning import plan_model
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.oracle import unit_plan, walked
-from tests.compiler.tiling.tilings import group_of_all
+from tests.compiler.tiling.tilings import group_of_all, tiled
 from tests.models import Model, light_source
 from tests.profiles import small_profile
 from tests.strategies import OBJECTIVES, profiles
@@ -191,11 +191,12 @@ def test_a_path_holds_what_each_of_its_tiles_holds(
     halo = dict.fromkeys(extents, HaloMode.CACHED) if cached else None
     table = SizeTable.of_group(geometry, halo, None, split_candidates(extents, way, [4], 10))
     path = Path.build(table, extents, channels, way)
-    volumes, waiting = path.volumes(table), path.waiting(table)
+    volumes, waiting = table.volumes(path.at, path.count), table.waiting(path.at, path.count)
     for row in range(path.count):
-        at = table.positions(path.sizes(table, row))
-        assert (volumes[:, row] == table.volumes(at, None, 1)[:, 0]).all()
-        assert (waiting[:, row] == table.waiting(at, None, 1)[:, 0]).all()
+        mode = HaloMode.CACHED if cached else HaloMode.RECOMPUTE
+        frustums = tiled(geometry, path.sizes(table, row), mode).frustums
+        assert volumes[:, row].tolist() == [frustums.largest_made(name) for name in table.names]
+        assert waiting[:, row].tolist() == [frustums.kept_bytes(name) for name in table.names]
 
 
 def test_bottom_up_starts_at_the_first_unit_that_holds_and_stops_at_the_first_step_that_does_not() -> None:
