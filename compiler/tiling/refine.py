@@ -119,7 +119,9 @@ def _ways(choice: Choice, geometry: GroupGeometry, profile: Profile, wishes: Wis
     """The tiling's own configuration, then the simple ones; these only where no channels are cut in time."""
     own = replace(choice.tiling.configuration, walk=(), double_buffered=True)
     table = SizeTable.of_group(geometry, dict(own.halo))
-    found = {own: _Way(table=table, configuration=own, channels={})}
+    tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
+    channels = {axis: size for axis, size in tile.items() if axis == "C"}
+    found = {own: _Way(table=table, configuration=own, channels=channels)}
     if own.channel_slices == 1 and own.input_slices == 1:
         for table in tables_of(geometry, profile, wishes):
             for simple in simple_configurations(geometry, table, profile, wishes.halo, wishes.placement):
