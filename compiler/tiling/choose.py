@@ -46,6 +46,8 @@ PRICED: Final = 4
 PINNED: Final = 64
 _HALVINGS: Final = 12
 _BASES: Final = 3
+# Groups of more ops than this need not have a tiling at any price: there are smaller ones in their place.
+_THOROUGH_OPS: Final = 16
 # An estimate may lie so far above the price: beyond it a configuration is given up.
 _MARGIN: Final = 1.1
 # So many core tiles are tried in an SRAM tile, each smaller than the one before.
@@ -91,7 +93,7 @@ def _choose(
 ) -> Choice | Refusal:
     found, failing = _largest_tiles(geometry, profile, bound, wishes)
     outcome, refused = _cheapest(found, profile, bound, wishes)
-    if outcome is None and refused and not wishes.is_pinned:
+    if outcome is None and refused and not wishes.is_pinned and len(geometry.ops) <= _THOROUGH_OPS:
         # what was left out as no better than others may be all that fits
         found, again = _largest_tiles(geometry, profile, bound, wishes, is_thorough=True)
         outcome, more = _cheapest(found, profile, bound, wishes, is_thorough=True)
