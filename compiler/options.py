@@ -59,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     objective: Objective = "latency"
-    fusion: Literal["search", "rules", "none"] = "rules"
+    fusion: Literal["search", "rules", "none"] = "search"
     start_rule: Literal["A", "B"] = "A"
     profit: Literal["any", "all"] | tuple[Literal["FUSE-5", "FUSE-6", "FUSE-7"], ...] = "any"
     rules: dict[str, RuleSetting] = {}

@@ -16,6 +16,7 @@ _COMPUTING = "conv conv conv depthwise relu relu pool add add softmax mean scale
 _MOVING = "concat slice pad upsample split transpose shuffle"
 KINDS = (*_COMPUTING.split(), *_MOVING.split())
 OBJECTIVES = ("latency", "dram_bytes", "energy", "edp")
+FUSIONS = ("search", "rules", "none")
 
 
 @st.composite
@@ -170,8 +171,8 @@ def profiles(draw: st.DrawFn, *, roomy: bool = False) -> Profile:
     return profile_from_values(values)
 
 
-def options(*, switches: bool = False) -> st.SearchStrategy[Options]:
-    """Options that change the plan: objective, start rule, profit; with `switches` also rules off and other limits."""
+def options(*, switches: bool = False, fusion: tuple[str, ...] = FUSIONS) -> st.SearchStrategy[Options]:
+    """Options that change the plan: objective, strategy, start rule, profit; with `switches` rules off, or limits."""
     settings = st.one_of(
         st.just(RuleSetting(enabled=False)), st.builds(RuleSetting, limit=st.sampled_from([0.0, 2.0, 1000.0]))
     )
@@ -180,6 +181,7 @@ def options(*, switches: bool = False) -> st.SearchStrategy[Options]:
     return st.builds(
         Options,
         objective=st.sampled_from(OBJECTIVES),
+        fusion=st.sampled_from(fusion),
         start_rule=st.sampled_from(["A", "B"]),
         profit=st.sampled_from(["any", "all", ("FUSE-5",), ("FUSE-6", "FUSE-7")]),
         merge=st.sampled_from(["forward-greedy", "none", "optimal"]),

@@ -235,7 +235,7 @@ def plan_command(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
     compare: Annotated[
-        str | None, typer.Option("--compare", help="Fusion strategies side by side: rules,none", show_default=False)
+        str | None, typer.Option("--compare", help="Strategies side by side: search,rules,none", show_default=False)
     ] = None,
     strict: StrictFlag = False,
     server: ServerOption = None,

@@ -70,6 +70,8 @@ class GroupFloors:
         self._readers: dict[int, list[int]] = {}
         self._rows: dict[int, tuple[float, ...]] = {}
         self._spreads = _spreads(profile)
+        # ops that need all channels of what they read; asked once of each, not of each reader of a result
+        self._mixing = frozenset(op for op in graph.ops if not reads_own_channels(facts.ops[op]))
         for op in graph.ops:
             mask = 0
             for operand in facts.ops[op].operands:
@@ -227,8 +229,7 @@ class GroupFloors:
         """
         facts, live = self._graph.facts, 0
         for user in self._graph.successors[op.index]:
-            reader = facts.ops[user]
-            if not reads_own_channels(reader) and not reader.in_place:
+            if user in self._mixing and not facts.ops[user].in_place:
                 live = max(live, self._made_bytes(op.index) + self._made_bytes(user))
         return (float(live), *(self._passing(op, spread) for spread in self._spreads))
 
@@ -283,7 +284,7 @@ class GroupFloors:
                 if len(readers) == 1 and readers[0][0] == op.index:
                     weights += elements_of(readers[0][1]) * facts.tensors[name].element_bytes
         users = self._graph.successors[op.index]
-        mixed = any(not reads_own_channels(facts.ops[user]) for user in users)
+        mixed = any(user in self._mixing for user in users)
         gathered = float(facts.tensor_bytes(op.output)) if mixed else 0.0
         if not wanted:
             return (float(weights), 0.0, gathered, *(0.0 for _ in self._spreads))

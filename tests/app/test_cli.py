@@ -200,7 +200,7 @@ def test_one_group_or_one_segment_is_explained_by_its_id(tmp_path: Path) -> None
     words = [path, "--set", 'partition=["relu"]']
     groups = [explained(*words, "--group", group) for group in ("s0.g0", "s1.g0")]
     segment = explained(*words, "--group", "s1")
-    assert groups[0].startswith("Group s0.g0 of segment s0 on chip 0: 2 ops, whole-map mode.\n")
+    assert groups[0].startswith("Group s0.g0 of segment s0 on chip 0: 2 ops, partial-map mode.\n")
     assert "ONNX nodes: first, relu.\n" in groups[0]
     assert "ONNX nodes: second.\n" in groups[1]
     assert segment.startswith("Segment s1 on chip 0: 1 node: second\n  begins after relu: option partition names")

@@ -161,7 +161,7 @@ def test_groups_of_equal_content_have_address_tables_each() -> None:
 
 def test_the_bytes_of_the_dram_are_those_that_commands_move() -> None:
     """On one core chain every tensor crosses once: input and weights in, the output out."""
-    compilation = compiled(network(), verify="none")
+    compilation = compiled(network(), verify="none", fusion="rules")
     (report,) = compilation.report.programs
     weights = 4 * (8 * 3 * 9 + 4 * 8 * 9)
     assert report.dram_write_bytes == 4 * 4 * 16 * 16

@@ -86,7 +86,7 @@ def test_one_group(golden: Callable[[str], None]) -> None:
 
 
 def test_one_group_between_others(golden: Callable[[str], None]) -> None:
-    """SPEC 5.4: the rule that fails on one side, both costs on the other."""
+    """SPEC 5.4: on either side what the two groups cost as one and apart, and by what bytes they differ."""
     model = Model(name="between")
     x = model.input([1, 32, 16, 16], "image")
     for index, kernel in enumerate((1, 1, 3, 3, 3)):
@@ -109,9 +109,10 @@ def test_the_parts_of_a_groups_bytes_add_up(profile: str) -> None:
             assert len(parts) >= 3
 
 
-def test_every_op_check_and_edge_of_a_group_is_said() -> None:
+@pytest.mark.parametrize(("fusion", "deciding"), [("rules", "FUSE-20"), ("search", None)])
+def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str | None) -> None:
     """SPEC 5.4: also of the edges that enter, which stand in the documents with the groups that they leave."""
-    plan = plan_of(chain(), small_profile(nram_bytes=12_000, wram_bytes=12_000), merge="none")
+    plan = plan_of(chain(), small_profile(nram_bytes=12_000, wram_bytes=12_000), merge="none", fusion=fusion)
     groups = plan.segments[0].groups
     assert len(groups) > 2
     for number, group in enumerate(groups):
@@ -128,8 +129,11 @@ def test_every_op_check_and_edge_of_a_group_is_said() -> None:
             (edge,) = groups[number - 1].boundary
             assert f"from {groups[number - 1].id}: " in entered
             assert edge.why in entered
-            assert edge.rule is not None
-            assert f"{edge.rule} fails, " in entered
+            assert edge.rule == deciding
+            assert edge.actual is not None
+            assert edge.limit is not None
+            said = f"merged {edge.actual:.0f} against {edge.limit:.0f} cycles apart: {edge.why}"
+            assert ("" if edge.rule is None else f"{edge.rule} fails, ") + said in entered
 
 
 def chain() -> Model:

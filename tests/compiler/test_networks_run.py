@@ -1,6 +1,6 @@
 """Real networks compiled, proved and run address for address, and compared with ONNX Runtime (SIM-1, PROG-4).
 
-The whole matrix (exported and light networks, three chips, fusion rules and none) is marked `full`; a sample of it by a
+The whole matrix (exported and light networks, three chips, every fusion strategy) is marked `full`; a sample of it by a
 fixed seed always runs.
 """
 
@@ -25,7 +25,7 @@ from tests.exported import ExportedModel, exported_models
 from tests.models import LIGHT_NAMES, import_graph
 
 PROFILES = ("cluster4x4", "edge4", "manycore2x64")
-FUSIONS = ("rules", "none")
+FUSIONS = ("search", "rules", "none")
 EXPORTED = {model.file: model for model in exported_models()}
 
 

@@ -200,12 +200,13 @@ def test_where_merging_costs_no_more_no_field_is_blamed() -> None:
     assert (entry.fields, entry.why) == ((), "it was not looked at")
 
 
-def test_without_tilings_of_merged_groups_no_field_is_named_where_cost_decides() -> None:
+@pytest.mark.parametrize(("fusion", "why"), [("rules", "FUSE-20 fails"), ("search", "fused, the two groups cost more")])
+def test_without_tilings_of_merged_groups_no_field_is_named_where_cost_decides(fusion: str, why: str) -> None:
     profile = small_profile(nram_bytes=8_000, wram_bytes=17_000)
-    fused, _ = fused_of(convs(2, 64, 1, 16), profile, Options())
+    fused, _ = fused_of(convs(2, 64, 1, 16), profile, Options(fusion=fusion))  # type: ignore[arg-type]
     (entry,) = only(gap_of(fused, profile), GapKind.INTERMEDIATES)
     assert entry.fields == ()
-    assert entry.why.startswith("FUSE-20 fails")
+    assert entry.why.startswith(why)
 
 
 def test_halos_of_tiles_one_after_another_name_the_memory_of_the_tile() -> None:

@@ -220,7 +220,7 @@ def test_nodes_off_the_chip_or_of_two_segments_are_refused(nodes: list[str], wor
 # forced and forbidden fusions
 
 
-@pytest.mark.parametrize("fusion", ["rules", "none"])
+@pytest.mark.parametrize("fusion", ["search", "rules", "none"])
 def test_a_forced_fusion_takes_in_what_runs_in_between(fusion: str) -> None:
     plan = plan_of({"fuse": [["stem", "sum"]]}, fusion=fusion)
     assert ("stem", "left", "left_relu", "right", "sum") in members(plan)
@@ -245,7 +245,7 @@ def test_a_forced_fusion_of_two_pinned_tilings_is_refused() -> None:
         fsrcnn_plan({"groups": pinned, "fuse": [["conv5", "conv6"]]})
 
 
-@pytest.mark.parametrize("fusion", ["rules", "none"])
+@pytest.mark.parametrize("fusion", ["search", "rules", "none"])
 def test_a_forbidden_fusion_is_in_no_group(fusion: str) -> None:
     """TILE-9:apart; conv and relu are one group otherwise."""
     together, apart = plan_of(None, fusion=fusion), plan_of({"apart": [["tail", "tail_relu"]]}, fusion=fusion)
@@ -276,7 +276,7 @@ ROUND_TRIPS = [
     pytest.param(name, profile, fusion, marks=() if name == "shufflenet" else pytest.mark.full)
     for name in ("shufflenet", "squeezenet", "resnet50", "inception_v2")
     for profile in PROFILES
-    for fusion in ("rules", "none")
+    for fusion in ("search", "rules", "none")
     if (name, profile) not in (("resnet50", "metaproto-df"), ("squeezenet", "metaproto-df"))
 ]
 

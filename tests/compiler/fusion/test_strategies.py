@@ -1,4 +1,4 @@
-"""Strategies `rules` and `none` on random networks and accelerators (FUSE-R, FUSE-N)."""
+"""All strategies on random networks and accelerators; what switches of `rules` and `none` do (FUSE-R, FUSE-N)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_groups_cover_each_op_once_are_convex_and_run_in_order(model: Model, pro
 
 
 @settings(max_examples=80)
-@given(models(), profiles(), options())
+@given(models(), profiles(), options(fusion=("rules", "none")))
 def test_groups_of_several_ops_have_a_single_output(model: Model, profile: Profile, chosen: Options) -> None:
     """FUSE-4."""
     fused = fuse(model, profile, chosen)
@@ -113,7 +113,7 @@ def test_rules_are_never_worse_than_none_on_their_objective(
     objective: str, model: Model, profile: Profile, start: str
 ) -> None:
     """FUSE-20 keeps every step from costing more; so plan ≤ baseline."""
-    chosen = Options(objective=objective, start_rule=start)  # type: ignore[arg-type]
+    chosen = Options(fusion="rules", objective=objective, start_rule=start)  # type: ignore[arg-type]
     fused = fuse(model, profile, chosen)
     found = objective_value(objective, totals(fused.segments))
     assert found <= objective_value(objective, totals(fused.baseline)) * (1 + 1e-9)
@@ -143,8 +143,9 @@ def test_edp_of_a_plan_with_several_segments_is_never_worse_than_none() -> None:
     values["vector"]["lanes"] = 1
     values["weights"]["compression"] = 0.5
     profile = profile_from_values(values)
-    for profit in ("any", "all", ("FUSE-5",)):
-        fused = fuse(model, profile, Options(objective="edp", profit=profit))
+    chosen = [Options(fusion="rules", objective="edp", profit=profit) for profit in ("any", "all", ("FUSE-5",))]
+    for each in (*chosen, Options(fusion="search", objective="edp")):
+        fused = fuse(model, profile, each)
         found = objective_value("edp", totals(fused.segments))
         assert found <= objective_value("edp", totals(fused.baseline)) * (1 + 1e-9)
 
@@ -224,13 +225,13 @@ def plan_groups(model: Model, profile: Profile, chosen: Options) -> list[PlanGro
 
 
 def off(*rules: str, **more: object) -> Options:
-    """Options with rules switched off."""
-    return Options(rules={rule: RuleSetting(enabled=False) for rule in rules}, **more)  # type: ignore[arg-type]
+    """Options of strategy `rules`, some of them switched off."""
+    return Options(fusion="rules", rules={rule: RuleSetting(enabled=False) for rule in rules}, **more)  # type: ignore[arg-type]
 
 
 def limit(rule: str, value: float, **more: object) -> Options:
-    """Options with another limit for one rule."""
-    return Options(rules={rule: RuleSetting(limit=value)}, **more)  # type: ignore[arg-type]
+    """Options of strategy `rules` with another limit for one."""
+    return Options(fusion="rules", rules={rule: RuleSetting(limit=value)}, **more)  # type: ignore[arg-type]
 
 
 def convs(count: int, *, extent: int = 32, channels: int = 4, batch: int = 1) -> Model:
@@ -267,7 +268,7 @@ def test_fuse_9_switched_off_lets_convolutions_with_one_weight_fuse() -> None:
     for name in ("a", "b"):
         x = model.relu(model.node("Conv", [x, w], name=name, pads=[1, 1, 1, 1]))
     model.output(x)
-    assert not any({"a", "b"} <= set(group) for group in groups_of(model, ROOMY, Options()))
+    assert not any({"a", "b"} <= set(group) for group in groups_of(model, ROOMY, Options(fusion="rules")))
     fused = groups_of(model, ROOMY, off("FUSE-9", objective="dram_bytes"))
     assert any({"a", "b"} <= set(group) for group in fused)
 
@@ -280,7 +281,7 @@ def test_fuse_9_leaves_the_convolution_out_of_every_group() -> None:
     for name in ("a", "b"):
         x = model.relu(model.node("Conv", [x, w], name=name, pads=[1, 1, 1, 1]))
     model.output(x)
-    groups = groups_of(model, ROOMY, Options())
+    groups = groups_of(model, ROOMY, Options(fusion="rules"))
     assert ("a",) in groups
     assert ("b",) in groups
 
@@ -291,7 +292,7 @@ def test_fuse_8_switched_off_lets_a_convolution_with_a_computed_weight_fuse() ->
     w = model.node("Tanh", [w], name="w")
     x = model.node("Conv", [model.conv(x, 4, 4, name="first"), w], name="second", pads=[1, 1, 1, 1])
     model.output(model.relu(x, name="relu"))
-    assert ("second",) in groups_of(model, ROOMY, Options(objective="dram_bytes"))
+    assert ("second",) in groups_of(model, ROOMY, Options(fusion="rules", objective="dram_bytes"))
     fused = groups_of(model, ROOMY, off("FUSE-8", objective="dram_bytes"))
     assert any({"second", "relu"} <= set(group) for group in fused)
 
@@ -301,7 +302,7 @@ def test_fuse_4_switched_off_lets_a_group_have_two_outputs() -> None:
     x = model.relu(model.conv(model.input([1, 4, 32, 32]), 4, 4, 1, name="a"), name="ra")
     model.output(model.conv(x, 4, 4, 1, name="b"))
     model.output(model.conv(x, 4, 4, 1, name="c"))
-    single = groups_of(model, ROOMY, Options(objective="dram_bytes"))
+    single = groups_of(model, ROOMY, Options(fusion="rules", objective="dram_bytes"))
     double = groups_of(model, ROOMY, off("FUSE-4", objective="dram_bytes"))
     assert not any({"b", "c"} <= set(group) for group in single)
     assert any({"b", "c"} <= set(group) for group in double)
@@ -319,7 +320,7 @@ def test_fuse_18_limit_bounds_the_images_in_a_tile() -> None:
 def test_fuse_18_switched_off_puts_more_images_into_a_tile() -> None:
     model = convs(2, extent=4, batch=64)
     profile = small_profile(nram_bytes=262_144)
-    (bounded,) = plan_groups(model, profile, Options(objective="dram_bytes"))
+    (bounded,) = plan_groups(model, profile, Options(fusion="rules", objective="dram_bytes"))
     (free,) = plan_groups(model, profile, off("FUSE-18", objective="dram_bytes"))
     assert bounded.tiling.tile[0] <= 16 < free.tiling.tile[0]
 
@@ -337,7 +338,7 @@ def test_fuse_20_refuses_a_group_that_costs_more_than_none() -> None:
     """Switched off, rules may be worse than none; switched on, they never are."""
     model = convs(2, extent=64, channels=16)
     profile = small_profile(nram_bytes=16_000, cores=2)
-    chosen = Options(objective="latency")
+    chosen = Options(fusion="rules", objective="latency")
     plan = plan_model(model.data(), profile, chosen).plan
     loose = plan_model(model.data(), profile, off("FUSE-20", "FUSE-11", objective="latency")).plan
     assert plan.totals.latency_s <= plan.baseline.latency_s
@@ -351,7 +352,7 @@ def test_fuse_16_wants_the_weights_of_two_steps_resident() -> None:
     profile = small_profile(nram_bytes=26_000, sram_bytes=103_436)
     (loose,) = plan_groups(model, profile, off("FUSE-16", objective="dram_bytes"))
     assert (loose.tiling.tiles, loose.tiling.tile) == (1, (1, 8, 16, 16))
-    (bound,) = plan_groups(model, profile, Options(objective="dram_bytes"))
+    (bound,) = plan_groups(model, profile, Options(fusion="rules", objective="dram_bytes"))
     assert bound.tiling.tiles > 1
     (verdict,) = (rule for rule in bound.rules if rule.id == "FUSE-16")
     assert verdict.holds
@@ -372,7 +373,7 @@ def test_where_a_tile_fits_its_input_and_output_fit_together(nram_bytes: int) ->
     """FUSE-12 binds no more than memory: the input lies there until the round ends, beside the whole output."""
     model = two_convs(1, 8, (16, 8, 1), (8, 16, 1))
     profile = small_profile(nram_bytes=nram_bytes, wram_bytes=21_567)
-    bound = plan_groups(model, profile, Options(objective="dram_bytes"))
+    bound = plan_groups(model, profile, Options(fusion="rules", objective="dram_bytes"))
     loose = plan_groups(model, profile, off("FUSE-12", objective="dram_bytes"))
     assert [group.tiling for group in bound] == [group.tiling for group in loose]
     for group in bound:
@@ -384,7 +385,10 @@ def test_where_a_tile_fits_its_input_and_output_fit_together(nram_bytes: int) ->
 def test_a_switched_off_capacity_rule_leaves_the_plan(number: int) -> None:
     """FUSE-10 to FUSE-18: a rule that is on is printed with its verdict, one that is off is not asked."""
     rule = f"FUSE-{number}"
-    for chosen, present in ((Options(objective="dram_bytes"), True), (off(rule, objective="dram_bytes"), False)):
+    for chosen, present in (
+        (Options(fusion="rules", objective="dram_bytes"), True),
+        (off(rule, objective="dram_bytes"), False),
+    ):
         groups = [group for group in plan_groups(convs(2), ROOMY, chosen) if len(group.nodes) > 2]
         assert groups
         assert all((rule in {verdict.id for verdict in group.rules}) == present for group in groups)
@@ -425,23 +429,24 @@ def chain_of(*kinds: str) -> Model:
 )
 def test_profit_says_which_of_rules_5_to_7_have_to_hold(profit: object, kinds: tuple[str, ...], fused: bool) -> None:
     """FUSE-5, FUSE-6, FUSE-7: any one, all, or a list."""
-    chosen = Options(objective="dram_bytes", profit=profit)  # type: ignore[arg-type]
+    chosen = Options(fusion="rules", objective="dram_bytes", profit=profit)  # type: ignore[arg-type]
     groups = groups_of(chain_of(*kinds), ROOMY, chosen)
     assert (len(groups) == 1) == fused
 
 
 @pytest.mark.parametrize(("rule", "kinds"), [("FUSE-5", ("conv", "relu", "conv")), ("FUSE-7", ("mul", "relu"))])
 def test_a_profit_rule_that_is_off_proves_nothing(rule: str, kinds: tuple[str, ...]) -> None:
-    assert len(groups_of(chain_of(*kinds), ROOMY, Options(objective="dram_bytes"))) == 1
+    assert len(groups_of(chain_of(*kinds), ROOMY, Options(fusion="rules", objective="dram_bytes"))) == 1
     assert len(groups_of(chain_of(*kinds), ROOMY, off(rule, objective="dram_bytes"))) > 1
 
 
 def test_start_rule_b_leaves_ops_before_the_first_convolution_out() -> None:
     """FUSE-A against FUSE-B with FUSE-1 (FUSE-2 would take them in)."""
     model = chain_of("relu", "conv", "relu", "conv")
-    whole = groups_of(model, ROOMY, Options(objective="dram_bytes", start_rule="A"))
+    whole = groups_of(model, ROOMY, Options(fusion="rules", objective="dram_bytes", start_rule="A"))
     assert len(whole) == 1
     forward = Options(
+        fusion="rules",
         objective="dram_bytes",
         start_rule="B",
         rules={"FUSE-1": RuleSetting(enabled=True), "FUSE-2": RuleSetting(enabled=False)},
@@ -452,7 +457,7 @@ def test_start_rule_b_leaves_ops_before_the_first_convolution_out() -> None:
 def test_start_rule_b_grows_backwards_by_default() -> None:
     """SPEC 5.3, defaults: A with FUSE-1, or B with FUSE-2."""
     model = chain_of("relu", "conv", "relu", "conv")
-    assert len(groups_of(model, ROOMY, Options(objective="dram_bytes", start_rule="B"))) == 1
+    assert len(groups_of(model, ROOMY, Options(fusion="rules", objective="dram_bytes", start_rule="B"))) == 1
 
 
 def test_fuse_3_switched_off_takes_branches_op_by_op() -> None:
@@ -462,7 +467,7 @@ def test_fuse_3_switched_off_takes_branches_op_by_op() -> None:
     left = model.conv(model.conv(x, 4, 4, name="l1"), 4, 4, name="l2")
     model.output(model.node("Add", [left, model.conv(x, 4, 4, 1, name="m1")], name="add"))
     block = ("l1", "l2", "m1", "add")
-    with_blocks = groups_of(model, ROOMY, Options(objective="dram_bytes"))
+    with_blocks = groups_of(model, ROOMY, Options(fusion="rules", objective="dram_bytes"))
     without = groups_of(model, ROOMY, off("FUSE-3", objective="dram_bytes"))
     assert any({"r0", *block} <= set(group) for group in with_blocks)
     assert not any({"r0", *block} <= set(group) for group in without)
@@ -481,7 +486,7 @@ def test_strategy_none_is_its_own_baseline() -> None:
 def test_every_edge_that_leaves_a_group_says_why() -> None:
     """SPEC 5.4: the first rule still failing, or the two objectives."""
     model = convs(6)
-    groups = plan_groups(model, ROOMY, Options(objective="dram_bytes"))
+    groups = plan_groups(model, ROOMY, Options(fusion="rules", objective="dram_bytes"))
     assert len(groups) > 1
     for group in groups[:-1]:
         (edge,) = group.boundary
@@ -502,7 +507,8 @@ def test_fused_groups_name_the_objective_that_merging_would_cost() -> None:
         x = model.conv(x, 64, 64, 1, name=f"c{index}")
     model.output(x)
     for objective in OBJECTIVES:
-        groups = plan_groups(model, small_profile(nram_bytes=12_000, cores=4), Options(objective=objective))  # type: ignore[arg-type]
+        chosen = Options(fusion="rules", objective=objective)  # type: ignore[arg-type]
+        groups = plan_groups(model, small_profile(nram_bytes=12_000, cores=4), chosen)
         for group in groups:
             for edge in group.boundary:
                 if edge.rule == "FUSE-20":

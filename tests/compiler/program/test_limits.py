@@ -8,6 +8,7 @@ import pytest
 
 from compiler.compile import Compilation, compile_model
 from compiler.errors import LimitError
+from compiler.options import parse_options
 from compiler.profile.load import profile_from_values
 from tests.models import Model
 from tests.profiles import profile_values
@@ -23,11 +24,11 @@ def chain(count: int) -> Model:
     return model
 
 
-def compiled(count: int, **limits: Any) -> Compilation:
+def compiled(count: int, fusion: str = "rules", **limits: Any) -> Compilation:
     """The chain on a chip with limits of an executable; its values are checked."""
     values = profile_values("edge4")
     values["limits"] = limits
-    return compile_model(chain(count).data(), profile_from_values(values))
+    return compile_model(chain(count).data(), profile_from_values(values), parse_options({"fusion": fusion}))
 
 
 def test_a_segment_of_too_many_commands_is_cut_until_its_programs_keep_the_limit() -> None:
@@ -37,6 +38,12 @@ def test_a_segment_of_too_many_commands_is_cut_until_its_programs_keep_the_limit
     assert len(cut.report.programs) > 1
     assert all(part.commands < program.commands for part in cut.report.programs)
     assert cut.report.values_checked
+
+
+def test_search_finds_shorter_programs_before_a_segment_is_cut() -> None:
+    (program,) = compiled(4, "search").report.programs
+    (shorter,) = compiled(4, "search", commands=program.commands - 1).report.programs
+    assert shorter.commands < program.commands
 
 
 def test_an_op_whose_program_is_too_long_alone_is_refused_with_the_field_to_raise() -> None:
