@@ -165,7 +165,7 @@ def _attempted(
             fixed=fixed,
             is_searched=False,
         )
-        found = _chosen(geometry, profile, constraints, wanted)
+        found = choose_tiling(geometry, profile, constraints, wanted)
         if isinstance(found, Refusal):
             return _refused(geometry, found)
         unmet = _unmet(geometry, found.tiling, pin)
@@ -180,24 +180,6 @@ def _attempted(
         if wider == asked:
             return _unheld_loads(geometry, found, pin, off[0])
         asked = wider
-
-
-def _chosen(
-    geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
-) -> Choice | Refusal:
-    """The search's answer; where every extent is pinned, rules judge the tiling itself and not candidates for it."""
-    axes = zip(geometry.output.axes, geometry.output.shape, strict=True)
-    if not all(axis in wishes.sizes for axis, extent in axes if extent > 1 and axis != "C"):
-        return choose_tiling(geometry, profile, constraints, wishes)
-    found = choose_tiling(geometry, profile, (), wishes)
-    if isinstance(found, Refusal):
-        return found
-    broken = next((check for rule in constraints if not (check := rule(found.figures)).holds), None)
-    if broken is None:
-        return found
-    # another way of filling what is open may keep the rule
-    again = choose_tiling(geometry, profile, constraints, wishes)
-    return again if isinstance(again, Choice) else Refusal(check=broken, op=again.op)
 
 
 def _refused(geometry: GroupGeometry, refusal: Refusal) -> Unheld:
