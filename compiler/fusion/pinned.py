@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
 from itertools import product
 
 import numpy as np
 
-from compiler.cost.model import price
 from compiler.cost.objective import Totals, ranking
 from compiler.cost.rates import units_are_connected
 from compiler.errors import RequestError, printable
 from compiler.profile.schema import Profile
 from compiler.schedule import PinnedGroup
-from compiler.tiling.choose import Refusal, choose_tiling, completed
-from compiler.tiling.commands import commands_check
-from compiler.tiling.exact import figures_of
-from compiler.tiling.figures import PHYSICAL, Constraint
-from compiler.tiling.finished import Choice, Priced, finished
+from compiler.tiling.choose import Refusal, choose_tiling
+from compiler.tiling.figures import Constraint
+from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.placement import Placement
-from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, Tiling, WeightLoads
-from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
 
@@ -173,13 +165,9 @@ def _attempted(
             fixed=fixed,
             is_searched=False,
         )
-        found = _chosen(geometry, profile, constraints, wanted)
+        found = choose_tiling(geometry, profile, constraints, wanted)
         if isinstance(found, Refusal):
-            # what candidates are judged by exceeds what a tiling takes once it is worked out, now and then
-            exact = _worked_out(geometry, profile, constraints, wanted, pin)
-            if exact is None:
-                return _refused(geometry, found)
-            found = exact
+            return _refused(geometry, found)
         unmet = _unmet(geometry, found.tiling, pin)
         if unmet is not None:
             return unmet
@@ -192,46 +180,6 @@ def _attempted(
         if wider == asked:
             return _unheld_loads(geometry, found, pin, off[0])
         asked = wider
-
-
-def _chosen(
-    geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
-) -> Choice | Refusal:
-    """The search's answer; where every extent is pinned, rules judge the tiling itself and not candidates for it."""
-    axes = zip(geometry.output.axes, geometry.output.shape, strict=True)
-    if not all(axis in wishes.sizes for axis, extent in axes if extent > 1 and axis != "C"):
-        return choose_tiling(geometry, profile, constraints, wishes)
-    found = choose_tiling(geometry, profile, (), wishes)
-    if isinstance(found, Refusal):
-        return found
-    broken = next((check for rule in constraints if not (check := rule(found.figures)).holds), None)
-    if broken is None:
-        return found
-    # another way of filling what is open may keep the rule
-    again = choose_tiling(geometry, profile, constraints, wishes)
-    return again if isinstance(again, Choice) else Refusal(check=broken, op=again.op)
-
-
-def _worked_out(
-    geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes, pin: Pin
-) -> Choice | None:
-    """The tiling that has all that is pinned, where nothing is open, such as one that a plan prints; None if it has
-    not what it takes.
-    """
-    fields, modes, sizes = dict(wishes.fixed), dict(wishes.modes or {}), dict(pin.sizes)
-    required = {field.name for field in dataclass_fields(Configuration)} - {"halo", "loads"}
-    if not required <= fields.keys() or not set(geometry.output.axes) <= sizes.keys():
-        return None
-    kept = {axis: mode for axis, mode in modes.items() if mode is not HaloMode.RECOMPUTE}
-    configuration = Configuration(**{**fields, "halo": tuple(kept.items())})  # type: ignore[arg-type]
-    table = SizeTable.of_group(geometry, kept, wishes.sizes)
-    group = completed(table, profile, configuration, sizes, dict(pin.core))
-    if not isinstance(group, TiledGroup) or commands_check(group, is_searched=False) is not None:
-        return None
-    figures, levels = figures_of(group), memory_of(group)
-    if not all(rule(figures).holds for rule in (*PHYSICAL, *constraints)) or allocation_check(levels) is not None:
-        return None
-    return finished(Priced(group=group, figures=figures, cost=price(traffic_of(group), profile)), levels)
 
 
 def _refused(geometry: GroupGeometry, refusal: Refusal) -> Unheld:

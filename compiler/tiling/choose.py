@@ -91,8 +91,9 @@ def choose_tiling(
 def _choose(
     geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
-    found, failing = _largest_tiles(geometry, profile, bound, wishes)
-    outcome, refused = _cheapest(found, profile, bound, wishes)
+    pinned = wishes.pins_tile(geometry.output.axes, geometry.output.shape)
+    found, failing = _largest_tiles(geometry, profile, bound, wishes, is_thorough=pinned)
+    outcome, refused = _cheapest(found, profile, bound, wishes, is_thorough=pinned)
     if outcome is None and refused and not wishes.is_pinned and len(geometry.ops) <= _THOROUGH_OPS:
         # what was left out as no better than others may be all that fits
         found, again = _largest_tiles(geometry, profile, bound, wishes, is_thorough=True)
@@ -218,8 +219,12 @@ def _search(
     simple = as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
     if not simple:
         return [], None
+    output = table.geometry.output
+    if wishes.pins_tile(output.axes, output.shape):
+        # one tile each, which is judged when it is worked out: candidates are judged on the safe side
+        bound = ()
     first = _Search(table, profile, simple, bound, wishes.split, known)
-    here = first.found()
+    here = _in_pinned_order(first.found(), wishes)
     # Where a tile leaves nothing to be done after it, no finer cut of the same spread can help.
     done = {entry.plan.configuration for entry in here if entry.plan.rounds == 1 and not is_thorough}
     finer = tuple(c for base in simple if base not in done for c in finer_configurations(table, base))
@@ -229,8 +234,13 @@ def _search(
         return here, first.failing
     second = _Search(table, profile, finer, bound, wishes.split, known)
     more = second.found() if is_thorough else _without_twins(here, second.found())
+    return [*here, *_in_pinned_order(more, wishes)], second.failing
+
+
+def _in_pinned_order(found: list[_Found], wishes: Wishes) -> list[_Found]:
+    """Those whose channel slices and tiles are in the order that is pinned; all where none is."""
     outer = wishes.fixed.get("slices_outer")
-    return [*here, *(e for e in more if outer in (None, e.plan.configuration.slices_outer))], second.failing
+    return [entry for entry in found if outer in (None, entry.plan.configuration.slices_outer)]
 
 
 def _culprit(geometry: GroupGeometry, check: Check) -> int:
@@ -343,6 +353,8 @@ class _Search:
         axis = candidates.table.band_axis if choice.spread is Spread.BANDS else "N"
         if choice.units == 1 or choice.spread not in (Spread.BANDS, Spread.IMAGES) or axis not in tile:
             return tile
+        if len(candidates.table.grids[axis].sizes) == 1:
+            return tile  # as pinned
         share, lane = candidates.caps(choice)[axis], candidates.lanes.get(axis, 1)
         even = ceil_div(share, ceil_div(share, tile[axis]))
         return {**tile, axis: min(tile[axis], ceil_div(even, lane) * lane)}

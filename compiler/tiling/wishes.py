@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +34,11 @@ class Wishes:
     def is_pinned(self) -> bool:
         """True if anything of the tiling is pinned."""
         return bool(self.sizes or self.core or self.fixed) or self.modes is not None
+
+    def pins_tile(self, axes: Sequence[str], shape: Sequence[int]) -> bool:
+        """True if the SRAM tile of such an output is pinned along every axis; its channels follow from slices."""
+        cut = [axis for axis, extent in zip(axes, shape, strict=True) if extent > 1 and axis != "C"]
+        return bool(self.sizes) and all(axis in self.sizes for axis in cut)
 
 
 def as_pinned(choices: tuple[Configuration, ...], wishes: Wishes) -> tuple[Configuration, ...]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from compiler.errors import LimitError, RequestError
+from compiler.errors import LimitError, RequestError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
 from compiler.plan import Plan, PlanGroup, plan_json
 from compiler.profile import builtin_profile
+from compiler.profile.schema import Profile
+from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight
 from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
 from tests.networks import fsrcnn
+from tests.strategies import OBJECTIVES
 
 CONVOLUTIONS = [f"conv{index}" for index in range(8)]
 CACHED = {"H": "cached", "W": "cached"}
@@ -303,6 +307,65 @@ def test_a_plan_pins_itself(name: str, profile: str, fusion: str) -> None:
         light_source(name), builtin_profile(profile), parse_options({**values, "schedule": again.options["schedule"]})
     ).plan
     assert third == again
+
+
+def drawn(seed: int) -> tuple[ModelSource, Profile, dict[str, str]]:
+    """A random network, a chip with little memory for it, and options."""
+    random = Random(seed)
+    while True:
+        model = any_model(random, 8)
+        try:
+            profile = tight(random, any_profile(random), facts_of(model))
+        except TesseraError:
+            continue
+        return ModelSource.from_bytes(model.data()), profile, {"objective": OBJECTIVES[seed % 4], "fusion": "search"}
+
+
+def assert_pins_itself(seed: int) -> bool:
+    """The schedule that a plan prints gives the same groups; False if the network does not fit its chip."""
+    source, profile, values = drawn(seed)
+    try:
+        first = plan_model(source, profile, parse_options(values)).plan
+    except LimitError:
+        return False
+    again = plan_model(source, profile, parse_options({**values, "schedule": json.loads(plan_json(first))})).plan
+    assert same_but_for_reasons(again) == same_but_for_reasons(first), seed
+    assert again.totals == first.totals, seed
+    return True
+
+
+@pytest.mark.parametrize("seed", [22, 59, 66])
+def test_a_plan_of_a_search_pins_itself(seed: int) -> None:
+    """TILE-9: tiles by cost too, larger than a unit's share or that fit only when they are worked out."""
+    assert assert_pins_itself(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("start", range(1000, 1400, 50))
+def test_every_plan_of_a_search_pins_itself(start: int) -> None:
+    """TILE-9: 400 random networks on chips with little memory for them."""
+    assert sum(assert_pins_itself(seed) for seed in range(start, start + 50)) > 10
+
+
+@pytest.mark.parametrize("slices", [2, 4])
+@pytest.mark.parametrize("outer", ["tiles", "slices"])
+def test_the_order_of_slices_and_tiles_is_as_pinned(outer: str, slices: int) -> None:
+    """TILE-9: the order that costs more too."""
+    model = Model()
+    model.output(model.conv(model.input([1, 512, 14, 14]), 512, 512, 1, name="conv"))
+    schedule = {"groups": [{"nodes": ["conv"], "tiling": {"channel_slices": slices, "outer_loop": outer}}]}
+    plan = plan_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": schedule})).plan
+    (group,) = groups_of(plan)
+    assert (group.tiling.channel_slices, group.tiling.outer_loop) == (slices, outer)
+
+
+def test_a_tile_larger_than_the_share_of_a_unit_is_as_pinned() -> None:
+    """TILE-9: 16 rows on four units are four each, but one may have eight."""
+    tiling, placement = {"tile": {"H": 8, "W": 16}}, {"units": 4, "spread": "bands"}
+    plan = plan_of({"groups": [{"nodes": ["stem"], "tiling": tiling, "placement": placement}]})
+    group = next(group for group in groups_of(plan) if group.nodes == ("stem",))
+    assert dict(zip(group.tiling.axes, group.tiling.tile, strict=True)) == {"N": 1, "C": 8, "H": 8, "W": 16}
+    assert (group.placement.units, group.placement.spread, group.tiling.tiles) == (4, "bands", 2)
 
 
 def test_a_plan_with_nodes_that_became_several_ops_pins_itself() -> None:
