@@ -116,17 +116,28 @@ def memory_maps(
     )
 
 
-def dram_bytes(program: Program) -> tuple[int, int]:
-    """What a program's commands read from and write to the DRAM, in bytes; a multicast is read once."""
+def dram_bytes(program: Program) -> tuple[int, int, int]:
+    """What a program's commands read from and write to the DRAM, in bytes, and what they read of address tables.
+
+    A multicast is read once.
+    """
     commands = program.commands
     is_dram = np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_)
     moves = commands[(commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)]
     sizes = moves["run_bytes"] * moves["counts"].prod(axis=1)
-    read = int(sizes[is_dram[moves["source"]]].sum())
+    loads = is_dram[moves["source"]]
+    of_tables = np.isin(moves["source_address"], _table_addresses(program)) & loads
+    tables = int(sizes[of_tables].sum())
+    read = int(sizes[loads & ~of_tables].sum())
     written = int((sizes * np.maximum(1, moves["targets"]))[is_dram[moves["target"]]].sum())
     for is_result, size in _gathered(program):
         read, written = (read, written + size) if is_result else (read + size, written)
-    return read, written
+    return read, written, tables
+
+
+def _table_addresses(program: Program) -> list[int]:
+    """Where in the DRAM address tables begin: each is loaded whole."""
+    return [program.regions[addresses.region].address for addresses in program.addresses]
 
 
 def _gathered(program: Program) -> Iterator[tuple[bool, int]]:
@@ -151,7 +162,7 @@ def _program_report(found: FusedSegment, lowered: LoweredSegment, chip: int) -> 
     program, verified, sizes = lowered.program, lowered.verified, lowered.sizes
     if program is None or verified is None or sizes is None:
         return None
-    read, written = dram_bytes(program)
+    read, written, tables = dram_bytes(program)
     planned = sum(group.choice.cost.dram_bytes for group in found.groups)
     return doc.ProgramReport(
         segment=found.segment.id,
@@ -166,6 +177,7 @@ def _program_report(found: FusedSegment, lowered: LoweredSegment, chip: int) -> 
         peaks=_peaks(found, program, verified.peak_bytes),
         dram_read_bytes=read,
         dram_write_bytes=written,
+        table_read_bytes=tables,
         plan_dram_bytes=planned,
         dram_ratio=(read + written) / planned if planned else 1.0,
     )

@@ -71,8 +71,8 @@ class ProgramReport(Part, frozen=True, kw_only=True):
 
     `program_bytes`: commands, calls, bindings and waits; `table_bytes`: parameter tables; `unit_bytes`: shape units.
     `dram_read_bytes`, `dram_write_bytes`: what the commands themselves read from and write to the DRAM, a multicast
-    read once, of a gathered table the rows that are read. `plan_dram_bytes`: what the plan says of the segment;
-    `dram_ratio` is program / plan.
+    read once, of a gathered table the rows that are read; address tables are apart in `table_read_bytes`.
+    `plan_dram_bytes`: what the plan says of the segment; `dram_ratio` is program / plan.
     """
 
     segment: str
@@ -87,6 +87,7 @@ class ProgramReport(Part, frozen=True, kw_only=True):
     peaks: dict[str, LevelPeak]
     dram_read_bytes: int
     dram_write_bytes: int
+    table_read_bytes: int
     plan_dram_bytes: int
     dram_ratio: float
 

@@ -19,7 +19,6 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "inputs": "inputs read again by one group",
         "shared": "inputs and weights that several read",
         "unneeded": "positions that no output needs",
-        "tables": "address tables",
     }
 )
 

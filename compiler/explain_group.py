@@ -158,9 +158,9 @@ def _tiling(group: PlanGroup) -> Iterator[str]:
 def _price(group: PlanGroup, price: GroupReport | None) -> Iterator[str]:
     parts = ""
     if price is not None:
-        inputs = price.dram_read_bytes - price.weight_read_bytes - price.table_read_bytes
-        tables = f", {price.table_read_bytes} address tables" if price.table_read_bytes else ""
-        parts = f": {inputs} in, {price.weight_read_bytes} weights{tables}, {price.dram_write_bytes} out"
+        inputs = price.dram_read_bytes - price.weight_read_bytes
+        tables = f"; {price.table_read_bytes} of address tables beside" if price.table_read_bytes else ""
+        parts = f": {inputs} in, {price.weight_read_bytes} weights, {price.dram_write_bytes} out{tables}"
     yield f"  {group.dram_bytes} DRAM bytes{parts}."
     stalls = ", ".join(f"{cycles} {cause}" for cause, cycles in group.stalls.items())
     yield f"  {group.cycles} cycles, bound by {group.bound_by}; stalls: {stalls or 'none'}; {group.energy_j:.4g} J."

@@ -346,7 +346,7 @@ class GapEntryDoc(Part, frozen=True, kw_only=True):
     and `why` says what decides instead.
     """
 
-    kind: Literal["intermediates", "weights", "inputs", "shared", "unneeded", "tables"]
+    kind: Literal["intermediates", "weights", "inputs", "shared", "unneeded"]
     name: str
     groups: tuple[str, ...]
     read_bytes: int

@@ -60,7 +60,7 @@ class Traffic:
     first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends, nram_ends: bytes
     through these of what comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units
     hand on to each other. units, cores: in use. exposed_transfers: loads (and as many stores) whose start-up nothing
-    hides. table_bytes: address tables read from DRAM.
+    hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM bytes (SPEC 5.1).
     """
 
     input_bytes: int
@@ -80,8 +80,8 @@ class Traffic:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes read from DRAM: inputs, weights and address tables."""
-        return self.input_bytes + self.weight_bytes + self.table_bytes
+        """Bytes read from DRAM: inputs and weights, address tables apart."""
+        return self.input_bytes + self.weight_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,8 @@ class Cost:
     """The price of a group: bytes, cycles and energy; `bound_by` names the largest part of the cycles.
 
     `stalls`: cycles beyond computation by cause. `energy_by_level`: pJ by memory level, unit and link; they add up to
-    `energy_pj`. `array_cycles`: cycles in which the busiest core's array works.
+    `energy_pj`. `array_cycles`: cycles in which the busiest core's array works. `table_read_bytes`: address tables that
+    are loaded, which no figure of DRAM bytes holds (SPEC 5.1).
     """
 
     dram_read_bytes: int
@@ -135,7 +136,7 @@ class Cost:
 def price(traffic: Traffic, profile: Profile) -> Cost:
     """Bytes, cycles and energy of a group (SPEC section 5.1: groups add up, inside a group things overlap)."""
     reads = traffic.read_bytes
-    moved = reads + traffic.output_bytes
+    moved = reads + traffic.table_bytes + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
     dram_cycles = ceil(moved / rate)
     stages = _stage_costs(traffic, profile)
@@ -286,7 +287,7 @@ def _nram(traffic: Traffic) -> LevelBytes:
 
 def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[tuple[str, float], ...]:
     """Every byte at every level and direction, every product and vector operation, and static power."""
-    reads, writes = traffic.read_bytes, traffic.output_bytes
+    reads, writes = traffic.read_bytes + traffic.table_bytes, traffic.output_bytes
     weights = profile.wram or profile.nram
     levels = {
         "dram": reads * profile.dram.read_pj_per_byte + writes * profile.dram.write_pj_per_byte,
@@ -308,7 +309,7 @@ def _link_pj(traffic: Traffic, profile: Profile) -> float:
     if link is None or profile.sram is not None:
         return 0.0
     hops = traffic.passed_on_bytes + sum(step.exchanged_byte_hops for step in traffic.steps)
-    to_dram = traffic.read_bytes + traffic.output_bytes
+    to_dram = traffic.read_bytes + traffic.table_bytes + traffic.output_bytes
     return (hops + to_dram * dram_hops(profile)) * link.pj_per_byte_hop
 
 

@@ -19,7 +19,6 @@ from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.loads import table_reads
 from compiler.tiling.price import group_of
 from compiler.tiling.stationary import WeightTable
 from compiler.tiling.tiled import TiledGroup
@@ -34,7 +33,7 @@ class GapKind(StrEnum):
 
     Intermediates: made on the chip, written by one group and read by others. Weights: one op reads its weights again.
     Inputs: one group reads again what its tiles share. Shared: several groups or ops read the same. Unneeded: read,
-    though no output needs it (positions between strides, dead ends). Tables: address tables.
+    though no output needs it (positions between strides, dead ends).
     """
 
     INTERMEDIATES = "intermediates"
@@ -42,12 +41,11 @@ class GapKind(StrEnum):
     INPUTS = "inputs"
     SHARED = "shared"
     UNNEEDED = "unneeded"
-    TABLES = "tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapEntry:
-    """One tensor, or one op's weights or tables: bytes above the floor, and why.
+    """One tensor, or one op's weights: bytes above the floor, and why.
 
     `groups` are ids of the plan's groups that move it, `times` how often it is read. `fields` are the fields of the
     profile that would all have to grow; none where no growth of a memory is known to help, `why` says what then.
@@ -133,7 +131,6 @@ class _Accounts:
                 if read > once:
                     yield self._again(placed, name, read, once)
                 readers.setdefault(name, []).append((placed, once))
-            yield from self._tables(placed)
         written = {name: placed for placed in self.placed for name in placed.tiled.geometry.outputs}
         for name in dict.fromkeys([*written, *readers]):
             if name in written:
@@ -214,12 +211,6 @@ class _Accounts:
             needed = [self._needed(name, frozenset((op,))) for op in ops]
             ids = tuple(self.homes[op].id for op in ops)
             yield from self._floored(name, self.facts.tensor_bytes(name) * len(ops), needed, ids)
-
-    def _tables(self, placed: _Placed) -> Iterator[GapEntry]:
-        why = "address tables come with the weights; a profile with addressing: strides needs none"
-        for op, size in table_reads(placed.tiled).items():
-            node = self.facts.graph.ops[op].node
-            yield _entry(GapKind.TABLES, node, (placed.id,), Cause(why=why), op=op, read=size)
 
 
 def _placed(fused: FusedGraph, profile: Profile) -> Iterator[_Placed]:
