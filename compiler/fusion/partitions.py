@@ -64,9 +64,9 @@ class Partitions:
     `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
-    `priced`: groups priced so far; `spent`: steps that took, by `steps`. `is_whole`: no op has so many groups
-    that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite for
-    refused ones.
+    `priced`: groups priced so far; `spent`: steps that took, by `steps`, asked before. `is_whole`: no op has so many
+    groups that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite
+    for refused ones.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Partitions:
         price: Callable[[int], Price | None],
         may_grow: Callable[[int], bool],
         limit: int,
-        steps: Callable[[int], int] = lambda _group: 1,
+        steps: Callable[[int], float] = lambda _group: 1,
     ) -> None:
         self.tree = tree
-        self.priced = self.spent = 0
+        self.priced, self.spent = 0, 0.0
         self._price, self._steps = price, steps
         self.groups: list[int] = []
         self.begins: dict[int, int] = {}
