@@ -205,6 +205,7 @@ class Least:
         self._least = np.zeros(len(ops) + 1)
         self._count = np.zeros(len(ops) + 1)
         self._row = [-1] * len(ops)
+        self._ones = np.ones(space.size)
         self._solve(ops, everything=True)
 
     def update(self, rows: Sequence[int], values: Floats) -> None:
@@ -260,11 +261,10 @@ class Least:
             if least < inf:
                 ties = np.flatnonzero(sums == least)
                 row = begin + int(ties[0])
-                ones = np.ones(end) if len(ties) > 1 else None
-                if ones is None:
+                if len(ties) == 1:
                     count = 1 + float(self._count[space.frontier(row)].sum())
                 else:
-                    counts = space.sums(ones, op, self._count)
+                    counts = space.sums(self._ones, op, self._count)
                     row = min((begin + int(t) for t in ties), key=lambda r: (counts[r - begin], space.groups[r]))
                     count = float(counts[row - begin])
         self._least[place], self._count[place], self._row[place] = least, count, row
