@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS
 from compiler.fusion.groups import Boundary
@@ -11,6 +14,25 @@ from compiler.ops.base import OpClass
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
 
+# So many steps of pricing are taken at most to say what merged groups would cost, in all segments.
+REASONS_MAX: Final = 512.0
+_NOT_PRICED: Final = "what the two groups cost fused was not worked out: the steps for reasons at boundaries had ended"
+
+
+@dataclass(slots=True)
+class Reasons:
+    """The steps of pricing that may still be taken to say why boundaries are where they are."""
+
+    left: float = REASONS_MAX
+
+    def may_price(self, evaluator: Evaluator, group: int) -> bool:
+        """True if there are steps left for a group's price; they are taken."""
+        steps = evaluator.asking(group)
+        if steps > self.left:
+            return False
+        self.left -= steps
+        return True
+
 
 def boundaries_of(
     evaluator: Evaluator,
@@ -18,11 +40,14 @@ def boundaries_of(
     group: int,
     homes: dict[int, int],
     fixed: frozenset[int] = frozenset(),
+    reasons: Reasons | None = None,
 ) -> tuple[Boundary, ...]:
     """One entry per tensor that leaves the group and group (or graph output) that it goes to.
 
-    `fixed` are groups of a pinned schedule: nothing but the schedule is why they end where they do (TILE-9).
+    `fixed` are groups of a pinned schedule: nothing but the schedule is why they end where they do (TILE-9). `reasons`
+    bounds how many merged groups are priced; without it only this group's are counted.
     """
+    reasons = Reasons() if reasons is None else reasons
     model = graph.facts.graph
     result = []
     for op in graph.outputs_of(group):
@@ -41,18 +66,21 @@ def boundaries_of(
                     which = "this group" if group in fixed else "the consumer's group"
                     result.append(_plain(tensor, user, f"the schedule pins {which} (TILE-9)"))
                     continue
-                result.append(_between(evaluator, graph, tensor, user, group, other))
+                result.append(_between(evaluator, graph, tensor, user, (group, other), reasons))
     return tuple(result)
 
 
-def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, group: int, other: int) -> Boundary:
+def _between(
+    evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, groups: tuple[int, int], reasons: Reasons
+) -> Boundary:
+    group, other = groups
     union = group | other
     if not graph.is_convex(union):
         return _plain(tensor, user, "the consumer's group also waits for ops outside both groups")
     if evaluator.options.fusion == "none":
         return _unchained(evaluator, graph, tensor, user, group)
     if evaluator.options.fusion == "search":
-        return _searched(evaluator, graph, tensor, user, (group, other))
+        return _searched(evaluator, graph, tensor, user, groups, reasons)
     for check in evaluator.structure(graph, union):
         if not check.holds:
             return _ruled(tensor, user, check, "with the consumer's group the rule fails")
@@ -62,6 +90,8 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
     if union.bit_count() > MAX_OPS:
         check = Check(rule="group-size", holds=False, actual=union.bit_count(), limit=MAX_OPS)
         return _ruled(tensor, user, check, "greedy growth ends at this number of ops")
+    if not reasons.may_price(evaluator, union):
+        return _plain(tensor, user, _NOT_PRICED)
     found = evaluator.tiling(union)
     if isinstance(found, Refusal):
         return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")
@@ -80,7 +110,9 @@ def _between(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, 
     )
 
 
-def _searched(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, groups: tuple[int, int]) -> Boundary:
+def _searched(
+    evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int, groups: tuple[int, int], reasons: Reasons
+) -> Boundary:
     """Why strategy `search` has two groups where one could be: a rule, a refused tiling, or what both cost."""
     union, objective = groups[0] | groups[1], evaluator.options.objective
     for check in evaluator.legality(graph, union):
@@ -89,6 +121,8 @@ def _searched(evaluator: Evaluator, graph: SegmentGraph, tensor: str, user: int,
     if union.bit_count() > MAX_OPS:
         check = Check(rule="group-size", holds=False, actual=union.bit_count(), limit=MAX_OPS)
         return _ruled(tensor, user, check, "groups of more ops are not tried")
+    if not reasons.may_price(evaluator, union):
+        return _plain(tensor, user, _NOT_PRICED)
     found = evaluator.tiling(union)
     if isinstance(found, Refusal):
         return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")

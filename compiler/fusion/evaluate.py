@@ -27,6 +27,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.projection import Projections
 from compiler.tiling.refine import refined
+from compiler.tiling.sizes import candidate_sizes
 from compiler.tiling.split import Split
 from compiler.tiling.wishes import Wishes
 
@@ -36,6 +37,9 @@ _REDUNDANCY_PERCENT = 100.0
 _IMAGES = 16.0
 _MAIN_OPS = 2.0
 _TENSORS_OF_A_STEP = 24
+_RANGES_OF_A_STEP = 1 << 14
+# How much less than pricing a group it takes to find that one of the same content is known.
+_KNOWN = 0.125
 _STRIDE_OVERLAP = 4.0
 _CAPACITY: Final = MappingProxyType(
     {
@@ -73,6 +77,10 @@ class Evaluator:
         self._pins: Mapping[int, Pin] = {}
         self._apart: tuple[tuple[int, int], ...] = ()
         self._chains: set[int] = set()
+        # by extent of an axis
+        self._ranges: dict[int, int] = {}
+        # the group asked about last, with what its tiling depends on
+        self._latest: tuple[int, tuple[object, ...], GroupGeometry] | None = None
         self._by_group: dict[int, Choice | Refusal] = {}
         self._refined: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice]] = {}
         self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
@@ -123,23 +131,48 @@ class Evaluator:
         """The cheapest tiling of a group under what binds it."""
         known = self._by_group.get(group)
         if known is None:
+            content, geometry = self._content(group)
+            same = self._by_content.get(content)
+            known = self._chosen(group, content, geometry) if same is None else _renamed(*same, geometry)
+            self._by_group[group] = known
+        return known
+
+    def _content(self, group: int) -> tuple[tuple[object, ...], GroupGeometry]:
+        """What a group's tiling depends on, names and numbers of ops apart; and its geometry."""
+        if self._latest is None or self._latest[0] != group:
             self._projections.trim()
             geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
-            constraints = self.constraints(group)
-            pin = self._pins.get(group)
-            content = (len(constraints), pin, geometry.content())
-            same = self._by_content.get(content)
-            if same is None:
-                if pin is None:
-                    known = choose_tiling(geometry, self.profile, constraints, self._wishes)
-                else:
-                    known = self._as_pinned(group, geometry, constraints, pin)
-                if not len(self._by_content) % _COLLECTED_AFTER:
-                    collect_new()
-                self._by_content[content] = (geometry.inputs, geometry.indices, known)
-            else:
-                known = _renamed(*same, geometry)
-            self._by_group[group] = known
+            content = (len(self.constraints(group)), self._pins.get(group), geometry.content())
+            self._latest = group, content, geometry
+        return self._latest[1:]
+
+    def _chosen(self, group: int, content: tuple[object, ...], geometry: GroupGeometry) -> Choice | Refusal:
+        """The tiling of a group of a content not met before."""
+        constraints, pin = self.constraints(group), self._pins.get(group)
+        if pin is None:
+            found = choose_tiling(geometry, self.profile, constraints, self._wishes)
+        else:
+            found = self._as_pinned(group, geometry, constraints, pin)
+        if not len(self._by_content) % _COLLECTED_AFTER:
+            collect_new()
+        self._by_content[content] = (geometry.inputs, geometry.indices, found)
+        return found
+
+    def price(self, group: int) -> Totals | None:
+        """DRAM bytes, cycles and energy of a group; None if it has no tiling.
+
+        Sooner than `tiling` where a group of the same content is known: nothing is renamed.
+        """
+        known = self._totals.get(group)
+        if known is None:
+            choice = self._by_group.get(group)
+            if choice is None:
+                content, geometry = self._content(group)
+                same = self._by_content.get(content)
+                choice = self._chosen(group, content, geometry) if same is None else same[2]
+            if isinstance(choice, Refusal):
+                return None
+            known = self._totals[group] = Totals.of((choice.cost,))
         return known
 
     def refined(self, group: int, tried: int) -> Choice:
@@ -178,21 +211,37 @@ class Evaluator:
             raise not_held(self.facts, group, op, found.needed, found.available)
         return found
 
+    def asking(self, group: int) -> float:
+        """What asking for a group's price counts where steps are bounded: less where its content is known."""
+        is_known = group in self._totals or group in self._by_group or self._content(group)[0] in self._by_content
+        return self.steps(group) * (_KNOWN if is_known else 1)
+
     def steps(self, group: int) -> int:
-        """What pricing a group counts where steps are bounded: more for many tensors, which take longer."""
-        return 1 + sum(len(self.facts.ops[op].operands) for op in bits(group)) // _TENSORS_OF_A_STEP
+        """What pricing a group counts where steps are bounded: more for many tensors and for long axes.
+
+        An axis of millions has many sizes of tiles, and each of them many tiles; both take longer.
+        """
+        operands = sum(len(self.facts.ops[op].operands) for op in bits(group))
+        output = self.facts.tensors[self.facts.ops[group.bit_length() - 1].output]
+        ranges = sum(map(self._ranges_of, output.shape))
+        return 1 + operands * (1 + ranges // _RANGES_OF_A_STEP) // _TENSORS_OF_A_STEP
+
+    def _ranges_of(self, extent: int) -> int:
+        """The tiles of all sizes that are tried along an axis."""
+        if extent not in self._ranges:
+            self._ranges[extent] = int((-(-extent // candidate_sizes(extent))).sum())
+        return self._ranges[extent]
 
     def totals(self, groups: Iterable[int]) -> Totals:
         """DRAM bytes, cycles and energy of groups that have a tiling."""
         dram = cycles = 0
         energy = 0.0
         for group in groups:
-            known = self._totals.get(group)
+            known = self.price(group)
             if known is None:
                 choice = self.tiling(group)
-                if isinstance(choice, Refusal):
-                    raise refused(self.facts, group, choice, self.profile)
-                known = self._totals[group] = Totals.of((choice.cost,))
+                assert isinstance(choice, Refusal)
+                raise refused(self.facts, group, choice, self.profile)
             dram += known.dram_bytes
             cycles += known.cycles
             energy += known.energy_pj

@@ -7,7 +7,7 @@ from typing import Final
 
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError
-from compiler.fusion.boundary import boundaries_of
+from compiler.fusion.boundary import Reasons, boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import Evaluator, not_held, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
@@ -59,6 +59,7 @@ class FuseSegments:
         after = [Totals()]
         for part in reversed(work.values()):
             after.append(after[-1] + part.evaluator.totals(part.start))
+        reasons = Reasons()
         segments: list[FusedSegment] = []
         baseline: list[FusedSegment] = []
         for number, segment in enumerate(partitioned.segments):
@@ -75,8 +76,8 @@ class FuseSegments:
                 improved = _searched(part, before + after[-1])
                 groups, evaluator = improved.groups, improved.evaluator
             before = before + evaluator.totals(groups)
-            segments.append(_finished(evaluator, part.graph, segment, groups, gains, part.fixed))
-            baseline.append(_finished(part.plain, part.graph, segment, part.baseline, {}, None))
+            segments.append(_finished(evaluator, part, segment, groups, gains, reasons))
+            baseline.append(_finished(part.plain, part, segment, part.baseline, {}, None))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
 
 
@@ -146,27 +147,28 @@ def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bo
 
 def _finished(
     evaluator: Evaluator,
-    graph: SegmentGraph,
+    part: _Work,
     segment: Segment,
     groups: tuple[int, ...],
     gains: dict[int, Check],
-    fixed: tuple[int, ...] | None,
+    reasons: Reasons | None,
 ) -> FusedSegment:
-    """The segment with its groups; with `fixed` None (the baseline) nothing is explained."""
+    """The segment with its groups; with `reasons` None (the baseline) nothing is explained."""
+    graph = part.graph
     homes = {op: group for group in groups for op in bits(group)}
-    pinned = frozenset(fixed or ())
-    made, reasons = [], []
+    pinned = frozenset(part.fixed)
+    made, explained = [], []
     for group in groups:
         choice = evaluator.tiling(group)
         if isinstance(choice, Refusal):
             raise refused(graph.facts, group, choice, evaluator.profile)
         checks: list[Check] = []
-        if fixed is not None:
+        if reasons is not None:
             structure = evaluator.pinned_rules(graph, group) if group in pinned else None
             checks = _verdicts(evaluator, graph, group, gains.get(group), structure)
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
-        reasons.append(boundaries_of(evaluator, graph, group, homes, pinned) if fixed is not None else ())
-    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons))
+        explained.append(() if reasons is None else boundaries_of(evaluator, graph, group, homes, pinned, reasons))
+    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(explained))
 
 
 def _verdicts(

@@ -24,6 +24,8 @@ _TRUST: Final = (1.0, 0.5, 0.3, 0.1)
 _QUANTILE: Final = 0.25
 # What a refused group counts as among these ratios.
 _REFUSED: Final = 4.0
+# What finding a least partition counts for each op, in steps of pricing.
+_STEPS_OF_OP: Final = 2.0**-8
 _ROUNDING: Final = 1e-9
 
 
@@ -102,7 +104,7 @@ class Guide:
 
 
 def best_within(
-    space: Partitions, guide: Guide, weights: Sequence[float], ties: Sequence[float], steps: int
+    space: Partitions, guide: Guide, weights: Sequence[float], ties: Sequence[float], steps: float
 ) -> Proven | None:
     """The best partition that about `steps` more steps of pricing find, with what is proven; None if there is none.
 
@@ -110,12 +112,16 @@ def best_within(
     any case where there is no answer without.
     """
     limit = space.spent + steps
+    # what it takes to find a least partition again counts too, or many rounds that price little would take long
+    turn = len(space.tree.ops) * _STEPS_OF_OP
     for trust in _TRUST:
         expected = Least(space, guide.values(ties, trust))
         while space.spent < limit and _price_open(space, expected.rows()):
+            space.spent += turn
             expected.replace(guide.values(ties, trust))
     floors = Least(space, space.values(weights))
     while space.spent < limit and (opened := _price_open(space, floors.rows())):
+        space.spent += turn
         floors.update(opened, space.values(weights, opened))
     best = _best_known(space, ties)
     if best is None:

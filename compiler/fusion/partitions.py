@@ -64,9 +64,9 @@ class Partitions:
     `may_grow` and `limit` bound the groups of each op as in `single_output_groups`. All groups are enumerated here, at
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
-    `priced`: groups priced so far; `spent`: steps that took, by `steps`. `is_whole`: no op has so many groups
-    that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite for
-    refused ones.
+    `priced`: groups priced so far; `spent`: steps that took, by `steps`, asked before. `is_whole`: no op has so many
+    groups that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite
+    for refused ones.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Partitions:
         price: Callable[[int], Price | None],
         may_grow: Callable[[int], bool],
         limit: int,
-        steps: Callable[[int], int] = lambda _group: 1,
+        steps: Callable[[int], float] = lambda _group: 1,
     ) -> None:
         self.tree = tree
-        self.priced = self.spent = 0
+        self.priced, self.spent = 0, 0.0
         self._price, self._steps = price, steps
         self.groups: list[int] = []
         self.begins: dict[int, int] = {}
@@ -205,6 +205,7 @@ class Least:
         self._least = np.zeros(len(ops) + 1)
         self._count = np.zeros(len(ops) + 1)
         self._row = [-1] * len(ops)
+        self._ones = np.ones(space.size)
         self._solve(ops, everything=True)
 
     def update(self, rows: Sequence[int], values: Floats) -> None:
@@ -260,11 +261,10 @@ class Least:
             if least < inf:
                 ties = np.flatnonzero(sums == least)
                 row = begin + int(ties[0])
-                ones = np.ones(end) if len(ties) > 1 else None
-                if ones is None:
+                if len(ties) == 1:
                     count = 1 + float(self._count[space.frontier(row)].sum())
                 else:
-                    counts = space.sums(ones, op, self._count)
+                    counts = space.sums(self._ones, op, self._count)
                     row = min((begin + int(t) for t in ties), key=lambda r: (counts[r - begin], space.groups[r]))
                     count = float(counts[row - begin])
         self._least[place], self._count[place], self._row[place] = least, count, row

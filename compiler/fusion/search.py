@@ -17,15 +17,15 @@ from compiler.fusion.partitions import Floats, Partition, Partitions
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.product import best_product
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
-from compiler.tiling.choose import Refusal
 
 # So many groups are tried in all, shared out among the ops that they end with: at least and at most so many for each
 # (where there are more, whole blocks and their branches).
 GROUPS_MAX: Final = 60_000
 _GROUPS_OF_OP: Final = (16, 4096)
-# So many steps of pricing are taken at most, beside one for each op; where there are no more groups than the second
-# says, two for each of so many, which is all that small segments take.
+# So many steps of pricing are taken at most, beside one for each op up to so many ops; where there are no more groups
+# than the last says, two for each of so many, which is all that small segments take.
 STEPS_MAX: Final = 192
+_STEPS_OF_OPS: Final = 1024
 _FEW: Final = 640
 # What an objective sums up, of DRAM bytes, cycles and energy; and what tells equals apart.
 _TIE: Final = 2.0**-34
@@ -65,7 +65,7 @@ def search_groups(
         lambda group: _price(evaluator, group),
         lambda group: group.bit_count() < MAX_OPS and legal.allows_more(group),
         sorted((_GROUPS_OF_OP[0], GROUPS_MAX // max(1, len(tree.ops)), _GROUPS_OF_OP[1]))[1],
-        evaluator.steps,
+        evaluator.asking,
     )
     found = _least(space, evaluator.options.objective, (outside or Totals()) + evaluator.totals(fixed))
     if found is None:
@@ -107,7 +107,7 @@ def _least(space: Partitions, objective: str, outside: Totals) -> tuple[Partitio
 
 def _steps(space: Partitions) -> int:
     """Steps that the search may take; with few groups of few tensors no bound."""
-    bounded = STEPS_MAX + len(space.tree.ops)
+    bounded = STEPS_MAX + min(len(space.tree.ops), _STEPS_OF_OPS)
     return max(bounded, _FEW * 2) if space.size <= _FEW else bounded
 
 
@@ -117,13 +117,9 @@ def _floors(floors: GroupFloors, legal: _Legality, groups: Sequence[int]) -> Flo
     return figures
 
 
-def _figures(totals: Totals) -> tuple[float, float, float]:
-    return totals.dram_bytes, totals.cycles, totals.energy_pj
-
-
 def _price(evaluator: Evaluator, group: int) -> tuple[float, float, float] | None:
-    choice = evaluator.tiling(group)
-    return None if isinstance(choice, Refusal) else _figures(Totals.of((choice.cost,)))
+    totals = evaluator.price(group)
+    return None if totals is None else (totals.dram_bytes, totals.cycles, totals.energy_pj)
 
 
 class _Legality:

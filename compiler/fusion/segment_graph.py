@@ -132,7 +132,12 @@ def mask_of(ops: Iterable[int]) -> int:
 
 def bits(mask: int) -> Iterator[int]:
     """The op indices of a group, ascending."""
+    if not mask:
+        return
+    # ops of a group lie near each other as a rule: from its first op on the set is a few machine words
+    first = (mask & -mask).bit_length() - 1
+    mask >>= first
     while mask:
         low = mask & -mask
-        yield low.bit_length() - 1
+        yield first + low.bit_length() - 1
         mask ^= low

@@ -11,9 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.segment_graph import bits
+
+# What the block tree offers of an output is looked for until so many ops have been visited, for each group allowed.
+_VISITS: Final = 64
 
 
 def single_output_groups(
@@ -34,6 +39,8 @@ def single_output_groups(
     - all branches but one: for every op between a block's first op and its last, the block without that op and without
       what leads to it, and without the block's first op. Ops of a branch come one by one while the branches beside it
       are whole. Of these, `limit` are tried.
+
+    In each kind at most 64 ops are visited for each group of the limit: blocks nested in blocks have large groups only.
 
     What is left out then are groups that end inside several branches at once, and those with some branches whole and
     some out that this order of branches does not pass through.
@@ -85,6 +92,18 @@ def _by_blocks(
                 yield group, tree.frontier(group)
 
 
+@dataclass(slots=True)
+class _Visits:
+    """The ops that may still be visited."""
+
+    left: int
+
+    def of(self, ops: int) -> bool:
+        """Count a set of ops; False once too many have been visited."""
+        self.left -= ops.bit_count()
+        return self.left > 0
+
+
 def _is_reached(tree: PostDominators, group: int, may_grow: Callable[[int], bool]) -> bool:
     """True if every group that lacks one op of this one may grow."""
     return may_grow(group) or all(may_grow(group ^ 1 << tip) for tip in bits(tree.tips(group)))
@@ -95,6 +114,7 @@ def _one_branch(
 ) -> Iterator[int]:
     """For every op the smallest group that contains it, op by op away from the output; `reached` collects them all."""
     waiting = deque([(output, 1 << output)])
+    visits = _Visits(limit * _VISITS)
     while waiting:
         op, group = waiting.popleft()
         reached.append(group)
@@ -102,6 +122,8 @@ def _one_branch(
             if len(reached) + len(waiting) > limit:
                 break
             larger = tree.smallest_with(group, source)
+            if not visits.of(larger & ~group):
+                return
             if _is_reached(tree, larger, may_grow):
                 waiting.append((source, larger))
                 yield larger
@@ -131,10 +153,13 @@ def _all_but_one_branch(
 ) -> Iterator[int]:
     """For every op inside a block that closes in a reached group: the block without that op and what leads to it."""
     tried = 0
+    visits = _Visits(limit * _VISITS)
     for group in reached:
         last = group & -group
         for first in sorted(bits(tree.children[last.bit_length() - 1]), reverse=True):
             inside = tree.smallest_with(group, first) & ~group ^ 1 << first
+            if not visits.of(inside):
+                return
             # away from the output: what is left without an op is contained in what is left without one before it
             waiting = deque(op for op in bits(inside) if not tree.users[op] & inside)
             accepted = 0
@@ -143,7 +168,10 @@ def _all_but_one_branch(
                     return
                 tried += 1
                 op = waiting.popleft()
-                rest = group | inside & ~_upstream(tree, op, inside)
+                out = _upstream(tree, op, inside)
+                if not visits.of(out):
+                    return
+                rest = group | inside & ~out
                 if not _is_reached(tree, rest, may_grow):
                     continue
                 yield rest
