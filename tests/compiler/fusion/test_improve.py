@@ -14,6 +14,7 @@ from compiler.compile import compile_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError
 from compiler.fusion.candidate import SegmentCompilers
+from compiler.fusion.evaluate import refused
 from compiler.fusion.fuse import FuseSegments, verify_fused
 from compiler.fusion.groups import FusedGraph
 from compiler.fusion.improve import improve
@@ -23,7 +24,9 @@ from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
 from compiler.plan import Plan
 from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
 from compiler.tiling.choose import Refusal
+from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.refine import refined
@@ -33,7 +36,7 @@ from compiler.tiling.wishes import Wishes
 from tests.compiler.fusion.test_search import Case, case
 from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
-from tests.profiles import small_profile
+from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES
 
 _ROUNDING = 1e-9
@@ -225,6 +228,7 @@ import hashlib, sys
 from compiler.options import Options
 from compiler.plan import plan_json
 from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
 from tests.compiler.planning import plan_model
 from tests.models import light_source
 options = Options(fusion="search", objective="edp")
@@ -272,6 +276,41 @@ def test_where_nothing_fits_the_error_says_which_field_has_to_grow(
     assert available < needed
     assert error.hint is not None
     assert field in error.hint
+
+
+def test_what_no_memory_helps_is_not_named_before_a_memory_that_does() -> None:
+    """Sums in parts do not pass the SRAM in pieces, but the other tilings lack room in the cores."""
+    values = profile_values("edge4")
+    values |= {"clusters_per_chip": 2, "cores_per_cluster": 1, "wram": None, "addressing": "tables"}
+    values["nram"] |= {"capacity_bytes": 258, "weight_bytes": None}
+    values["sram"] = {"capacity_bytes": 16_408, "weight_bytes": 65_536, "read_pj_per_byte": 1, "write_pj_per_byte": 1}
+    values["engines"] = {name: {"bytes_per_cycle": 8} for name in ("gdma", "mvdma", "cdma", "bus")}
+    values["matrix"]["arrays"] = {"float32": {"k": 4, "c": 1}}
+    model = Model()
+    model.output(model.node("Conv", [model.input([1, 40, 3, 1]), model.weight(40, 40, 3, 1)]))
+    with pytest.raises(LimitError) as caught:
+        plan_model(model.data(), profile_from_values(values), Options(objective="energy"))
+    assert str(caught.value.actual).endswith("bytes needed (TILE-2:core)")
+    assert caught.value.hint == "Raise nram.capacity_bytes in the profile"
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ("PROG-2:sram", "sram.capacity_bytes"),
+        ("PROG-2:sram-weights", "sram.weight_bytes"),
+        ("PROG-2:nram", "nram.capacity_bytes"),
+        ("PROG-2:nram-weights", "nram.weight_bytes"),
+        ("PROG-2:wram", "wram.capacity_bytes"),
+    ],
+)
+def test_where_an_allocation_does_not_fit_the_error_says_which_field_has_to_grow(rule: str, field: str) -> None:
+    """PROG-2: fragments, or halos that wait."""
+    check = Check(rule=rule, holds=False, actual=200, limit=100)
+    these = case(0)
+    error = refused(these.graph.facts, 1, Refusal(check=check), these.profile)
+    assert error.hint == f"Raise {field} in the profile"
+    assert (error.actual, error.limit) == (f"200 bytes needed ({rule})", "100 bytes available")
 
 
 @pytest.mark.parametrize("objective", ["latency", "dram_bytes"])
