@@ -33,8 +33,10 @@ def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
 
 def apart_check(group: TiledGroup) -> Check | None:
     """TILE-3:exchange: units that are to pass each other halos have a way to each other."""
-    configuration = group.configuration
-    if not group.exchanges or configuration.spread is not Spread.BANDS or units_are_connected(group.profile):
+    configuration, geometry = group.configuration, group.geometry
+    if configuration.spread not in (Spread.BANDS, Spread.IMAGES) or units_are_connected(group.profile):
+        return None
+    if not group.exchanges or not any(map(group.frustums.kept_bytes, (*geometry.inputs, *geometry.made))):
         return None
     return Check(rule=APART_RULE, holds=False, actual=configuration.units, limit=1)
 

@@ -456,6 +456,30 @@ def test_units_without_a_way_to_each_other_exchange_nothing(values: dict[str, An
     assert ("bands", "exchange") not in modes
 
 
+def test_a_halo_that_is_not_shared_needs_no_way_between_units() -> None:
+    """TILE-3, TILE-9: what a plan prints of a map that units share out, each row for itself, is read back."""
+    model = Model()
+    model.output(model.relu(model.input([1, 4, 64, 24], "x"), name="a"))
+    values: dict[str, Any] = {"halo": "exchange", "fusion": "none"}
+    first = plan_model(model.data(), unconnected(), parse_options(values)).plan
+    group = {"nodes": ["a"], "tiling": {"tile": {"H": 8}}, "placement": {"units": 2, "spread": "bands"}}
+    schedule = {"groups": [{**group, "halo": {"H": "recompute"}}]}
+    (found,) = groups_of(plan_model(model.data(), unconnected(), parse_options({**values, "schedule": schedule})).plan)
+    assert (found.placement.units, found.placement.spread) == (2, "bands")
+    again = plan_model(model.data(), unconnected(), parse_options({**values, "schedule": json.loads(plan_json(first))}))
+    assert same_but_for_reasons(again.plan) == same_but_for_reasons(first)
+
+
+def test_images_of_units_without_a_way_to_each_other_keep_nothing_for_each_other() -> None:
+    """TILE-3: a computed weight is the same for all images, and waits for the next one in its own unit only."""
+    model = Model()
+    weight = model.node("Tanh", [model.input([4, 4, 3, 3], "w")])
+    model.output(model.node("Conv", [model.input([4, 4, 12, 12], "x"), weight], name="product"))
+    options = parse_options({"halo": "exchange", "fusion": "none"})
+    compilation = compile_model(model.data(), unconnected(), options)
+    assert compilation.report.values_checked
+
+
 def test_an_exchange_that_is_pinned_between_units_without_a_way_to_each_other_is_refused() -> None:
     """TILE-3, TILE-9."""
     group = {"nodes": ["a", "b"], "halo": {"H": "exchange"}, "placement": {"units": 2, "spread": "bands"}}
