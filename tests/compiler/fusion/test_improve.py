@@ -76,6 +76,27 @@ def test_search_is_never_worse_than_rules_and_none(start: int, rules: dict[str, 
     assert better
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_search_is_not_worse_where_rules_keep_a_group_from_the_largest_tile(objective: str) -> None:
+    """FUSE-11 binds `rules` alone: of these ops the largest tile reads twice what a smaller one does."""
+    model = Model()
+    x = model.input([1, 16, 11, 5])
+    x = model.node("Mul", [x, x])
+    model.output(model.node("Mul", [model.node("Softmax", [model.relu(x)], axis=2), x]))
+    found, grown = (
+        value_of_plan(
+            plan_model(
+                model.data(),
+                small_profile(nram_bytes=1_500),
+                parse_options({"objective": objective, "fusion": fusion}),
+            ).plan,
+            objective,
+        )
+        for fusion in ("search", "rules")
+    )
+    assert found <= grown * (1 + _ROUNDING)
+
+
 @cache
 def branches() -> Model:
     """A stem that two branches read, their sum, and a tail with two outputs."""
