@@ -12,11 +12,11 @@ from compiler.fusion.boundary import boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import Evaluator, not_held, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
-from compiler.fusion.groups import FusedGraph, FusedSegment, Group
+from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
 from compiler.fusion.improve import improve
 from compiler.fusion.none import none_groups
 from compiler.fusion.schedule import SegmentSchedule, resolve
-from compiler.fusion.search import search_groups
+from compiler.fusion.search import SearchResult, search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
@@ -73,6 +73,7 @@ class _Grouped:
     evaluator: Evaluator
     groups: tuple[int, ...]
     gains: Mapping[int, Check] = field(default_factory=dict)
+    search: Searched | None = None
 
     @property
     def totals(self) -> Totals:
@@ -151,7 +152,8 @@ def _least_product(work: Mapping[int, _Work], found: dict[int, _Grouped]) -> dic
     result = dict(least)
     for number, part in work.items():
         outside = sum((one.totals for other, one in result.items() if other != number), start=Totals())
-        result[number] = _improved(result[number].evaluator, part, result[number].groups, outside)
+        better = _improved(result[number].evaluator, part, result[number].groups, outside)
+        result[number] = replace(better, search=found[number].search)
     return result
 
 
@@ -175,6 +177,8 @@ def _searched(part: _Work, outside: Totals) -> _Grouped:
     found = search_groups(part.evaluator, part.graph, outside, part.fixed)
     groups = part.start if found is None else found.groups
     best = _improved(part.evaluator, part, groups, outside)
+    if found is not None:
+        best = replace(best, search=_known_of(found, part.evaluator, outside))
     options = part.evaluator.options
     alike = options.rule_enabled("FUSE-4") and not options.rule_enabled("FUSE-11")
     bound = None if found is None or not alike else found.bound
@@ -189,7 +193,20 @@ def _searched(part: _Work, outside: Totals) -> _Grouped:
     other = min(others, key=lambda one: _value(one, outside))
     if _value(other, outside) >= _value(best, outside):
         return best
-    return _improved(other.evaluator, part, other.groups, outside)
+    return replace(_improved(other.evaluator, part, other.groups, outside), search=best.search)
+
+
+def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Searched:
+    """What the search knows, of the segment alone."""
+    objective, own = evaluator.options.objective, evaluator.totals(found.groups)
+    value, whole = (float(objective_value(objective, totals)) for totals in (own, outside + own))
+    is_least = found.bound is not None and whole <= found.bound * (1 + _ROUNDING)
+    bound = None if found.bound is None else found.bound - float(objective_value(objective, outside))
+    if objective == "edp" and outside != Totals():
+        bound = None
+    elif is_least:
+        bound = value
+    return Searched(candidates=found.candidates, priced=found.priced, value=value, bound=bound, is_least=is_least)
 
 
 def _improved(evaluator: Evaluator, part: _Work, groups: tuple[int, ...], outside: Totals) -> _Grouped:
@@ -221,7 +238,7 @@ def _finished(found: _Grouped, graph: SegmentGraph, segment: Segment, fixed: tup
             checks = _verdicts(evaluator, graph, group, found.gains.get(group), structure)
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
         reasons.append(boundaries_of(evaluator, graph, group, homes, pinned) if fixed is not None else ())
-    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons))
+    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(reasons), search=found.search)
 
 
 def _verdicts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from compiler.compile import compile_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError
+from compiler.fusion import fuse
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import refused
 from compiler.fusion.fuse import FuseSegments, verify_fused
@@ -20,9 +22,10 @@ from compiler.fusion.groups import FusedGraph
 from compiler.fusion.improve import improve
 from compiler.fusion.search import search_groups
 from compiler.fusion.segment_graph import bits
+from compiler.ops.facts import graph_facts
 from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
-from compiler.plan import Plan
+from compiler.plan import Plan, SearchDoc
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.tiling.choose import Refusal
@@ -35,7 +38,7 @@ from compiler.tiling.tile import HaloMode
 from compiler.tiling.wishes import Wishes
 from tests.compiler.fusion.test_search import Case, case
 from tests.compiler.planning import plan_model
-from tests.models import Model, light_source
+from tests.models import Model, light_source, whole_segment
 from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES
 
@@ -57,6 +60,64 @@ def value_of(found: FusedGraph, objective: str) -> float:
     """The objective's value of a grouped graph."""
     costs = [group.choice.cost for segment in found.segments for group in segment.groups]
     return float(objective_value(objective, Totals.of(costs)))
+
+
+def test_energy_by_latency_of_several_segments_is_compared_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FUSE-O: what is best for each segment, the others given, may be worse together than what `rules` finds."""
+
+    def apart(part: Any, outside: Totals) -> Any:
+        """As if a search had been misled: the groups of `none`."""
+        return fuse._improved(part.evaluator, replace(part, fixed=part.start), part.start, outside)
+
+    profile = small_profile(nram_bytes=60_000, wram_bytes=8_000, cores=2)
+    values = {"objective": "edp", "partition": ["left_relu"], "merge": "none"}
+    grown, plain = (plan_of(profile, **values, fusion=fusion) for fusion in ("rules", "none"))
+    assert len(grown.segments) > 1
+    assert value_of_plan(grown, "edp") < value_of_plan(plain, "edp")
+    monkeypatch.setattr(fuse, "_searched", apart)
+    found = plan_of(profile, **values, fusion="search")
+    assert value_of_plan(found, "edp") <= value_of_plan(grown, "edp") * (1 + _ROUNDING)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_plan_says_what_the_search_knows(objective: str) -> None:
+    """FUSE-O: a small segment's least partition is proven; it has the value of its own groups before they improve."""
+    profile = small_profile(nram_bytes=6_000, wram_bytes=8_000, cores=2)
+    options = parse_options({"objective": objective, "fusion": "search"})
+    plan = plan_model(branches().data(), profile, options).plan
+    (segment,) = plan.segments
+    graph = whole_segment(graph_facts(branches().graph()))
+    evaluator = SegmentCompilers(profile, options).of(graph.facts).evaluator(graph.ops)
+    found = search_groups(evaluator, graph)
+    assert found is not None
+    assert segment.search == SearchDoc(
+        candidates=found.candidates,
+        priced=found.priced,
+        value=evaluator.value(found.groups),
+        bound=evaluator.value(found.groups),
+        is_least=True,
+    )
+    # with all prices known no bound is below, and tiles by cost may only better the plan
+    assert found.bound == pytest.approx(segment.search.value, rel=_ROUNDING)
+    assert 0 < found.priced <= found.candidates
+    for fusion in ("rules", "none"):
+        other = plan_model(branches().data(), profile, parse_options({"objective": objective, "fusion": fusion})).plan
+        assert other.segments[0].search is None
+
+
+def test_a_bound_is_that_of_its_segment_alone() -> None:
+    """What other segments take is no part of it; energy x latency is no sum over segments and has none."""
+    profile = small_profile(nram_bytes=6_000, wram_bytes=8_000, cores=2)
+    for objective in OBJECTIVES:
+        values = {"objective": objective, "fusion": "search", "partition": ["left_relu"], "merge": "none"}
+        plan = plan_model(branches().data(), profile, parse_options(values)).plan
+        assert len(plan.segments) > 1
+        for segment in plan.segments:
+            assert segment.search is not None
+            assert segment.search.is_least
+            assert segment.search.bound == (None if objective == "edp" else segment.search.value)
+        if objective == "dram_bytes":
+            assert sum(s.search.value for s in plan.segments if s.search is not None) >= plan.totals.dram_bytes
 
 
 @pytest.mark.parametrize("rules", [{}, WITHOUT_FUSE_4], ids=["as set", "several outputs"])
