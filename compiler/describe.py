@@ -20,7 +20,7 @@ from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.gap import gap_of
-from compiler.fusion.groups import FusedGraph, FusedSegment, Group
+from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
 from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import Graph
@@ -269,7 +269,18 @@ def _segment(
         cycles=sum(group.choice.cost.cycles for group in found.groups),
         units=fused.partitioned.mapping.counts(segment.ops),
         host=_host_nodes(graph, segment) if on_host else (),
+        search=None if found.search is None else _search(found.search),
         groups=groups,
+    )
+
+
+def _search(found: Searched) -> doc.SearchDoc:
+    return doc.SearchDoc(
+        candidates=found.candidates,
+        priced=found.priced,
+        value=found.value,
+        bound=found.bound,
+        is_least=found.is_least,
     )
 
 

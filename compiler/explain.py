@@ -8,6 +8,7 @@ from typing import Any
 from compiler.errors import RequestError, printable
 from compiler.explain_gap import gap_lines
 from compiler.explain_group import explain_group, group_part
+from compiler.explain_search import search_line
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
 _NAMES_SHOWN = 6
@@ -25,7 +26,8 @@ def explain(plan: Plan, group: str | None = None, report: Report | None = None) 
     segment, found = find(plan, group)
     if found is not None:
         return "\n".join([*explain_group(plan, segment, found, report), ""])
-    return "\n".join([*_segment(segment), *(line for g in segment.groups for line in _group(g)), ""])
+    lines = _segment(segment, plan.options["objective"])
+    return "\n".join([*lines, *(line for g in segment.groups for line in _group(g)), ""])
 
 
 def group_values(plan: Plan, report: Report, group: str | None) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def _whole(plan: Plan) -> Iterator[str]:
     yield from gap_lines(plan.gap, totals.dram_bytes, totals.dram_bytes_floor, lambda size: f"{size} bytes")
     yield ""
     for segment in plan.segments:
-        yield from _segment(segment)
+        yield from _segment(segment, plan.options["objective"])
     if partition.failed:
         yield ""
         yield "Segments that did not compile whole, in the order tried:"
@@ -102,7 +104,7 @@ def _whole(plan: Plan) -> Iterator[str]:
         yield from _chips(plan)
 
 
-def _segment(segment: PlanSegment) -> Iterator[str]:
+def _segment(segment: PlanSegment, objective: str) -> Iterator[str]:
     where = "on the host" if segment.kind == "host" else f"on chip {segment.chip}"
     parts = [f"{_count(len(segment.nodes), 'node')}{_names(segment.nodes)}"] if segment.nodes else []
     if segment.continues:
@@ -124,6 +126,8 @@ def _segment(segment: PlanSegment) -> Iterator[str]:
             f"  {segment.macs} multiply-accumulates, {segment.weight_bytes} bytes of weights{resident},"
             f" {segment.cycles} cycles, {_count(len(segment.groups), 'group')}; hardware nodes: {units}."
         )
+    if segment.search is not None:
+        yield f"  {search_line(segment.id, segment.search, objective)}"
 
 
 def _merging(plan: Plan) -> Iterator[str]:

@@ -229,13 +229,30 @@ class HostNodeDoc(Part, frozen=True, kw_only=True):
     macs: int | None
 
 
+class SearchDoc(Part, frozen=True, kw_only=True):
+    """What strategy `search` knows of a segment's partitions into single-output groups, in the objective's unit.
+
+    The unit is cycles, bytes, pJ, or pJ x cycles. `value` is the least partition found, each group with the largest
+    tile that fits, before tiles by cost and groups with several outputs; no other has a value below `bound`. `bound` is
+    None where groups were left out of the search, where energy x latency was not proven or has other segments beside.
+    `is_least`: no other partition is better. `candidates` groups were tried, `priced` of them priced.
+    """
+
+    candidates: int
+    priced: int
+    value: float
+    bound: float | None
+    is_least: bool
+
+
 class PlanSegment(Part, frozen=True, kw_only=True):
     """A segment: one executable on a chip, or nodes that stay on the host, each with its reason (IMPORT-6).
 
     `nodes` stand in the first segment that runs anything of them; `continues` are those of earlier segments of which
     this one runs further parts. `units` counts the nodes of the segment's mapping graph by hardware unit (PART-6).
     `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream. `program_bytes` are
-    the commands of its program as stored, with calls, bindings and waits; None where it has no program.
+    the commands of its program as stored, with calls, bindings and waits; None where it has no program. `search` is
+    None under the strategies `rules` and `none`, and on the host.
     """
 
     id: str
@@ -251,6 +268,7 @@ class PlanSegment(Part, frozen=True, kw_only=True):
     cycles: int
     units: dict[str, int]
     host: tuple[HostNodeDoc, ...]
+    search: SearchDoc | None
     groups: tuple[PlanGroup, ...]
 
 

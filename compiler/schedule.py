@@ -175,6 +175,7 @@ class _SegmentIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cycles: Any = None
     units: Any = None
     host: Any = None
+    search: Any = None
 
 
 class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

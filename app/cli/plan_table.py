@@ -13,7 +13,8 @@ from rich.text import Text
 
 from compiler.errors import printable
 from compiler.explain_gap import gap_lines
-from compiler.plan import GapDoc
+from compiler.explain_search import search_line
+from compiler.plan import GapDoc, SearchDoc
 
 _COLUMNS: Final[Mapping[str, Literal["left", "right"]]] = MappingProxyType(
     {
@@ -74,6 +75,10 @@ def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = Fa
     console.print(_totals(plan))
     for line in _gap(plan):
         console.print(Text(line))
+    for segment in plan["segments"]:
+        if segment.get("search") is not None:
+            found = msgspec.convert(segment["search"], SearchDoc)
+            console.print(Text(search_line(segment["id"], found, plan["options"]["objective"])))
     if detailed:
         console.print(Text(_sums(plan)))
 

@@ -9,11 +9,10 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
-import numpy as np
 
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError, printable
-from compiler.fusion.gap_fields import field_of_rule
+from compiler.fusion.gap_fields import amounts, field_of_rule
 from compiler.fusion.pinned import Pin, Unheld, choose_pinned
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
@@ -329,14 +328,15 @@ def refused(facts: GraphFacts, group: int, refusal: Refusal, profile: Profile) -
     op = facts.graph.ops[next(bits(group))]
     check = refusal.check
     field = field_of_rule(check.rule, profile)
+    needed, available = amounts(check)
     return LimitError(
         "not even the smallest tile of this op fits the chip",
         code="does_not_fit",
         stage="fusion",
         node=op.node,
         op_type=op.kind,
-        actual=f"{int(np.max(check.actual))} bytes needed ({check.rule})",
-        limit=f"{int(np.max(check.limit))} bytes available",
+        actual=needed,
+        limit=available,
         hint="Give the profile a larger memory of that level" if field is None else f"Raise {field} in the profile",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,11 +12,11 @@ from compiler.fusion.boundary import Reasons, boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import Evaluator, not_held, refused
 from compiler.fusion.greedy import execution_order, greedy_groups
-from compiler.fusion.groups import FusedGraph, FusedSegment, Group
-from compiler.fusion.improve import Improved, improve
+from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
+from compiler.fusion.improve import improve
 from compiler.fusion.none import none_groups
 from compiler.fusion.schedule import SegmentSchedule, resolve
-from compiler.fusion.search import search_groups
+from compiler.fusion.search import SearchResult, search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.garbage import collection_paused
 from compiler.options import Options
@@ -54,11 +55,9 @@ class FuseSegments:
         work = {
             number: _work(compiler.evaluator(graph.ops), graph, pinned.get(number)) for number, graph in graphs.items()
         }
-        # totals of all segments before the current one, as grouped, and of those after it, by `none`
-        before = Totals()
-        after = [Totals()]
-        for part in reversed(work.values()):
-            after.append(after[-1] + part.evaluator.totals(part.start))
+        found = _of_strategy(work, self.options.fusion)
+        if self.options.fusion == "search" and self.options.objective == "edp" and len(work) > 1:
+            found = _least_product(work, found)
         reasons = Reasons()
         segments: list[FusedSegment] = []
         baseline: list[FusedSegment] = []
@@ -67,18 +66,25 @@ class FuseSegments:
                 segments.append(FusedSegment(segment=segment, groups=(), boundaries=()))
                 continue
             part = work[number]
-            after.pop()
-            groups, gains, evaluator = part.start, {}, part.evaluator
-            if self.options.fusion == "rules":
-                result = greedy_groups(part.evaluator, part.graph, before + after[-1], part.fixed)
-                groups, gains = result.groups, result.gains
-            elif self.options.fusion == "search":
-                improved = _searched(part, before + after[-1])
-                groups, evaluator = improved.groups, improved.evaluator
-            before = before + evaluator.totals(groups)
-            segments.append(_finished(evaluator, part, segment, groups, gains, reasons))
-            baseline.append(_finished(part.plain, part, segment, part.baseline, {}, None))
+            segments.append(_finished(found[number], part, segment, reasons))
+            plain = _Grouped(evaluator=part.plain, groups=part.baseline)
+            baseline.append(_finished(plain, part, segment, None))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grouped:
+    """The groups of a segment, who knows their tilings, and FUSE-20's verdict for those that `rules` grew."""
+
+    evaluator: Evaluator
+    groups: tuple[int, ...]
+    gains: Mapping[int, Check] = field(default_factory=dict)
+    search: Searched | None = None
+
+    @property
+    def totals(self) -> Totals:
+        """Of all groups."""
+        return self.evaluator.totals(self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,56 +111,126 @@ def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None)
                 op = next(op for op in bits(group) if _breaks(evaluator, graph, op, check.rule))
                 raise not_held(graph.facts, group, op, f"{int(check.actual)} ({check.rule})", f"{int(check.limit)}")
         evaluator.tiling(group)
-    free = graph.all & ~sum(fixed)
-    start = execution_order(graph, [*fixed, *none_groups(evaluator, graph, free)])
-    return _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=start)
+    part = _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=())
+    return _started(part, evaluator)
 
 
-def _searched(part: _Work, outside: Totals) -> Improved:
+def _started(part: _Work, evaluator: Evaluator) -> _Work:
+    """A segment's work with its groups by `none` beside pinned ones, as this evaluator has them."""
+    free = part.graph.all & ~sum(part.fixed)
+    start = execution_order(part.graph, [*part.fixed, *none_groups(evaluator, part.graph, free)])
+    return replace(part, evaluator=evaluator, start=start)
+
+
+def _of_strategy(work: Mapping[int, _Work], fusion: str) -> dict[int, _Grouped]:
+    """The groups of all segments, one after another: those before as grouped, those after as by `none`."""
+    found: dict[int, _Grouped] = {}
+    before = Totals()
+    after = [Totals()]
+    for part in reversed(list(work.values())):
+        after.append(after[-1] + part.evaluator.totals(part.start))
+    for number, part in work.items():
+        after.pop()
+        outside = before + after[-1]
+        if fusion == "rules":
+            result = greedy_groups(part.evaluator, part.graph, outside, part.fixed)
+            found[number] = _Grouped(evaluator=part.evaluator, groups=result.groups, gains=result.gains)
+        elif fusion == "search":
+            found[number] = _searched(part, outside)
+        else:
+            found[number] = _Grouped(evaluator=part.evaluator, groups=part.start)
+        before = before + found[number].totals
+    return found
+
+
+def _least_product(work: Mapping[int, _Work], found: dict[int, _Grouped]) -> dict[int, _Grouped]:
+    """What search found, or `rules` or `none`, improved, should the whole cost less by them.
+
+    Energy × latency is no sum over segments: the best of each segment, the others given, may be worse together than
+    what `rules` makes of them all.
+    """
+    under = {number: _started(part, part.evaluator.under("rules")) for number, part in work.items()}
+    grown = {number: _known(work[number], one) for number, one in _of_strategy(under, "rules").items()}
+    plain = {number: _Grouped(evaluator=part.evaluator, groups=part.start) for number, part in work.items()}
+    least = min((found, grown, plain), key=lambda plan: _product(plan.values()))
+    if least is found:
+        return found
+    result = dict(least)
+    for number, part in work.items():
+        outside = sum((one.totals for other, one in result.items() if other != number), start=Totals())
+        better = _improved(result[number].evaluator, part, result[number].groups, outside)
+        result[number] = replace(better, search=found[number].search)
+    return result
+
+
+def _known(part: _Work, grown: _Grouped) -> _Grouped:
+    """Groups of `rules` with their tilings, known to the segment's own evaluator."""
+    tilings = {group: choice for group in grown.groups if isinstance(choice := grown.evaluator.tiling(group), Choice)}
+    return _Grouped(evaluator=part.evaluator.with_tilings(tilings), groups=grown.groups)
+
+
+def _product(plan: Iterable[_Grouped]) -> float:
+    return float(objective_value("edp", sum((one.totals for one in plan), start=Totals())))
+
+
+def _searched(part: _Work, outside: Totals) -> _Grouped:
     """The groups that search finds, improved; or those of `none` or `rules`, improved, should they cost less.
 
-    They can only where not all groups could be tried or priced, or where rules allow several outputs.
+    They can where not all groups could be tried or priced, where rules allow several outputs, and where FUSE-11 keeps
+    `rules` from the tile that search takes for a group: the largest one, which may read more and cost more. Then the
+    bound holds for search's own tiles only.
     """
     found = search_groups(part.evaluator, part.graph, outside, part.fixed)
     groups = part.start if found is None else found.groups
     best = _improved(part.evaluator, part, groups, outside)
-    bound = None if found is None or not part.evaluator.options.rule_enabled("FUSE-4") else found.bound
+    if found is not None:
+        best = replace(best, search=_known_of(found, part.evaluator, outside))
+    options = part.evaluator.options
+    alike = options.rule_enabled("FUSE-4") and not options.rule_enabled("FUSE-11")
+    bound = None if found is None or not alike else found.bound
     if bound is not None and _value(best, outside) <= bound * (1 + _ROUNDING):
         return best
     rules = part.evaluator.under("rules")
     grown = greedy_groups(rules, part.graph, outside, part.fixed).groups
-    tilings = {group: choice for group in grown if isinstance(choice := rules.tiling(group), Choice)}
-    known = part.evaluator.with_tilings(tilings)
-    others = [Improved(evaluator=known, groups=grown), Improved(evaluator=part.evaluator, groups=part.start)]
+    others = [
+        _known(part, _Grouped(evaluator=rules, groups=grown)),
+        _Grouped(evaluator=part.evaluator, groups=part.start),
+    ]
     other = min(others, key=lambda one: _value(one, outside))
     if _value(other, outside) >= _value(best, outside):
         return best
-    return _improved(other.evaluator, part, other.groups, outside)
+    return replace(_improved(other.evaluator, part, other.groups, outside), search=best.search)
 
 
-def _improved(evaluator: Evaluator, part: _Work, groups: tuple[int, ...], outside: Totals) -> Improved:
-    return improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
+def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Searched:
+    """What the search knows, of the segment alone."""
+    objective, own = evaluator.options.objective, evaluator.totals(found.groups)
+    value, whole = (float(objective_value(objective, totals)) for totals in (own, outside + own))
+    is_least = found.bound is not None and whole <= found.bound * (1 + _ROUNDING)
+    bound = None if found.bound is None else found.bound - float(objective_value(objective, outside))
+    if objective == "edp" and outside != Totals():
+        bound = None
+    elif is_least:
+        bound = value
+    return Searched(candidates=found.candidates, priced=found.priced, value=value, bound=bound, is_least=is_least)
 
 
-def _value(found: Improved, outside: Totals) -> float:
-    totals = outside + found.evaluator.totals(found.groups)
-    return float(objective_value(found.evaluator.options.objective, totals))
+def _improved(evaluator: Evaluator, part: _Work, groups: tuple[int, ...], outside: Totals) -> _Grouped:
+    found = improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
+    return _Grouped(evaluator=found.evaluator, groups=found.groups)
+
+
+def _value(found: _Grouped, outside: Totals) -> float:
+    return float(objective_value(found.evaluator.options.objective, outside + found.totals))
 
 
 def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bool:
     return any(check.rule == rule and not check.holds for check in evaluator.structure(graph, 1 << op))
 
 
-def _finished(
-    evaluator: Evaluator,
-    part: _Work,
-    segment: Segment,
-    groups: tuple[int, ...],
-    gains: dict[int, Check],
-    reasons: Reasons | None,
-) -> FusedSegment:
+def _finished(found: _Grouped, part: _Work, segment: Segment, reasons: Reasons | None) -> FusedSegment:
     """The segment with its groups; with `reasons` None (the baseline) nothing is explained."""
-    graph = part.graph
+    evaluator, groups, graph = found.evaluator, found.groups, part.graph
     homes = {op: group for group in groups for op in bits(group)}
     pinned = frozenset(part.fixed)
     made, explained = [], []
@@ -165,10 +241,10 @@ def _finished(
         checks: list[Check] = []
         if reasons is not None:
             structure = evaluator.pinned_rules(graph, group) if group in pinned else None
-            checks = _verdicts(evaluator, graph, group, gains.get(group), structure)
+            checks = _verdicts(evaluator, graph, group, found.gains.get(group), structure)
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
         explained.append(() if reasons is None else boundaries_of(evaluator, graph, group, homes, pinned, reasons))
-    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(explained))
+    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(explained), search=found.search)
 
 
 def _verdicts(

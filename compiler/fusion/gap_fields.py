@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
+
+import numpy as np
 
 from compiler.cost.rates import reads_are_shared
 from compiler.fusion.groups import Boundary
 from compiler.profile.schema import Profile
+from compiler.tiling.commands import APART_RULE, COMMANDS_RULE, FALLS_RULE, SUMS_RULE
+from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice
 from compiler.tiling.tile import OpWeights
 from compiler.tiling.tiled import TiledGroup
@@ -19,6 +24,28 @@ from compiler.units import plain
 _TILE_RULES: Final = frozenset(("FUSE-11", "FUSE-12", "FUSE-13", "FUSE-14", "FUSE-15", "TILE-2:tile"))
 _CORE_RULES: Final = frozenset(("FUSE-17", "TILE-2:core"))
 _WEIGHT_RULES: Final = frozenset(("FUSE-10", "FUSE-16", "TILE-2:weights"))
+# Allocations of a level that do not fit it (PROG-2).
+_LEVEL_FIELDS: Final = MappingProxyType(
+    {
+        "PROG-2:sram": "sram.capacity_bytes",
+        "PROG-2:sram-weights": "sram.weight_bytes",
+        "PROG-2:nram": "nram.capacity_bytes",
+        "PROG-2:nram-weights": "nram.weight_bytes",
+        "PROG-2:wram": "wram.capacity_bytes",
+    }
+)
+# Rules whose figures are no bytes: what is needed and what there is, in words.
+_IN_WORDS: Final = MappingProxyType(
+    {
+        COMMANDS_RULE: ("{} commands", "{} commands"),
+        SUMS_RULE: ("sums in parts beside what is kept of them, or in pieces through the SRAM", "sums in one part"),
+        FALLS_RULE: ("halos kept of ranges that fall from core tile to core tile", "halos recomputed"),
+        APART_RULE: ("{} units that pass each other halos", "units without engines.cdma or engines.link work alone"),
+        "TILE-4:tiles": ("{} tiles dealt out one by one", "{} tiles"),
+        "FUSE-11": ("{} % read more than once", "{} %"),
+        "FUSE-18": ("{} feature maps in a tile", "{} feature maps"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +91,18 @@ def field_of_rule(rule: str | None, profile: Profile) -> str | None:
         return tile_field(profile)
     if rule in _CORE_RULES:
         return "nram.capacity_bytes"
-    return weight_field(profile) if rule in _WEIGHT_RULES else None
+    if rule in _WEIGHT_RULES:
+        return weight_field(profile)
+    return None if rule is None else _LEVEL_FIELDS.get(rule)
+
+
+def amounts(check: Check) -> tuple[str, str]:
+    """What a check that fails asks for, with its rule, and what there is: in bytes, or as the rule counts."""
+    needed, available = _IN_WORDS.get(check.rule, ("{} bytes needed", "{} bytes available"))
+    return (
+        f"{needed.format(int(np.max(check.actual)))} ({check.rule})",
+        available.format(int(np.max(check.limit))),
+    )
 
 
 def intermediate_cause(profile: Profile, edge: Boundary, merged: Merged | None) -> Cause:

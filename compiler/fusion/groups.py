@@ -32,12 +32,33 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """What strategy `search` knows of a segment's partitions into single-output groups with the largest tiles that fit.
+
+    `value` is the objective of the least one found, before tiles by cost and groups with several outputs, and no other
+    has one below `bound`; None where that is not known, or where the objective is no sum over segments. `is_least`:
+    none has a lower objective, beside the other segments as they then were. `candidates` groups were tried, of which
+    `priced` were priced.
+    """
+
+    candidates: int
+    priced: int
+    value: float
+    bound: float | None
+    is_least: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedSegment:
-    """A segment and its groups in execution order, each with the reasons at its boundary."""
+    """A segment and its groups in execution order, each with the reasons at its boundary.
+
+    `search` is what strategy `search` knows of it; None under other strategies and on the host.
+    """
 
     segment: Segment
     groups: tuple[Group, ...]
     boundaries: tuple[tuple[Boundary, ...], ...]
+    search: Searched | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

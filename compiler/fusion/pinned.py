@@ -11,6 +11,7 @@ import numpy as np
 from compiler.cost.objective import Totals, ranking
 from compiler.cost.rates import units_are_connected
 from compiler.errors import RequestError, printable
+from compiler.fusion.gap_fields import amounts
 from compiler.profile.schema import Profile
 from compiler.schedule import PinnedGroup
 from compiler.tiling.choose import Refusal, choose_tiling
@@ -188,12 +189,8 @@ def _refused(geometry: GroupGeometry, refusal: Refusal) -> Unheld:
     if check.rule == "TILE-2":
         # nothing was even tried: no configuration has all that is pinned
         return Unheld(rule="TILE-9", place=place, needed="no tiling has all that is pinned", available="none")
-    return Unheld(
-        rule=check.rule,
-        place=place,
-        needed=f"{int(np.max(check.actual))} bytes needed ({check.rule})",
-        available=f"{int(np.max(check.limit))} bytes available",
-    )
+    needed, available = amounts(check)
+    return Unheld(rule=check.rule, place=place, needed=needed, available=available)
 
 
 def _unmet(geometry: GroupGeometry, tiling: Tiling, pin: Pin) -> Unheld | None:

@@ -237,7 +237,8 @@ def machine_of(profile: Profile, dram_bytes: int = 0) -> Machine:
     shared: dict[str, tuple[str, ...]] = {name: group for group in engines.shared for name in group}
     for name, count in counts.items():
         for number in range(count):
-            partner = next((other for other in shared.get(name, ()) if (other, 0) in queue_of), None)
+            others = (other for other in shared.get(name, ()) if other != name)
+            partner = next((other for other in others if (other, 0) in queue_of), None)
             if partner is not None:
                 its = number
                 if name in per_core and partner not in per_core:

@@ -67,6 +67,7 @@ def run_reference(
     extra = [name for name in dict.fromkeys(wanted) if name not in names]
     _check_wanted(proto, extra)
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+    _drop_unread_weights(proto, weights)
     seed_random_nodes(proto.graph.node)
     for function in proto.functions:
         seed_random_nodes(function.node)
@@ -231,14 +232,31 @@ def _fed(proto: onnx.ModelProto, inputs: Mapping[str, Value], zeros_for_missing:
 
 def _drop_unread(proto: onnx.ModelProto, inputs: Mapping[str, Value]) -> None:
     """Leave out inputs without values that nothing reads: a runtime takes half a minute over a hundred thousand."""
-    nodes = list(all_nodes(proto.graph.node))
-    read = {name for node in nodes for name in node.input}
-    read.update(value.name for node in nodes for graph in subgraphs(node) for value in graph.output)
-    read.update(value.name for value in proto.graph.output)
+    read = _read(proto)
     kept = [value for value in proto.graph.input if value.name in read or value.name in inputs]
     if len(kept) < len(proto.graph.input):
         del proto.graph.input[:]
         proto.graph.input.extend(kept)
+
+
+def _drop_unread_weights(proto: onnx.ModelProto, weights: dict[str, Array]) -> None:
+    """Leave out weights that nothing reads: ONNX Runtime drops them, and then misses those it is handed."""
+    read = _read(proto)
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name in read]
+    if len(kept) < len(proto.graph.initializer):
+        del proto.graph.initializer[:]
+        proto.graph.initializer.extend(kept)
+        for name in weights.keys() - read:
+            del weights[name]
+
+
+def _read(proto: onnx.ModelProto) -> set[str]:
+    """The values that a node, in a subgraph too, or an output reads."""
+    nodes = list(all_nodes(proto.graph.node))
+    read = {name for node in nodes for name in node.input}
+    read.update(value.name for node in nodes for graph in subgraphs(node) for value in graph.output)
+    read.update(value.name for value in proto.graph.output)
+    return read
 
 
 def _missing(name: str) -> RequestError:

@@ -21,7 +21,7 @@ from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
-from compiler.tiling.commands import COMMANDS_RULE, commands_check
+from compiler.tiling.commands import COMMANDS_RULE, FORM_RULES, commands_check
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan, estimates
@@ -101,8 +101,8 @@ def _choose(
         failing, refused = failing or again, [*refused, *more]
     if outcome is not None:
         return outcome
-    # what is only too long comes first: it is what a single op need not keep
-    refused.sort(key=lambda check: check.rule != COMMANDS_RULE)
+    # what is only too long comes first: it is what a single op need not keep; last what no memory helps
+    refused.sort(key=lambda check: (check.rule != COMMANDS_RULE, check.rule in FORM_RULES))
     check = failing or next(iter(refused), Check(rule="TILE-2", holds=False, actual=1, limit=0))
     return Refusal(check=check, op=_culprit(geometry, check))
 

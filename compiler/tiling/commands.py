@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from compiler.cost.rates import units_are_connected
 from compiler.tiling.figures import Check
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
@@ -16,6 +17,9 @@ _COMMANDS_OF_A_PART: Final = 5
 COMMANDS_RULE: Final = "PROG-1:commands"
 SUMS_RULE: Final = "PROG-1:sums"
 FALLS_RULE: Final = "PROG-1:falls"
+APART_RULE: Final = "TILE-3:exchange"
+# What a tiling is like, which no memory changes.
+FORM_RULES: Final = (SUMS_RULE, FALLS_RULE, APART_RULE)
 
 
 def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
@@ -23,7 +27,18 @@ def commands_check(group: TiledGroup, *, is_searched: bool) -> Check | None:
 
     PROG-1:commands holds where tilings are searched.
     """
-    return sums_check(group) or falls_check(group) or (length_check(group) if is_searched else None)
+    found = apart_check(group) or sums_check(group) or falls_check(group)
+    return found or (length_check(group) if is_searched else None)
+
+
+def apart_check(group: TiledGroup) -> Check | None:
+    """TILE-3:exchange: units that are to pass each other halos have a way to each other."""
+    configuration, geometry = group.configuration, group.geometry
+    if configuration.spread not in (Spread.BANDS, Spread.IMAGES) or units_are_connected(group.profile):
+        return None
+    if not group.exchanges or not any(map(group.frustums.kept_bytes, (*geometry.inputs, *geometry.made))):
+        return None
+    return Check(rule=APART_RULE, holds=False, actual=configuration.units, limit=1)
 
 
 def sums_check(group: TiledGroup) -> Check | None:

@@ -75,12 +75,16 @@ def _with_halos(
 
 
 def _halo_modes(base: Configuration, kept: bool, profile: Profile, halo: str) -> list[HaloMode]:
-    """The modes of halos that are kept: cached, and exchanged where units have neighbours and a way to them."""
+    """The modes of halos that are kept: cached, and exchanged where units have neighbours and a way to them.
+
+    Asked for by the option, exchange is also the mode of one unit, and of units that all work on every tile.
+    """
     if not kept:
         return [HaloMode.RECOMPUTE]
     modes = [HaloMode.CACHED] if halo in ("auto", "cached") else []
-    neighbours = base.spread is Spread.BANDS and units_are_connected(profile)
-    if halo == "exchange" or (halo == "auto" and neighbours):
+    connected, in_bands = units_are_connected(profile), base.spread is Spread.BANDS
+    possible = connected or base.spread not in (Spread.BANDS, Spread.IMAGES)
+    if (halo == "auto" and in_bands and connected) or (halo == "exchange" and possible):
         modes.append(HaloMode.EXCHANGE)
     return modes
 

@@ -40,6 +40,7 @@ ORDER = (
     "execution",
     "plan",
     "explain_gap",
+    "explain_search",
     "explain_group",
     "explain",
     "cache_key",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +13,10 @@ from compiler.compile import Compilation
 from compiler.errors import RequestError
 from compiler.explain import explain, group_values
 from compiler.explain_gap import gap_lines
+from compiler.explain_search import search_line
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
-from compiler.plan import GapDoc, GapEntryDoc, Plan
+from compiler.plan import GapDoc, GapEntryDoc, Plan, SearchDoc
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from tests.compiler.partition.graphs import limited, stationary
@@ -249,3 +251,30 @@ def test_every_segment_group_and_reason_is_in_the_text() -> None:
             assert group.id in explain(plan, segment.id)
             assert all(edge.why in explain(plan, group.id) for edge in group.boundary)
     assert all(entry.why[:100] in text for entry in plan.partition.apart)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"bound": 1500.0, "is_least": True}, "no partition into them has fewer cycles than the one found, 1,500."),
+        ({"bound": 1400.0, "is_least": False}, "has 1,500 cycles, and none has fewer than 1,400."),
+        ({"bound": None, "is_least": False}, "has 1,500 cycles; no bound is known."),
+        ({"bound": None, "is_least": True}, "no partition into them has fewer cycles than the one found, 1,500."),
+    ],
+    ids=["proven", "bounded", "without a bound", "proven beside other segments"],
+)
+def test_what_the_search_knows_is_told_in_one_line(found: dict[str, Any], words: str) -> None:
+    line = search_line("s0", SearchDoc(candidates=3292, priced=369, value=1500.0, **found), "latency")
+    assert line.startswith(
+        "search in s0: 3,292 single-output groups tried, 369 priced; with the largest tiles that fit"
+    )
+    assert line.endswith(words)
+
+
+def test_a_segment_is_explained_with_what_the_search_knows_of_it() -> None:
+    model = Model()
+    model.output(model.relu(model.conv(model.input([1, 4, 8, 8]), 4, 4)))
+    for fusion in ("search", "rules"):
+        plan = plan_model(model.data(), builtin_profile("edge4"), parse_options({"fusion": fusion})).plan
+        assert ("search in s0: 3 single-output groups tried" in explain(plan, "s0")) == (fusion == "search")
+        assert ("search in s0: 3 single-output groups tried" in explain(plan)) == (fusion == "search")

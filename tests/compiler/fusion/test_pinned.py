@@ -11,16 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from compiler.compile import compile_model
 from compiler.errors import LimitError, RequestError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
 from compiler.plan import Plan, PlanGroup, plan_json
 from compiler.profile import builtin_profile
-from compiler.profile.schema import Profile
+from compiler.profile.schema import Engine, Profile
 from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight
 from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
 from tests.networks import fsrcnn
+from tests.profiles import small_profile
 from tests.strategies import OBJECTIVES
 
 CONVOLUTIONS = [f"conv{index}" for index in range(8)]
@@ -420,3 +422,68 @@ def test_units_that_a_group_has_no_way_to_share_out_are_refused_in_words() -> No
     schedule = {"groups": [{"nodes": ["alone"], "placement": {"units": 4}}]}
     with pytest.raises(LimitError, match="no tiling has all that is pinned"):
         plan_model(model.data(), builtin_profile("edge4"), parse_options({"schedule": schedule}))
+
+
+BETWEEN_UNITS = [
+    {"halo": "exchange"},
+    {"schedule": {"groups": [{"nodes": ["a", "b"], "halo": {"H": "exchange"}}]}},
+]
+
+
+def unconnected() -> Profile:
+    """Two clusters with no way between them."""
+    profile = small_profile(nram_bytes=2_000, sram_bytes=3_000, clusters=2)
+    engines = msgspec.structs.replace(profile.engines, cdma=None, iodma=Engine(bytes_per_cycle=8))
+    return msgspec.structs.replace(profile, engines=engines)
+
+
+def two_layers() -> bytes:
+    """Two convolutions of maps that do not fit."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 24, 24]), 4, 4, name="a")
+    model.output(model.conv(x, 4, 4, name="b"))
+    return model.data()
+
+
+@pytest.mark.parametrize("fusion", ["search", "rules", "none"])
+@pytest.mark.parametrize("values", BETWEEN_UNITS, ids=["option", "schedule"])
+def test_units_without_a_way_to_each_other_exchange_nothing(values: dict[str, Any], fusion: str) -> None:
+    """TILE-3: the tiles of one map are then one unit's, or its channels are shared out."""
+    compilation = compile_model(two_layers(), unconnected(), parse_options({**values, "fusion": fusion}))
+    assert compilation.report.values_checked
+    modes = [(group.placement.spread, mode) for group in groups_of(compilation.plan) for mode in group.halo.values()]
+    assert "exchange" in {mode for _, mode in modes}
+    assert ("bands", "exchange") not in modes
+
+
+def test_a_halo_that_is_not_shared_needs_no_way_between_units() -> None:
+    """TILE-3, TILE-9: what a plan prints of a map that units share out, each row for itself, is read back."""
+    model = Model()
+    model.output(model.relu(model.input([1, 4, 64, 24], "x"), name="a"))
+    values: dict[str, Any] = {"halo": "exchange", "fusion": "none"}
+    first = plan_model(model.data(), unconnected(), parse_options(values)).plan
+    group = {"nodes": ["a"], "tiling": {"tile": {"H": 8}}, "placement": {"units": 2, "spread": "bands"}}
+    schedule = {"groups": [{**group, "halo": {"H": "recompute"}}]}
+    (found,) = groups_of(plan_model(model.data(), unconnected(), parse_options({**values, "schedule": schedule})).plan)
+    assert (found.placement.units, found.placement.spread) == (2, "bands")
+    again = plan_model(model.data(), unconnected(), parse_options({**values, "schedule": json.loads(plan_json(first))}))
+    assert same_but_for_reasons(again.plan) == same_but_for_reasons(first)
+
+
+def test_images_of_units_without_a_way_to_each_other_keep_nothing_for_each_other() -> None:
+    """TILE-3: a computed weight is the same for all images, and waits for the next one in its own unit only."""
+    model = Model()
+    weight = model.node("Tanh", [model.input([4, 4, 3, 3], "w")])
+    model.output(model.node("Conv", [model.input([4, 4, 12, 12], "x"), weight], name="product"))
+    options = parse_options({"halo": "exchange", "fusion": "none"})
+    compilation = compile_model(model.data(), unconnected(), options)
+    assert compilation.report.values_checked
+
+
+def test_an_exchange_that_is_pinned_between_units_without_a_way_to_each_other_is_refused() -> None:
+    """TILE-3, TILE-9."""
+    group = {"nodes": ["a", "b"], "halo": {"H": "exchange"}, "placement": {"units": 2, "spread": "bands"}}
+    with pytest.raises(LimitError) as caught:
+        plan_model(two_layers(), unconnected(), parse_options({"schedule": {"groups": [group]}}))
+    assert caught.value.actual == "2 units that pass each other halos (TILE-3:exchange)"
+    assert "engines.cdma" in str(caught.value.limit)

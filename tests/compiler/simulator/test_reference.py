@@ -290,3 +290,13 @@ def test_a_missing_input_of_the_graph_is_named() -> None:
     model, _ = with_weights()
     with pytest.raises(RequestError, match="'x' is missing"):
         list(evaluated(import_graph(model.data()), source_of(model), {}))
+
+
+def test_a_weight_that_nothing_reads_does_not_keep_the_model_from_onnx_runtime() -> None:
+    """It drops such weights, and then misses the values that it is handed for them."""
+    model = small()
+    model.weight(64, 64)
+    found = run_reference(ModelSource.from_bytes(model.data()), {"x": X})
+    assert found.judge.startswith("ONNX Runtime")
+    assert found.reason == ""
+    assert np.array_equal(found.values["z"], 2 * np.maximum(X, 0))
