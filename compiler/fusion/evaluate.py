@@ -37,6 +37,8 @@ _IMAGES = 16.0
 _MAIN_OPS = 2.0
 _TENSORS_OF_A_STEP = 24
 _RANGES_OF_A_STEP = 1 << 14
+# by how much more a price takes for each so many tiles of all sizes: they are held for several halos and spreads
+_MORE_RANGES = 4
 # How much less than pricing a group it takes to find that one of the same content is known.
 _KNOWN = 0.125
 _STRIDE_OVERLAP = 4.0
@@ -223,7 +225,7 @@ class Evaluator:
         operands = sum(len(self.facts.ops[op].operands) for op in bits(group))
         output = self.facts.tensors[self.facts.ops[group.bit_length() - 1].output]
         ranges = sum(map(self._ranges_of, output.shape))
-        return 1 + operands * (1 + ranges // _RANGES_OF_A_STEP) // _TENSORS_OF_A_STEP
+        return 1 + operands * (1 + _MORE_RANGES * (ranges // _RANGES_OF_A_STEP)) // _TENSORS_OF_A_STEP
 
     def _ranges_of(self, extent: int) -> int:
         """The tiles of all sizes that are tried along an axis."""

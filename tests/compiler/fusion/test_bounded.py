@@ -53,7 +53,7 @@ def test_steps_grow_with_tensors_and_with_long_axes(operands: int, extent: int) 
     x = model.input([extent])
     model.output(model.node("Sum", [x] * operands))
     _, evaluator = evaluated(model)
-    long = 1 + 2**18 // 2**14 if extent > 64 else 1
+    long = 1 + 4 * (2**18 // 2**14) if extent > 64 else 1
     assert evaluator.steps(1) == pytest.approx(1 + operands * long // 24, rel=0.1)
 
 
