@@ -38,9 +38,9 @@ def refined(
 ) -> Choice:
     """The tiling, or one of another tile that costs less, its spread, order and halo modes as they are.
 
-    At most `tried` tiles are priced. Of all tiles that differ along one axis (there an equal part of its extent, filled
-    up to whole lanes of the array) the best is taken, and so on while prices fall. Nothing changes where options or a
-    schedule say how tiles are found.
+    Tiles are tried double buffered, the one that is given too if it is not. At most `tried` tiles are priced. Of all
+    tiles that differ along one axis (there an equal part of its extent, filled up to whole lanes of the array) the best
+    is taken, and so on while prices fall. Nothing changes where options or a schedule say how tiles are found.
     """
     if wishes.is_pinned or wishes.split.kind != "exact":
         return choice
@@ -52,13 +52,14 @@ def refined(
     lanes = spatial_lanes(geometry.ops, profile)
     lines = [_line(axis, extents[axis], lanes.get(axis, 1)) for axis in tile if axis != "C" and extents[axis] > 1]
     best = ranking(wishes.objective, Totals.of((choice.cost,)))
-    seen = {tuple(tile.items())}
+    seen = {tuple(tile.items())} if configuration.double_buffered else set()
+    most = len(seen) + tried
     configuration = replace(configuration, double_buffered=True)
     better = True
     while better:
         better = False
-        for sizes in [{**tile, axis: size} for axis, line in lines for size in line]:
-            if tuple(sizes.items()) in seen or len(seen) > tried:
+        for sizes in [tile, *({**tile, axis: size} for axis, line in lines for size in line)]:
+            if tuple(sizes.items()) in seen or len(seen) >= most:
                 continue
             seen.add(tuple(sizes.items()))
             found = _priced(table, profile, configuration, sizes, bound)
