@@ -1,9 +1,9 @@
 """A good partition after few prices, then a proof of how good it is, in a bounded number of steps (FUSE-O).
 
-Pricing in the order of floors (`Partitions.best`) proves as it goes, but meets the best partition last. Here floors
-are first corrected by what prices have been so far: the least partition under such estimates is found, its groups are
-priced, estimates get better, until all groups of the least partition are priced; again with less and less trust in
-them. Then floors take over: as long as they leave room for a better partition its groups are priced. If steps end
+Pricing in the order of floors proves as it goes, but meets the best partition last. Here floors are first corrected by
+what prices have been so far: the least partition under such estimates is found, its groups are priced, estimates get
+better, until all groups of the least partition are priced; again with less and less trust in them. Then floors take
+over: as long as they leave room for a better partition its groups are priced. If steps end
 before that, the partition is the best of all that is known, and no other costs less than the bound.
 """
 
@@ -62,15 +62,17 @@ class Guide:
         if not len(priced):
             return known
         usual = self._usual(priced, known, floors)
-        result = np.where(space.is_priced, known, known * usual)
+        result = known.copy()
+        result[~space.is_priced] *= usual[~space.is_priced]
         for op in space.tree.ops:
             begin, end = space.begins[op], space.ends[op]
             here = begin + np.flatnonzero(space.is_priced[begin:end])
             if len(here):
                 self._near(result, known, floors, here, begin, end)
         if trust < 1:
-            unknown = np.flatnonzero(~space.is_priced)
-            result[unknown] = floors[unknown] * (result[unknown] / np.maximum(floors[unknown], 1e-300)) ** trust
+            # of a floor of nothing no multiple is expected
+            unknown = np.flatnonzero(~space.is_priced & (floors > 0))
+            result[unknown] = floors[unknown] * (result[unknown] / floors[unknown]) ** trust
         return result
 
     def _near(self, result: Floats, known: Floats, floors: Floats, here: np.ndarray, begin: int, end: int) -> None:

@@ -134,26 +134,6 @@ class Partitions:
                 return row
         return None
 
-    def best(self, weights: Sequence[float]) -> Partition | None:
-        """The partition with the least weighted sum of prices; None if every partition has a refused group.
-
-        Weights are at least 0. The answer is that of pricing all groups. Ties go to fewer groups, then to the smaller
-        bit set where two partitions first differ, compared from the last output to the first; they are recognised
-        where sums are exact, as with integers.
-
-        Few groups are priced: with floors in place of the prices not known yet, the least partition is found, the
-        groups in it are priced, and so on until all of its groups have been.
-        """
-        search = Least(self, self.values(weights))
-        while (chosen := search.rows()) is not None:
-            unknown = [row for row in chosen if not self.is_priced[row]]
-            if not unknown:
-                return self.partition(chosen, weights)
-            for row in unknown:
-                self.settle(row)
-            search.update(unknown, self.values(weights, unknown))
-        return None
-
     def values(self, weights: Sequence[float], rows: Sequence[int] | None = None) -> Floats:
         """What is known of each group as one number: the weighted sum of its figures, infinite for refused ones."""
         return weighted_rows(self.known if rows is None else self.known[rows], weights)
@@ -274,22 +254,3 @@ class Least:
 def weighted(partition: Partition, weights: Sequence[float]) -> float:
     """The weighted sum of a partition's prices."""
     return sum(sum(w * figure for w, figure in zip(weights, price, strict=True) if w) for price in partition.prices)
-
-
-def best_partition(
-    tree: PostDominators,
-    floor: Callable[[int], float],
-    price: Callable[[int], float | None],
-    may_grow: Callable[[int], bool],
-    limit: int,
-) -> Partition | None:
-    """The partition of least total price, see `Partitions.best`; a floor of infinity refuses a group."""
-
-    def floors(groups: Sequence[int]) -> Floats:
-        return np.array([floor(group) for group in groups], dtype=np.float64).reshape(-1, 1)
-
-    def exact(group: int) -> Price | None:
-        found = price(group)
-        return None if found is None else (found,)
-
-    return Partitions(tree, floors, exact, may_grow, limit).best((1,))

@@ -285,6 +285,20 @@ def test_a_tiling_by_cost_costs_no_more_and_keeps_its_slices() -> None:
     assert changed
 
 
+@pytest.mark.parametrize("seed", [6008, 6125])
+def test_the_tile_that_is_given_is_tried_double_buffered(seed: int) -> None:
+    """What loads the next tile while this one is worked on is refused on the safe side where candidates are judged."""
+    better = 0
+    for these, group, choice in choices(seed):
+        if not choice.tiling.configuration.double_buffered:
+            found = these.evaluator().refined(group, 1)
+            if found.tiling.configuration.double_buffered:
+                assert found.tiling.tile == choice.tiling.tile
+                assert found.cost.cycles < choice.cost.cycles
+                better += 1
+    assert better
+
+
 @pytest.mark.parametrize(
     "wishes",
     [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 
 from compiler.errors import InternalError
-from compiler.fusion.partitions import Partition, Partitions, best_partition
+from compiler.fusion.guided import Guide, Proven, best_within
+from compiler.fusion.partitions import Floats, Least, Partition, Partitions, Price
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.product import best_product
 from compiler.fusion.segment_graph import mask_of
@@ -42,6 +44,46 @@ Pair = tuple[int, int]
 def table(rows: Sequence[tuple[float, ...]]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Floors as an array."""
     return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else 1)
+
+
+def by_floors(space: Partitions, weights: Sequence[float] = (1,)) -> Partition | None:
+    """The least partition, by pricing the groups of the least one in floors until all of it is priced.
+
+    Ties go to fewer groups, then to the smaller bit set where two partitions first differ from the last output on.
+    """
+    search = Least(space, space.values(weights))
+    while (chosen := search.rows()) is not None:
+        unknown = [row for row in chosen if not space.is_priced[row]]
+        if not unknown:
+            return space.partition(chosen, weights)
+        for row in unknown:
+            space.settle(row)
+        search.update(unknown, space.values(weights, unknown))
+    return None
+
+
+def best_partition(
+    tree: PostDominators,
+    floor: Callable[[int], float],
+    price: Callable[[int], float | None],
+    may_grow: Callable[[int], bool],
+    limit: int,
+) -> Partition | None:
+    """The partition of least total price; a floor of infinity refuses a group."""
+
+    def floors(groups: Sequence[int]) -> Floats:
+        return table([(floor(group),) for group in groups])
+
+    def exact(group: int) -> Price | None:
+        found = price(group)
+        return None if found is None else (found,)
+
+    return by_floors(Partitions(tree, floors, exact, may_grow, limit))
+
+
+def guided(space: Partitions, weights: Sequence[float] = (1,), steps: int = NO_LIMIT) -> Proven | None:
+    """As the search finds it."""
+    return best_within(space, Guide(space), weights, weights, steps)
 
 
 def anything(_group: int) -> bool:
@@ -125,6 +167,29 @@ def test_the_least_partition_is_that_of_brute_force(start: int) -> None:
         assert len(asked.asked) == len(set(asked.asked))
 
 
+@pytest.mark.parametrize("start", range(0, 600, 100))
+def test_the_guided_partition_is_that_of_brute_force(start: int) -> None:
+    """FUSE-O as it is searched, under weights: without a bound on steps the least, with one never below its bound."""
+    ended = 0
+    for seed in range(start, start + 100):
+        these = case(seed)
+        sums = sorted(a + 2 * b for a, b in these.sums())
+        space = these.space()
+        found = guided(space, (1, 2))
+        assert (None if found is None else found.partition.value) == (sums[0] if sums else None)
+        assert space.priced <= space.size
+        if found is None:
+            continue
+        assert found.is_least
+        assert found.bound == found.partition.value
+        early = guided(these.space(), (1, 2), steps=seed % 7)
+        if early is not None:
+            assert early.bound <= sums[0] <= early.partition.value
+            assert early.partition.value in sums
+            ended += not early.is_least
+    assert ended
+
+
 @pytest.mark.parametrize("start", range(0, 2000, 250))
 def test_the_least_product_is_that_of_brute_force(start: int) -> None:
     """FUSE-O for `edp`, with and without totals from elsewhere."""
@@ -133,7 +198,7 @@ def test_the_least_product_is_that_of_brute_force(start: int) -> None:
         random = Random(seed)
         outside = random.choice(((0, 0), (random.randint(0, 40), random.randint(0, 40))))
         products = [(outside[0] + a) * (outside[1] + b) for a, b in these.sums()]
-        found = best_product(these.space().best, outside=outside)
+        found = best_product(partial(by_floors, these.space()), outside=outside)
         assert (None if found is None else found.value) == min(products, default=None)
         if found is not None:
             assert frozenset(found.groups) in set(map(frozenset, these.masks))
@@ -206,7 +271,7 @@ def least(network: Edges, most: int, limit: int, slack: float) -> tuple[Partitio
     space = Partitions(
         PostDominators.of(network), floors, lambda group: (price(group),), lambda group: group.bit_count() < most, limit
     )
-    found = space.best((1,))
+    found = by_floors(space)
     assert found is not None
     covered = 0
     for group in found.groups:
@@ -242,8 +307,8 @@ def test_results_do_not_depend_on_hash_seeds() -> None:
         "from tests.compiler.fusion.test_partitions import *\n"
         "for seed in range(40):\n"
         "    these = case(seed)\n"
-        "    print(these.space().best((1, 2)))\n"
-        "    print(best_product(these.space().best))\n"
+        "    print(by_floors(these.space(), (1, 2)), guided(these.space(), (1, 2), 9))\n"
+        "    print(best_product(partial(by_floors, these.space())))\n"
         "print(least(branches(6, 4), 12, 50, 0.3), least(residual(12), 12, 500, 0.3))\n"
     )
     printed = set()
