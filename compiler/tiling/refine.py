@@ -48,6 +48,7 @@ def refined(
     if wishes.is_pinned or wishes.split.kind != "exact":
         return choice
     search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried)
+    search.as_it_is()
     while search.along_axes() or search.across_ways():
         pass
     return search.choice
@@ -79,6 +80,10 @@ class _Refinement:
         self._ways = _ways(choice, geometry, profile, wishes)
         self._way = self._ways[0]
         self._seen: set[tuple[object, ...]] = set()
+
+    def as_it_is(self) -> bool:
+        """Try the tile itself with the next one loaded while it is worked on; True if that is better."""
+        return self._try([(self._way, self._tile)])
 
     def along_axes(self) -> bool:
         """Try all tiles that differ along one axis; True if one is better."""
