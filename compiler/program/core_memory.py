@@ -49,7 +49,8 @@ class NestedMemory(GroupLowering):
                 if self.buffers.size(Level.NRAM.value, TILE + name):
                     self.buffers.take(where, Level.NRAM.value, TILE + name, ("core tile", name))
             at = 0
-            for name in self.group.core_resident:
+            # wide elements first, so that all stay aligned
+            for name in sorted(self.group.core_resident, key=lambda name: -self.element(name)):
                 for shape in self.core_tiles.stores(name):
                     if shape.axis in self.group.core_kept_axes:
                         slot = self.buffers.take(
