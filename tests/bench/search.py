@@ -1,6 +1,6 @@
 """What `search` finds and how long it takes: N-2, N-3, the light models, and growth with the number of ops (FUSE-O).
 
-`python -m tests.bench search [n2 | n3 | light | growth ...]`; without names all four.
+`python -m tests.bench search [n2 | n3 | light | exported | growth ...]`; without names all five.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from compiler.profile import builtin_profile
 from tests.bench.prices import pinned
 from tests.bench.scaling import chain
 from tests.compiler.planning import plan_model
+from tests.exported import exported_models
 from tests.models import LIGHT_NAMES, light_path
 from tests.networks import fsrcnn
 
@@ -124,22 +125,31 @@ def resnet50_on_a_mesh() -> None:
 
 def light_models() -> None:
     """The light models: every objective against rules, none, floor and reference; what lies above the floor."""
+    _matrix("Light models", {name: (light(name), {}) for name in LIGHT_NAMES})
+
+
+def exported_networks() -> None:
+    """The same for the exported networks at the maxima of their dynamic dims, each from the newer of its exporters."""
+    models = {model.network: model for model in exported_models() if model.exporter == "dynamo"}
+    _matrix("Exported networks", {name: (model.read(), {"dims": model.dims}) for name, model in models.items()})
+
+
+def _matrix(title: str, networks: Mapping[str, tuple[bytes, Mapping[str, object]]]) -> None:
     for profile in _LIGHT_PROFILES:
-        print(f"\n### Light models on `{profile}` by search\n")
+        print(f"\n### {title} on `{profile}` by search\n")
         print(
             "| model | objective | plan MiB | floor MiB | reference MiB | rules MiB | none MiB | plan / floor "
             "| objective / rules | objective / none | s | fusion s | above the floor, fields |"
         )
         print("|---|---|" + "---:|" * 10 + "---|")
-        for name in LIGHT_NAMES:
+        for name, (data, options) in networks.items():
             for objective in _OBJECTIVES:
-                print(_light_row(name, profile, objective))
+                print(_row(name, data, profile, {**options, "objective": objective}))
 
 
-def _light_row(name: str, profile: str, objective: str) -> str:
-    found, rules, none = (
-        planned(light(name), profile, objective=objective, fusion=fusion) for fusion in ("search", "rules", "none")
-    )
+def _row(name: str, data: bytes, profile: str, options: Mapping[str, object]) -> str:
+    objective = str(options["objective"])
+    found, rules, none = (planned(data, profile, **{**options, "fusion": f}) for f in ("search", "rules", "none"))
     totals = found.plan.totals
     floor = totals.dram_bytes_floor
     sizes = [totals.dram_bytes, floor, totals.dram_bytes_reference]
@@ -194,5 +204,11 @@ def _growth_row(name: str, found: Planned, objective: str, last: tuple[int, floa
 
 
 TABLES: Final[Mapping[str, Callable[[], None]]] = MappingProxyType(
-    {"n2": own_best_of_fsrcnn, "n3": resnet50_on_a_mesh, "light": light_models, "growth": growth}
+    {
+        "n2": own_best_of_fsrcnn,
+        "n3": resnet50_on_a_mesh,
+        "light": light_models,
+        "exported": exported_networks,
+        "growth": growth,
+    }
 )
