@@ -288,7 +288,7 @@ def test_a_tiling_by_cost_costs_no_more_and_keeps_its_slices() -> None:
 def test_the_tile_that_is_given_is_tried_double_buffered() -> None:
     """What loads the next tile while this one is worked on is refused on the safe side where candidates are judged."""
     better = 0
-    for these, group, choice in choices(6125):
+    for these, group, choice in choices(6008):
         if not choice.tiling.configuration.double_buffered:
             found = these.evaluator().refined(group, 1)
             if found.tiling.configuration.double_buffered:
