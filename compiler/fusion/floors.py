@@ -83,6 +83,8 @@ class GroupFloors:
                     mask |= 1 << number
                     self._readers.setdefault(number, []).append(op)
             self._reads[op] = mask
+        self._readers_mask = {number: mask_of(readers) for number, readers in self._readers.items()}
+        self._in_place = mask_of(op for op in graph.ops if facts.ops[op].in_place)
         self._output_bytes = {op: facts.tensor_bytes(facts.ops[op].output) for op in graph.ops}
         for op in graph.ops:
             self._rows[op] = self._row(facts.ops[op])
@@ -98,25 +100,29 @@ class GroupFloors:
         if not groups:
             return np.zeros((0, 3))
         outputs = [group.bit_length() - 1 for group in groups]
-        sums, most, read = [], [], []
+        sums, most, read, kept = [], [], [], []
         for group in groups:
             figures, reads, highest = self._sums(group)
             sums.append(figures)
             most.append(highest)
             read.append(self._read_bytes(reads & ~group, group))
+            kept.append(self._read_bytes(self._not_taken_over(reads & ~group, group), group))
         written = np.array([self._output_bytes[op] for op in outputs], dtype=np.float64)
         shares = np.array([self._share_of(group) for group in groups], dtype=np.float64)
-        ends = np.array(read, dtype=np.float64), written
+        ends = np.array(read, dtype=np.float64), written, np.array(kept, dtype=np.float64)
         in_parts = np.array([self._is_in_parts(group) for group in groups])
         return self._bounds(np.array(sums, dtype=np.float64), shares, ends, np.array(most, dtype=np.float64), in_parts)
 
     def _bounds(
-        self, table: Floats, shares: Floats, ends: tuple[Floats, Floats], most: Floats, in_parts: np.ndarray
+        self, table: Floats, shares: Floats, ends: tuple[Floats, Floats, Floats], most: Floats, in_parts: np.ndarray
     ) -> Floats:
-        """The least over all ways of spreading, orders and rounds; `in_parts` as in `_is_in_parts`."""
+        """The least over all ways of spreading, orders and rounds.
+
+        `ends`: bytes read, written, and read into what nothing is written over. `in_parts` as in `_is_in_parts`.
+        """
         profile = self.profile
         result = np.full((len(table), 3), np.inf)
-        read, written = ends
+        read, written, kept = ends
         weights = table[:, _WEIGHTS]
         rate = dram_port_bytes_per_cycle(profile, profile.clusters_per_chip if profile.sram else profile.cores)
         startup = ceil(2 * dram_startup_cycles(profile))
@@ -131,7 +137,7 @@ class GroupFloors:
             elif spread.units > 1 and reads_are_shared(profile):
                 # weights are read once, and go from unit to unit, but where units sum up parts of a product
                 busy = np.maximum(busy, np.where(in_parts, 0.0, weights / self._passing_rate()))
-            held = _Held(live=read + most[:, 0], ends=read + written, weights=weights, passing=most[:, 1 + number])
+            held = _Held(live=kept + most[:, 0], ends=read + written, weights=weights, passing=most[:, 1 + number])
             for fewest, again in self._orders(spread, held):
                 possible = (fewest < np.inf) | ~mixing
                 fewest, again = np.where(mixing & possible, fewest, 1.0), np.where(mixing, again, 0.0)
@@ -212,6 +218,15 @@ class GroupFloors:
                 readers = self._tensor_bytes[number] = self._readers_of(number)
             total += readers[0][1] if len(readers) == 1 else max(size for op, size in readers if group >> op & 1)
         return total
+
+    def _not_taken_over(self, tensors: int, group: int) -> int:
+        """Those of the tensors that a group reads which no result of it may be written over."""
+        found = tensors
+        for number in bits(tensors):
+            inside = self._readers_mask[number] & group
+            if not inside & (inside - 1) and inside & self._in_place:
+                found &= ~(1 << number)
+        return found
 
     def _readers_of(self, number: int) -> tuple[tuple[int, int], ...]:
         """By reader the bytes that it needs of a tensor; one entry where all need the same."""

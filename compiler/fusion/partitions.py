@@ -35,7 +35,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from compiler.errors import InternalError
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.segment_graph import bits
 from compiler.fusion.single_output import single_output_groups
@@ -65,8 +64,8 @@ class Partitions:
     once: time and memory are proportional to their number (`size`), some 300 bytes each.
 
     `priced`: groups priced so far; `spent`: steps that took, by `steps`, asked before. `is_whole`: no op has so many
-    groups that some were left out. `known`: by group its figures, exact where `is_priced`, else the floor; infinite
-    for refused ones.
+    groups that some were left out. `is_sound`: no price was below its floor. `known`: by group its figures, exact
+    where `is_priced`, else the floor; infinite for refused ones.
     """
 
     def __init__(
@@ -102,6 +101,7 @@ class Partitions:
             self.ends[op] = len(self.groups)
             self._reached[op] = reached
         self.size = len(self.groups)
+        self.is_sound = True
         self.is_whole = all(self.ends[op] - self.begins[op] < limit for op in tree.ops)
         self.known: Floats = floors(self.groups)
         self.is_priced = np.asarray(np.isinf(self.known).any(axis=1))
@@ -120,10 +120,7 @@ class Partitions:
             self.known[row] = inf
             return
         exact = np.array(price, dtype=np.float64)
-        if (exact < self.known[row] * (1 - _ROUNDING)).any():
-            raise InternalError(
-                "a group costs less than its floor", stage="fusion", actual=str(price), limit=str(self.known[row])
-            )
+        self.is_sound &= not (exact < self.known[row] * (1 - _ROUNDING)).any()
         self.known[row] = exact
 
     def row_of(self, group: int) -> int | None:

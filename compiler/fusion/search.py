@@ -73,7 +73,7 @@ def search_groups(
     partition, bound = found
     return SearchResult(
         groups=execution_order(graph, [*fixed, *partition.groups]),
-        bound=bound if space.is_whole else None,
+        bound=bound if space.is_whole and space.is_sound else None,
         candidates=space.size,
         priced=space.priced,
     )

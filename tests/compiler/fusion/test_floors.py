@@ -132,6 +132,15 @@ def test_floors_of_groups_of_real_networks_never_exceed_prices(name: str, profil
     assert compare(evaluator, graph, random.sample(groups, 16), name).count > 0
 
 
+def test_an_input_that_a_result_is_written_over_is_not_held_beside_it() -> None:
+    """The end of AlexNet: with the weights that pass, the SRAM has room for two maps, not for three."""
+    graph = whole_segment(graph_facts(import_graph(light_path("bvlc_alexnet").read_bytes())))
+    evaluator = evaluator_of(graph, builtin_profile("cluster4x4"), objective="dram_bytes")
+    assert evaluator is not None
+    assert [graph.facts.graph.ops[op].kind for op in range(17, 22)] == ["Relu", "Gemm", "Relu", "Gemm", "Softmax"]
+    assert compare(evaluator, graph, [sum(1 << op for op in range(17, 22))], "tail").count == 1
+
+
 def single(model: Model, profile: Profile, objective: str, precision: str = "model") -> Priced:
     """All groups of a small network."""
     graph = segment_of(model, precision)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.errors import InternalError
 from compiler.fusion.guided import Guide, Proven, best_within
 from compiler.fusion.partitions import Floats, Least, Partition, Partitions, Price
 from compiler.fusion.postdominators import PostDominators
@@ -248,9 +247,18 @@ def test_a_floor_of_infinity_refuses_a_group_unasked() -> None:
     assert not any(group & 0b1100 == 0b1100 for group in asked.asked)
 
 
-def test_a_price_below_its_floor_is_an_internal_error() -> None:
-    with pytest.raises(InternalError, match="costs less than its floor"):
-        best_partition(PostDominators.of(chain(3)), lambda _: 2, lambda _: 1, anything, NO_LIMIT)
+@pytest.mark.parametrize(("floor", "sound"), [(2.0, False), (1.0, True)])
+def test_after_a_price_below_its_floor_no_bound_is_claimed(floor: float, sound: bool) -> None:
+    """A floor that is wrong is a defect, and none that a compilation should end of."""
+    space = Partitions(
+        PostDominators.of(chain(3)),
+        lambda groups: table([(floor,)] * len(groups)),
+        lambda _: (1.0,),
+        anything,
+        NO_LIMIT,
+    )
+    assert guided(space) is not None
+    assert space.is_sound is sound
 
 
 def test_a_network_without_ops_has_the_empty_partition() -> None:
