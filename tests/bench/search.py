@@ -17,7 +17,7 @@ from compiler.plan import Plan
 from compiler.profile import builtin_profile
 from tests.bench.prices import pinned
 from tests.bench.scaling import chain
-from tests.compiler.planning import plan_model
+from tests.compiler.planning import objective_of, plan_model
 from tests.exported import exported_models
 from tests.models import LIGHT_NAMES, light_path
 from tests.networks import fsrcnn
@@ -52,13 +52,7 @@ class Planned:
 
     def value(self, objective: str) -> float:
         """The objective's value."""
-        totals = self.plan.totals
-        return {
-            "latency": totals.latency_s,
-            "dram_bytes": float(totals.dram_bytes),
-            "energy": totals.energy_j,
-            "edp": totals.energy_j * totals.latency_s,
-        }[objective]
+        return objective_of(self.plan, objective)
 
 
 def planned(data: bytes, profile: str, **options: object) -> Planned:

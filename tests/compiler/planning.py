@@ -9,6 +9,7 @@ from compiler.frontend.source import ModelSource
 from compiler.fusion.map_chips import MappedGraph
 from compiler.options import Options
 from compiler.pipeline import Observer, Pass, SilentObserver, build_pipeline, run_passes
+from compiler.plan import Plan
 from compiler.profile.schema import Profile
 from compiler.program.lower import LoweredGraph, LoweredSegment, LowerSegments
 from compiler.simulator.check import CheckedGraph, CheckValues, ValueCheck
@@ -55,3 +56,14 @@ def plan_model(
         pictures=documents.pictures,
         executable=documents.executable,
     )
+
+
+def objective_of(plan: Plan, objective: str) -> float:
+    """The objective's value of a plan: seconds, bytes, joules, or joules times seconds."""
+    totals = plan.totals
+    return {
+        "latency": totals.latency_s,
+        "dram_bytes": float(totals.dram_bytes),
+        "energy": totals.energy_j,
+        "edp": totals.energy_j * totals.latency_s,
+    }[objective]

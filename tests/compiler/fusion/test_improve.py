@@ -37,7 +37,7 @@ from compiler.tiling.split import Split
 from compiler.tiling.tile import HaloMode
 from compiler.tiling.wishes import Wishes
 from tests.compiler.fusion.test_search import Case, case
-from tests.compiler.planning import plan_model
+from tests.compiler.planning import objective_of, plan_model
 from tests.models import Model, light_source, whole_segment
 from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES
@@ -73,10 +73,10 @@ def test_energy_by_latency_of_several_segments_is_compared_as_a_whole(monkeypatc
     values = {"objective": "edp", "partition": ["left_relu"], "merge": "none"}
     grown, plain = (plan_of(profile, **values, fusion=fusion) for fusion in ("rules", "none"))
     assert len(grown.segments) > 1
-    assert value_of_plan(grown, "edp") < value_of_plan(plain, "edp")
+    assert objective_of(grown, "edp") < objective_of(plain, "edp")
     monkeypatch.setattr(fuse, "_searched", apart)
     found = plan_of(profile, **values, fusion="search")
-    assert value_of_plan(found, "edp") <= value_of_plan(grown, "edp") * (1 + _ROUNDING)
+    assert objective_of(found, "edp") <= objective_of(grown, "edp") * (1 + _ROUNDING)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -145,7 +145,7 @@ def test_search_is_not_worse_where_rules_keep_a_group_from_the_largest_tile(obje
     x = model.node("Mul", [x, x])
     model.output(model.node("Mul", [model.node("Softmax", [model.relu(x)], axis=2), x]))
     found, grown = (
-        value_of_plan(
+        objective_of(
             plan_model(
                 model.data(),
                 small_profile(nram_bytes=1_500),
@@ -175,17 +175,6 @@ def plan_of(profile: Any, **options: Any) -> Plan:
     return plan_model(branches().data(), profile, parse_options(options)).plan
 
 
-def value_of_plan(plan: Plan, objective: str) -> float:
-    """The objective's value of a plan."""
-    totals = plan.totals
-    return {
-        "latency": totals.latency_s,
-        "dram_bytes": float(totals.dram_bytes),
-        "energy": totals.energy_j,
-        "edp": totals.energy_j * totals.latency_s,
-    }[objective]
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     "schedule",
@@ -207,7 +196,7 @@ def test_search_around_pinned_groups_is_never_worse_than_rules_and_none(
             fusion: plan_of(profile, schedule=schedule, fusion=fusion, objective=objective)
             for fusion in ("search", "rules", "none")
         }
-        values = {fusion: value_of_plan(plan, objective) for fusion, plan in plans.items()}
+        values = {fusion: objective_of(plan, objective) for fusion, plan in plans.items()}
         assert values["search"] <= min(values["rules"], values["none"]) * (1 + _ROUNDING)
         members = [set(group.nodes) for segment in plans["search"].segments for group in segment.groups]
         for pinned in schedule.get("groups", ()):
@@ -435,7 +424,7 @@ def test_a_plan_by_search_is_compiled_without_values() -> None:
     profile = builtin_profile("cluster4x4")
     for objective in OBJECTIVES:
         values = {
-            fusion: value_of_plan(
+            fusion: objective_of(
                 compile_model(
                     branches().data(),
                     profile,
