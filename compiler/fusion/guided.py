@@ -50,6 +50,9 @@ class Guide:
         # what is refused unasked counts as priced; infinity times a weight of 0 would be no number
         self._floors = np.where(np.isinf(space.known), 0.0, space.known)
         self._sizes = np.array([group.bit_count() for group in space.groups], dtype=np.float64)
+        # of what was refused unasked nothing follows for others
+        self._refused = np.isinf(space.known).any(axis=1)
+        self._doomed = np.zeros(len(space.groups), dtype=np.bool_)
 
     def values(self, weights: Sequence[float], trust: float = 1.0) -> Floats:
         """One number per group: its price where known, else its floor times what prices exceed floors by nearby.
@@ -57,6 +60,7 @@ class Guide:
         With less trust in what prices were elsewhere the factor is nearer 1.
         """
         space = self._space
+        self._doom()
         known, floors = space.values(weights), weighted_rows(self._floors, weights)
         priced = np.flatnonzero(space.is_priced)
         if not len(priced):
@@ -64,34 +68,40 @@ class Guide:
         usual = self._usual(priced, known, floors)
         result = known.copy()
         result[~space.is_priced] *= usual[~space.is_priced]
+        alone = float(usual[self._sizes == 1].max(initial=1.0))
         for op in space.tree.ops:
-            begin, end = space.begins[op], space.ends[op]
-            here = begin + np.flatnonzero(space.is_priced[begin:end])
-            if len(here):
-                self._near(result, known, floors, here, begin, end)
+            rows = np.arange(space.begins[op], space.ends[op])
+            self._near(result, known, floors, rows, alone)
         if trust < 1:
             # of a floor of nothing no multiple is expected
             unknown = np.flatnonzero(~space.is_priced & (floors > 0))
             result[unknown] = floors[unknown] * (result[unknown] / floors[unknown]) ** trust
+        result[self._doomed & ~space.is_priced] = inf
         return result
 
-    def _near(self, result: Floats, known: Floats, floors: Floats, here: np.ndarray, begin: int, end: int) -> None:
-        """Groups of one output: between those that are priced; what contains a refused one is expected to be, too."""
+    def _near(self, result: Floats, known: Floats, floors: Floats, rows: np.ndarray, alone: float) -> None:
+        """Groups of one output: between those that are priced, and an op alone, of which `alone` is expected."""
         space = self._space
-        fits = here[np.isfinite(known[here])]
-        rows = np.arange(begin, end)
-        unknown = rows[~space.is_priced[begin:end]]
-        if not len(unknown):
+        fits = rows[space.is_priced[rows] & np.isfinite(known[rows])]
+        unknown = rows[~space.is_priced[rows]]
+        if not len(unknown) or not len(fits):
             return
-        if len(fits):
-            order = fits[np.argsort(self._sizes[fits], kind="stable")]
-            ratios = known[order] / np.maximum(floors[order], 1e-300)
-            result[unknown] = floors[unknown] * np.interp(self._sizes[unknown], self._sizes[order], ratios)
-        for refused in here[np.isinf(known[here])].tolist():
-            mask = space.groups[refused]
-            for row in unknown.tolist():
-                if not mask & ~space.groups[row]:
-                    result[row] = inf
+        order = fits[np.argsort(self._sizes[fits], kind="stable")]
+        sizes, ratios = self._sizes[order], known[order] / np.maximum(floors[order], 1e-300)
+        if sizes[0] > 1:
+            sizes, ratios = np.concatenate(([1.0], sizes)), np.concatenate(([alone], ratios))
+        result[unknown] = floors[unknown] * np.interp(self._sizes[unknown], sizes, ratios)
+
+    def _doom(self) -> None:
+        """Expect of all that contains a group of several ops without a tiling that it has none either."""
+        groups = self._space.groups
+        refused = np.isinf(self._space.known).any(axis=1)
+        new = np.flatnonzero(refused & ~self._refused).tolist()
+        self._refused = refused
+        for row in new:
+            mask = groups[row]
+            if mask & (mask - 1):
+                self._doomed |= np.fromiter((mask & group == mask for group in groups), np.bool_, len(groups))
 
     def _usual(self, priced: np.ndarray, known: Floats, floors: Floats) -> Floats:
         """By group, a usual ratio of price to floor among priced groups of about its size."""

@@ -44,6 +44,8 @@ Price = tuple[float, ...]
 
 # Two ways to add the same floating-point numbers differ by less than this.
 _ROUNDING: Final = 1e-9
+# What finding that a group has no tiling takes of the steps of pricing one that has.
+_REFUSED: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +116,13 @@ class Partitions:
             return
         self.is_priced[row] = True
         self.priced += 1
-        self.spent += self._steps(self.groups[row])
+        steps = self._steps(self.groups[row])
         price = self._price(self.groups[row])
         if price is None:
+            self.spent += steps * _REFUSED
             self.known[row] = inf
             return
+        self.spent += steps
         exact = np.array(price, dtype=np.float64)
         self.is_sound &= not (exact < self.known[row] * (1 - _ROUNDING)).any()
         self.known[row] = exact
