@@ -13,7 +13,7 @@ from compiler.cost.rates import reads_are_shared
 from compiler.fusion.groups import Boundary
 from compiler.profile.schema import Profile
 from compiler.tiling.commands import APART_RULE, COMMANDS_RULE, FALLS_RULE, SUMS_RULE
-from compiler.tiling.figures import Check
+from compiler.tiling.figures import CORE_RULE, KEPT_RULE, Check
 from compiler.tiling.finished import Choice
 from compiler.tiling.tile import OpWeights
 from compiler.tiling.tiled import TiledGroup
@@ -22,7 +22,7 @@ from compiler.units import plain
 # Rules of the memory that a tile lies in, of a core's activations, and of weights; FUSE-11 counts halos, which larger
 # tiles lessen.
 _TILE_RULES: Final = frozenset(("FUSE-11", "FUSE-12", "FUSE-13", "FUSE-14", "FUSE-15", "TILE-2:tile"))
-_CORE_RULES: Final = frozenset(("FUSE-17", "TILE-2:core"))
+_CORE_RULES: Final = frozenset(("FUSE-17", CORE_RULE, KEPT_RULE))
 _WEIGHT_RULES: Final = frozenset(("FUSE-10", "FUSE-16", "TILE-2:weights"))
 # Allocations of a level that do not fit it (PROG-2).
 _LEVEL_FIELDS: Final = MappingProxyType(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -18,7 +18,7 @@ from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
 from compiler.tiling.split import Path, Split
 from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.weights import most_table_bytes, step_weights
+from compiler.tiling.weights import StepWeights, most_table_bytes, step_weights
 from compiler.units import ceil_div
 
 
@@ -53,6 +53,7 @@ class ConfiguredWeights:
     passing: Ints
     tables: Ints
     held_bytes: int
+    steps: tuple[StepWeights, ...]
     in_place: bool = False
 
     @property
@@ -62,9 +63,7 @@ class ConfiguredWeights:
             return self
         only = self.tables
         total = int(only.sum())
-        return ConfiguredWeights(
-            staged=only, held=only, sliced=only, passing=only, tables=only, held_bytes=total, in_place=True
-        )
+        return replace(self, staged=only, held=only, sliced=only, passing=only, held_bytes=total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -197,6 +196,7 @@ class CandidateTable:
                 passing=np.array([w.passing_core_bytes for w in weights], dtype=np.int64),
                 tables=np.array([w.table_bytes for w in weights], dtype=np.int64),
                 held_bytes=sum(w.core_bytes for w in weights),
+                steps=weights,
                 in_place=group.weights_in_place,
             )
         return found

@@ -15,41 +15,34 @@ from typing import Final
 import numpy as np
 
 from compiler.cost.array import spatial_lanes
-from compiler.cost.model import price
-from compiler.cost.objective import Totals, ranking
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
+from compiler.tiling.cheapest import Worked, cheapest, most_promising
 from compiler.tiling.commands import COMMANDS_RULE, FORM_RULES, commands_check
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.core import core_tile_for
-from compiler.tiling.estimate import TilePlan, estimates
+from compiler.tiling.estimate import TilePlan
 from compiler.tiling.exact import figures_of
-from compiler.tiling.figures import PHYSICAL, Check, Constraint
-from compiler.tiling.finished import Choice, Priced, finished
+from compiler.tiling.figures import CORE_RULE, KEPT_RULE, PHYSICAL, Check, Constraint
+from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.memory import allocation_check, memory_of
+from compiler.tiling.loads import weight_reads
 from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
 from compiler.tiling.tile import Configuration, HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import traffic_of
 from compiler.tiling.walk import grid_of
 from compiler.tiling.weights import most_table_bytes
 from compiler.tiling.wishes import Wishes, as_pinned
 from compiler.units import ceil_div
 
-# So many configurations, in the order of their estimates, get a core tile and an exact price.
-PRICED: Final = 4
-PINNED: Final = 64
 _HALVINGS: Final = 12
 _BASES: Final = 3
 # Groups of more ops than this need not have a tiling at any price: there are smaller ones in their place.
 _THOROUGH_OPS: Final = 16
-# An estimate may lie so far above the price: beyond it a configuration is given up.
-_MARGIN: Final = 1.1
 # So many core tiles are tried in an SRAM tile, each smaller than the one before.
 _CORE_TILES: Final = 2
 # The most tiles of a map that are dealt out one by one.
@@ -132,53 +125,14 @@ def _largest_tiles(
 
 
 def _cheapest(
-    found: list[_Found],
-    profile: Profile,
-    bound: tuple[Constraint, ...],
-    wishes: Wishes,
-    *,
-    is_thorough: bool = False,
+    found: list[_Found], profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes, *, is_thorough: bool
 ) -> tuple[Choice | None, list[Check]]:
-    """The cheapest of the most promising that fits when its memory is allocated; else what each of them fails.
+    plans = [entry.plan for entry in found]
 
-    Where the allocation does not fit, the next smaller tile of its configuration takes its place among the others
-    (PROG-2). If none of the most promising fits, those after them are tried.
-    """
-    failing: list[Check] = []
-    promising = _promising(found, profile, wishes.objective, is_thorough=is_thorough)
-    following = next(promising, None)
-    too_long = 0
-    while following is not None:
-        fitting: list[tuple[tuple[float, ...], int, Priced, Iterator[Priced | Check]]] = []
-        best: tuple[float, ...] | None = None
-        while following is not None and len(fitting) < (PINNED if wishes.is_pinned else PRICED):
-            estimate, entry = following
-            if best is not None and estimate >= best[0] * _MARGIN:
-                break
-            following = next(promising, None)
-            tilings = _tilings(entry, profile, bound, wishes)
-            outcome = next(tilings)
-            if isinstance(outcome, Check):
-                failing.append(outcome)
-                too_long += outcome.rule == COMMANDS_RULE
-                if too_long == PRICED and not is_thorough:
-                    following = None
-                continue
-            key = ranking(wishes.objective, Totals.of((outcome.cost,)))
-            fitting.append((key, len(fitting), outcome, tilings))
-            best = key if best is None else min(best, key)
-        while fitting:
-            fitting.sort(key=lambda entry: entry[:2], reverse=True)
-            _, number, priced, tilings = fitting.pop()
-            levels = memory_of(priced.group)
-            unfit = allocation_check(levels)
-            if unfit is None:
-                return finished(priced, levels), []
-            failing.append(unfit)
-            smaller = next(tilings)
-            if isinstance(smaller, Priced):
-                fitting.append((ranking(wishes.objective, Totals.of((smaller.cost,))), number, smaller, tilings))
-    return None, failing
+    def tilings(number: int) -> Iterator[Worked | Check]:
+        return _tilings(found[number], profile, bound, wishes, is_thorough=is_thorough)
+
+    return cheapest(plans, tilings, profile, wishes, is_thorough=is_thorough)
 
 
 def _as_cut(entry: _Found) -> _Found:
@@ -194,12 +148,12 @@ def _bases(found: list[_Found], profile: Profile, wishes: Wishes) -> tuple[Confi
     """The most promising configurations found so far, with halos recomputed; none if all have to be tried."""
     if wishes.is_pinned:
         return ()
-    promising = _promising(found, profile, wishes.objective)
-    best = [entry.plan.configuration for _, entry in islice(promising, _BASES)]
+    plans = most_promising((entry.plan for entry in found), profile, wishes.objective)
+    best = [plan.configuration for _, _, plan in plans]
     if wishes.placement == "auto":
         # nothing is exchanged, so one placement is as good as another
         best = [replace(choice, placement=Placement.BANDS) for choice in best]
-    return tuple(dict.fromkeys(replace(choice, halo=()) for choice in best))
+    return tuple(islice(dict.fromkeys(replace(choice, halo=()) for choice in best), _BASES))
 
 
 def _search(
@@ -314,6 +268,7 @@ class _Search:
                 self.failing = _nearest(check, holds)
             holds = remaining
         self.holds = holds
+        self.rooms = np.asarray(self.figures.weight_memory)
 
     def found(self) -> list[_Found]:
         """The largest tile of each configuration that has one; of a split by steps the tile that it ends at."""
@@ -328,6 +283,7 @@ class _Search:
                 configuration=block.configuration,
                 tile=self.tile(block, row),
                 weights=block.weights,
+                weight_room=float(self.rooms[row]),
             )
             result.append(_Found(search=self, plan=plan, row=row, block=block))
             if block.configuration.channel_slices > 1 and not block.configuration.slices_outer:
@@ -387,27 +343,6 @@ def _apart_from_buffering(choice: Configuration) -> tuple[object, ...]:
     return (*spread, *slices, choice.halo, choice.walk, choice.loads)
 
 
-def _promising(
-    found: list[_Found], profile: Profile, objective: str, *, is_thorough: bool = False
-) -> Iterator[tuple[float, _Found]]:
-    """The configurations with their estimates, the best first; equal ones keep their order.
-
-    Unless it is thorough, of configurations that differ in their halos only the best one: the estimate knows what
-    halos cost.
-    """
-    if not found:
-        return
-    keys = ranking(objective, estimates([entry.plan for entry in found], profile))
-    seen: set[Configuration] = set()
-    for i in np.lexsort(tuple(reversed(keys))).tolist():
-        alike = configuration = found[i].plan.configuration
-        if configuration.halo and not any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo):
-            alike = replace(configuration, halo=())
-        if is_thorough or alike not in seen:
-            seen.add(alike)
-            yield float(keys[0][i]), found[i]
-
-
 def _nearest(check: Check, among: np.ndarray) -> Check:
     """A check over candidates as it stands for the one nearest to its limit."""
     rows = np.flatnonzero(among)
@@ -440,9 +375,9 @@ def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> 
 
 
 def _tilings(
-    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
-) -> Iterator[Priced | Check]:
-    """A configuration's tilings that hold when they are worked out, priced, the largest first; then what fails."""
+    entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes, *, is_thorough: bool
+) -> Iterator[Worked | Check]:
+    """A configuration's tilings that hold when they are worked out, the largest first; then what fails."""
     row = entry.row
     search, plan = entry.search, entry.plan
     path = entry.block.path
@@ -458,10 +393,14 @@ def _tilings(
             figures = figures_of(group)
             failed = next((check for c in constraints if not (check := c(figures)).holds), None)
             if failed is None:
-                yield Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
+                told = replace(plan, weight_reads=sum(weight_reads(group).values()))
+                yield Worked(plan=told, group=group, figures=figures)
             broken = broken or failed
         else:
             broken = broken or group
+            if group.rule == CORE_RULE and not is_thorough:
+                # the smallest core tile of a smaller SRAM tile is as large
+                break
         if path is None:
             smaller = _last_holding(entry.block, search.holds, below=row)
         else:
@@ -499,11 +438,11 @@ def completed(
     for _ in range(_CORE_TILES):
         core = core_tile_for(table, configuration, tile, room, lanes)
         if isinstance(core, int):
-            break
+            return Check(rule=CORE_RULE if room == capacity else KEPT_RULE, holds=False, actual=core, limit=room)
         group = TiledGroup(table.geometry, profile, configuration, tile, core)
         held = group.core_peak_bytes
         if held <= capacity:
             return group
         # beside its boxes a core tile has what is kept, and results that have no room in their operands' place
         room = min(room - 1, room * capacity // held)
-    return Check(rule="TILE-2:core", holds=False, actual=core if isinstance(core, int) else held, limit=capacity)
+    return Check(rule=KEPT_RULE, holds=False, actual=held, limit=capacity)

@@ -18,8 +18,9 @@ from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
+from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
 from compiler.tiling.walk import unit_walk
+from compiler.tiling.weights import weight_homes
 from compiler.units import ceil_div
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -27,13 +28,19 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, kw_only=True)
 class TilePlan:
-    """A group under one configuration with its SRAM tile chosen, as far as an estimate needs it."""
+    """A group under one configuration with its SRAM tile chosen, as far as an estimate needs it.
+
+    weight_room: bytes of a core's memory that weights may take beside the tile. weight_reads: bytes of weights that are
+    read from DRAM, where the tile is worked out.
+    """
 
     geometry: GroupGeometry
     table: SizeTable
     configuration: Configuration
     tile: Mapping[str, int]
     weights: ConfiguredWeights
+    weight_room: float
+    weight_reads: int | None = None
     known: dict[str, _PlanFigures] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -106,26 +113,28 @@ class TilePlan:
         """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
         return sum(map(self.input_bytes, self.geometry.inputs))
 
-    def weights_are_resident(self, memory_bytes: float) -> bool:
-        """True if all weights of the group stay in the cores while its tiles pass."""
-        if self.configuration.channel_slices * self.configuration.input_slices > 1:
-            return False
-        return self.configuration.weights_in_sram or self._slice_stays(memory_bytes)
-
-    def _slice_stays(self, memory_bytes: float) -> bool:
-        """True if one slice of all ops' weights stays in the cores while all tiles pass."""
-        return self.weights.held_bytes <= memory_bytes
-
-    def weight_loads(self, profile: Profile) -> int:
-        """How often the weights are read from DRAM."""
+    def weight_bytes(self, profile: Profile) -> int:
+        """Bytes of weights read from DRAM: once what stays on the chip, for every tile what does not (TILE-6)."""
+        if self.weight_reads is not None:
+            return self.weight_reads
         if profile.is_stationary:
             return 0
-        configuration = self.configuration
+        configuration, total = self.configuration, self.geometry.weight_bytes
         shared = reads_are_shared(profile) or configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
         copies = 1 if shared else self.units
-        memory = profile.weight_memory_bytes
-        once = self.rounds == 1 or (configuration.slices_outer and self._slice_stays(memory))
-        return copies if once or self.weights_are_resident(memory) else copies * self.rounds
+        rounds = self.rounds
+        cut = configuration.channel_slices * configuration.input_slices > 1
+        fits = self.weights.held_bytes * configuration.input_slices <= self.weight_room
+        if rounds == 1 or (fits if configuration.slices_outer or not cut else False):
+            return total * copies
+        if cut:
+            return total * copies * rounds
+        if configuration.weights_in_sram:
+            return total * copies
+        steps = self.weights.steps
+        homes = weight_homes(steps, [None] * len(steps), int(self.weight_room), 0)
+        streamed = sum(w.size_bytes for w, home in zip(steps, homes, strict=True) if home is WeightHome.DRAM)
+        return (total - streamed + streamed * rounds) * copies
 
     @property
     def exposed_bytes(self) -> float:
@@ -137,9 +146,7 @@ class TilePlan:
     def dram_bytes(self, profile: Profile) -> int:
         """DRAM bytes of the group, as the price counts them."""
         inputs = self.loaded_bytes if reads_are_shared(profile) else self.delivered_bytes()
-        # without WRAM the exact room for weights depends on the tile; the capacity is close enough for an estimate
-        weights = self.geometry.weight_bytes * self.weight_loads(profile)
-        return inputs + weights + self.geometry.output_bytes
+        return inputs + self.weight_bytes(profile) + self.geometry.output_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

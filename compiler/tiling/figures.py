@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 # A number, or one number per candidate.
 Figure = float | NDArray[Any]
 Truth = bool | NDArray[np.bool_]
+
+# The smallest core tile has no room in a core; it has, but not with what is kept beside it.
+CORE_RULE: Final = "TILE-2:core"
+KEPT_RULE: Final = "TILE-2:kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def tile_fits(figures: Figures) -> Check:
 def core_fits(figures: Figures) -> Check:
     """TILE-2 for one core: the core tile fits the core's activation memory."""
     return Check(
-        rule="TILE-2:core",
+        rule=CORE_RULE,
         holds=figures.core_tile <= figures.core_capacity,
         actual=figures.core_tile,
         limit=figures.core_capacity,
