@@ -1,7 +1,7 @@
 # One image for the API and the worker; which of them it is, the command says.
 FROM python:3.11-slim
 
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 NUMBA_CACHE_DIR=/tmp/numba
 RUN useradd --system --uid 10001 --create-home tessera \
     && install --directory --owner tessera --group tessera /data
 

@@ -112,7 +112,7 @@ class Describe:
             baseline=baseline,
             values_checked=checked.check.has_run,
             values=values_report(checked.check),
-            programs=program_reports(checked),
+            programs=program_reports(checked, self.profile),
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=self._group_reports(fused),

@@ -13,6 +13,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Opcode, Program
+from compiler.program.timing.timeline import timeline_of
 from compiler.simulator.amplify import Judged, Verdict
 from compiler.simulator.check import CheckedGraph, ValueCheck
 from compiler.simulator.compare import Comparison
@@ -22,8 +23,14 @@ from compiler.tiling.price import group_of
 from compiler.units import element_bytes
 
 _TIME = (
-    "Cycles, latency and energy are closed-form estimates: programs are executed for their values, not yet for their "
-    "time."
+    "Cycles, latency and energy of plan and groups are closed-form estimates; what an event simulation of the commands "
+    "makes of their cycles stands in `programs`."
+)
+_UNTIMED = "Cycles, latency and energy are closed-form estimates: there are no commands to be simulated."
+_MODEL = (
+    "The simulation of commands: each engine runs its own in order and prepares the next transfer (its start-up) while "
+    "it moves one; what moves at once shares DRAM, ports and links evenly; bank conflicts, refresh and the issuing of "
+    "commands take no time."
 )
 _BYTES = (
     "DRAM bytes of totals and groups are the closed form's; what the commands themselves move stands in `programs`."
@@ -34,12 +41,13 @@ def execution_assumptions(checked: CheckedGraph) -> tuple[str, ...]:
     """What was made, proved and run of a plan, in words; a plan that was not executed says so (SIM-1)."""
     check = checked.check
     if checked.lowered.reason:
-        return (_TIME, f"No program was generated, nothing was executed: {checked.lowered.reason}.")
+        return (_UNTIMED, f"No program was generated, nothing was executed: {checked.lowered.reason}.")
     made = "Each chip segment has a program that was proved safe"
     if not check.has_run:
-        return (_TIME, f"{made}; it was not executed: {check.reason}.", _BYTES)
+        return (_TIME, _MODEL, f"{made}; it was not executed: {check.reason}.", _BYTES)
     return (
         _TIME,
+        _MODEL,
         f"{made} and executed on simulated memories, address by address; outputs were compared with {check.judge} on "
         "random inputs.",
         _BYTES,
@@ -78,14 +86,14 @@ def output_check(comparison: Comparison, judged: Judged | None = None) -> doc.Ou
     )
 
 
-def program_reports(checked: CheckedGraph) -> tuple[doc.ProgramReport, ...]:
+def program_reports(checked: CheckedGraph, profile: Profile) -> tuple[doc.ProgramReport, ...]:
     """The program of every chip segment; none where there are no programs."""
     mapped = checked.lowered.mapped
     segments = zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True)
     return tuple(
         report
         for found, lowered, chip in segments
-        if (report := _program_report(found, lowered, chip or 0)) is not None
+        if (report := _program_report(found, lowered, chip or 0, profile)) is not None
     )
 
 
@@ -158,12 +166,16 @@ def _gathered(program: Program) -> Iterator[tuple[bool, int]]:
                 yield operand < 0, count * element_bytes(kind.stored_dtype)
 
 
-def _program_report(found: FusedSegment, lowered: LoweredSegment, chip: int) -> doc.ProgramReport | None:
+def _program_report(
+    found: FusedSegment, lowered: LoweredSegment, chip: int, profile: Profile
+) -> doc.ProgramReport | None:
     program, verified, sizes = lowered.program, lowered.verified, lowered.sizes
     if program is None or verified is None or sizes is None:
         return None
     read, written, tables = dram_bytes(program)
     planned = sum(group.choice.cost.dram_bytes for group in found.groups)
+    timeline = timeline_of(program, profile)
+    simulated, estimated = round(timeline.cycles), sum(group.choice.cost.cycles for group in found.groups)
     return doc.ProgramReport(
         segment=found.segment.id,
         chip=chip,
@@ -180,6 +192,10 @@ def _program_report(found: FusedSegment, lowered: LoweredSegment, chip: int) -> 
         table_read_bytes=tables,
         plan_dram_bytes=planned,
         dram_ratio=(read + written) / planned if planned else 1.0,
+        simulated_cycles=simulated,
+        simulated_group_cycles={name: round(cycles) for name, cycles in timeline.by_group().items()},
+        estimated_cycles=estimated,
+        estimate_ratio=estimated / simulated if simulated else 1.0,
     )
 
 

@@ -73,6 +73,9 @@ class ProgramReport(Part, frozen=True, kw_only=True):
     `dram_read_bytes`, `dram_write_bytes`: what the commands themselves read from and write to the DRAM, a multicast
     read once, of a gathered table the rows that are read; address tables are apart in `table_read_bytes`.
     `plan_dram_bytes`: what the plan says of the segment; `dram_ratio` is program / plan.
+    `simulated_cycles`: until the last command has ended, by an event simulation of the commands on an otherwise idle
+    chip (SIM-2); `simulated_group_cycles`: by group, by how much it prolongs the program. `estimated_cycles`: what the
+    plan says of the segment; `estimate_ratio` is plan / simulation, below 1 where the plan is too fast (SIM-3).
     """
 
     segment: str
@@ -90,6 +93,10 @@ class ProgramReport(Part, frozen=True, kw_only=True):
     table_read_bytes: int
     plan_dram_bytes: int
     dram_ratio: float
+    simulated_cycles: int
+    simulated_group_cycles: dict[str, int]
+    estimated_cycles: int
+    estimate_ratio: float
 
 
 class BufferReport(Part, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import Final
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
-from compiler.ops.base import MatrixShape, OpClass, Window
+from compiler.ops.base import Call, MatrixShape, OpClass, OpKind, Window
 from compiler.units import DTYPE_NAMES, element_bytes
 
 # A product's first two operands are multiplied, a third one is added.
@@ -158,30 +158,63 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
             operands.append(Operand(tensor=gathered_name(graph, op.output), access=exact, constant=False))
         elif name and access is not None:
             operands.append(Operand(tensor=name, access=access, constant=graph.tensors[name].constant is not None))
-    work = kind.work(call)
-    # a data movement passes every element through the core at least once
-    vector_ops = max(Fraction(1), work.vector_ops) if kind.op_class is OpClass.MOVEMENT else work.vector_ops
     read = [graph.tensors.get(o.tensor, output) for o in operands]
     types = tuple(
         (tensor.shape, tensor.dtype, tensor.stored_dtype, o.constant, o.access)
         for tensor, o in zip(read, operands, strict=True)
     )
+    return _facts(
+        kind,
+        call,
+        tuple(operands),
+        index=index,
+        dtype=read[0].dtype if read else output.dtype,
+        weight_bytes=sum(graph.tensors[o.tensor].size_bytes for o in operands if o.constant),
+        signature=(op.kind, types, output.shape, output.axes, output.dtype, op.attributes),
+    )
+
+
+def call_facts(kind: OpKind, call: Call, constants: Sequence[bool]) -> OpFacts:
+    """The facts of a call that stands in no graph: operands by the names of its inputs, `constants` says which are."""
+    operands = tuple(
+        Operand(tensor=tensor.name, access=access, constant=constant)
+        for tensor, access, constant in zip(call.inputs, kind.access(call), constants, strict=True)
+        if tensor is not None and access is not None
+    )
+    given = {tensor.name: tensor for tensor in call.inputs if tensor is not None}
+    dtype = given[operands[0].tensor].dtype if operands else call.result.dtype
+    return _facts(kind, call, operands, index=0, dtype=dtype, weight_bytes=0, signature=())
+
+
+def _facts(
+    kind: OpKind,
+    call: Call,
+    operands: tuple[Operand, ...],
+    *,
+    index: int,
+    dtype: str,
+    weight_bytes: int,
+    signature: tuple[object, ...],
+) -> OpFacts:
+    work, output = kind.work(call), call.result
+    # a data movement passes every element through the core at least once
+    vector_ops = max(Fraction(1), work.vector_ops) if kind.op_class is OpClass.MOVEMENT else work.vector_ops
     return OpFacts(
         index=index,
-        kind=op.kind,
+        kind=call.op_type,
         op_class=kind.op_class,
         in_place=kind.in_place,
-        operands=tuple(operands),
-        output=op.output,
+        operands=operands,
+        output=output.name,
         macs=work.macs,
         vector_ops=vector_ops,
         matrix=kind.matrix(call),
         overlap=kind.overlap(call),
-        weight_bytes=sum(graph.tensors[o.tensor].size_bytes for o in operands if o.constant),
+        weight_bytes=weight_bytes,
         total_macs=int(work.macs * output.elements),
         channel_axis=output.axes.index("C") if "C" in output.axes else None,
-        dtype=read[0].dtype if read else output.dtype,
-        signature=(op.kind, types, output.shape, output.axes, output.dtype, op.attributes),
+        dtype=dtype,
+        signature=signature,
         window=kind.window(call),
     )
 

@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from compiler.errors import InternalError
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile
+from compiler.program.engines import CLUSTER_LEVELS
+from compiler.program.moves import Moves, Runs, moves_of
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -32,16 +33,16 @@ from compiler.program.program import (
 
 Box = tuple[tuple[int, int], ...]
 _Marks = dict[int, int]
-# A transfer's runs: run bytes, counts, source strides, target strides.
-_Runs = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-# A box's copy as commands: runs, source offset and target offset each.
-_Moves = tuple[tuple[_Runs, int, int], ...]
 # Columns of what is collected command by command and binding by binding; the rest lies in tables of what is equal.
 _COMMAND_COLUMNS: Final = ("opcode", "queue", "step", "source", "target", "targets", "source_address", "target_address")
 _BINDING_COLUMNS: Final = ("operand", "place", "address")
 _COMMAND_WIDTH: Final = len(_COMMAND_COLUMNS) + 2
 _BINDING_WIDTH: Final = len(_BINDING_COLUMNS) + 1
 _CALL_WIDTH: Final = len(CALL.names or ())
+# The streams of an engine: what comes to the cores, weights, what leaves them, and what passes between them. Each keeps
+# its order; while commands are collected, a mark's or a command's queue is its engine times so many, and its stream.
+STREAMS: Final = 4
+_IN, _WEIGHTS, _OUT, _BETWEEN = range(STREAMS)
 
 
 class Slot:
@@ -292,7 +293,7 @@ class Emitter:
     step: int = 0
     _count: int = 0
     _commands: array[int] = field(default_factory=lambda: array("q"))
-    _runs: dict[_Runs, int] = field(default_factory=dict)
+    _runs: dict[Runs, int] = field(default_factory=dict)
     _moves: dict[tuple[object, ...], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
     _waits: array[int] = field(default_factory=lambda: array("q"))
     _wait_counts: array[int] = field(default_factory=lambda: array("q"))
@@ -344,15 +345,26 @@ class Emitter:
         key = (lengths(box), source.strides, target.strides, element_bytes)
         moves = self._moves.get(key)
         if moves is None:
-            moves = self._moves[key] = self._numbered(_moves_of(*key))
+            moves = self._moves[key] = self._numbered(moves_of(*key))
         start, to = source.at(box), target.at(box)
         reads, writes = (source.slot,), (target.slot, *also)
         places = (source.slot.place, target.slot.place, len(writes))
+        stream = queue * STREAMS + self._stream(opcode, source.slot, target.slot)
         for runs, skip, jump in moves:
-            self._wait(queue, reads, writes)
-            self._commands.extend((opcode, queue, self.step, *places, start + skip, to + jump, runs, -1))
+            self._wait(stream, reads, writes)
+            self._commands.extend((opcode, stream, self.step, *places, start + skip, to + jump, runs, -1))
 
-    def _numbered(self, moves: _Moves) -> tuple[tuple[int, int, int], ...]:
+    def _stream(self, opcode: Opcode, source: Slot, target: Slot) -> int:
+        """Which of its engine's streams a transfer belongs to."""
+        if target.content is not None:
+            return _WEIGHTS
+        if opcode in (Opcode.EXCHANGE, Opcode.BROADCAST):
+            return _BETWEEN
+        places = self.machine.places
+        is_out = opcode is Opcode.STORE or places[target.place].level in CLUSTER_LEVELS
+        return _OUT if is_out and places[source.place].level is not Level.DRAM else _IN
+
+    def _numbered(self, moves: Moves) -> tuple[tuple[int, int, int], ...]:
         """A copy's commands with the numbers of their runs."""
         known = self._runs
         return tuple((known.setdefault(runs, len(known)), skip, jump) for runs, skip, jump in moves)
@@ -381,9 +393,10 @@ class Emitter:
             shape, offset = known
             bound += (operand, slot.place, address + offset, shape)
         self._bindings.extend(bound)
-        self._wait(queue, reads, writes)
+        stream = queue * STREAMS + _IN
+        self._wait(stream, reads, writes)
         calls = len(self._calls) // _CALL_WIDTH
-        self._commands.extend((opcode, queue, self.step, -1, -1, 0, 0, 0, -1, calls))
+        self._commands.extend((opcode, stream, self.step, -1, -1, 0, 0, 0, -1, calls))
         self._calls.extend((table, entry, first, len(operands)))
 
     def position(self) -> Position:
@@ -410,12 +423,19 @@ class Emitter:
         self._calls.frombytes(excerpt.calls.tobytes())
         self._bindings.frombytes(excerpt.bindings.tobytes())
 
-    def arrays(self) -> tuple[Rows, Rows, Rows, Rows, Rows]:
-        """Commands, wait offsets, waits, calls and bindings as arrays."""
+    def arrays(self) -> tuple[Rows, Rows, Rows, Rows, Rows, Rows]:
+        """Commands, their streams, wait offsets, waits, calls and bindings as arrays.
+
+        Waits say all that a command comes after, but what is before it in its stream.
+        """
         offsets = np.zeros(self._count + 1, dtype=np.int32)
         np.cumsum(np.array(self._wait_counts), out=offsets[1:])
         waits = np.array(self._waits, dtype=np.int32)
-        return self._command_rows(), offsets, waits, _rows(self._calls, CALL.names or (), CALL), self._binding_rows()
+        commands = self._command_rows()
+        streams = commands["queue"] % STREAMS
+        commands["queue"] //= STREAMS
+        calls = _rows(self._calls, CALL.names or (), CALL)
+        return commands, streams, offsets, waits, calls, self._binding_rows()
 
     def _command_rows(self) -> Rows:
         # calls copy no runs: of these the last row is taken, which is zero
@@ -469,37 +489,6 @@ def _box_row(box: Box, strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """A binding's box and strides in as many axes as a binding has."""
     rest = (0,) * (MAX_AXES - len(box))
     return (*[start for start, _ in box], *rest), (*lengths(box), *rest), (*strides, *rest)
-
-
-def _moves_of(lengths: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], element_bytes: int) -> _Moves:
-    """A box's copy as runs, with their offsets on either side.
-
-    Axes that are dense on both sides join the run; of what is left neighbours join where their strides allow; more
-    than MAX_COUNTS dimensions become several commands.
-    """
-    axes = [i for i, length in enumerate(lengths) if length > 1]
-    axes.sort(key=lambda i: (-source[i], -target[i]))
-    dims: list[tuple[int, int, int]] = []
-    for axis in axes:
-        length, a, b = lengths[axis], source[axis], target[axis]
-        if dims and dims[-1][1] == a * length and dims[-1][2] == b * length:
-            dims[-1] = (dims[-1][0] * length, a, b)
-        else:
-            dims.append((length, a, b))
-    run = element_bytes
-    if dims and dims[-1][1] == dims[-1][2] == element_bytes:
-        run *= dims.pop()[0]
-    extra, dims = dims[: max(0, len(dims) - MAX_COUNTS)], dims[max(0, len(dims) - MAX_COUNTS) :]
-    offsets = [(0, 0)]
-    for length, a, b in extra:
-        offsets = [(x + i * a, y + i * b) for x, y in offsets for i in range(length)]
-    fill = MAX_COUNTS - len(dims)
-    counts = (*([1] * fill), *(d[0] for d in dims))
-    source_strides = (*([0] * fill), *(d[1] for d in dims))
-    target_strides = (*([0] * fill), *(d[2] for d in dims))
-    if run <= 0:
-        raise InternalError("a transfer of nothing", stage="program", actual=str(lengths))
-    return tuple(((run, counts, source_strides, target_strides), x, y) for x, y in offsets)
 
 
 def connect(slots: Sequence[Slot]) -> None:

@@ -46,11 +46,11 @@ class SharedLowering(Located):
             self.emitter.copy(Opcode.LOAD, queue, region, first, box, element, [held.slot for held in rest])
             return
         self.emitter.copy(Opcode.LOAD, queue, region, first, box, element)
+        if self.machine.has(between):
+            self.send(first, [(held, box) for held in rest], self.queue(between, units[0]), element)
+            return
         for held, unit in zip(rest, units[1:], strict=True):
-            if self.machine.has(between):
-                self.emitter.copy(Opcode.EXCHANGE, self.queue(between, units[0]), first, held, box, element)
-            else:
-                self.emitter.copy(Opcode.LOAD, self.queue(engine, unit), region, held, box, element)
+            self.emitter.copy(Opcode.LOAD, self.queue(engine, unit), region, held, box, element)
 
     # --- parts of the channels ----------------------------------------------------------------------------------------
 

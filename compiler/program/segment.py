@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from compiler.garbage import collect_new
 from compiler.ir.layout import strides_of
 from compiler.ops.facts import GraphFacts
@@ -18,6 +20,7 @@ from compiler.program.nested import NestedLowering
 from compiler.program.program import Level, Program, Resident, Step
 from compiler.program.repeat import Repeats
 from compiler.program.staged import StagedLowering
+from compiler.program.timing.order import in_time
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 from compiler.tiling.stationary import resident_part
@@ -74,9 +77,9 @@ def lower_segment(
         del lowering.weights
         del lowering, group
         collect_new()
-    commands, offsets, waits, calls, bindings = context.emitter.arrays()
+    commands, streams, offsets, waits, calls, bindings = context.emitter.arrays()
     tables, units = context.finished()
-    return Program(
+    program = Program(
         name=name,
         places=machine.places,
         queues=machine.queues,
@@ -92,6 +95,7 @@ def lower_segment(
         residents=tuple(residents),
         addresses=tuple(context.addresses),
     )
+    return in_time(program, profile, streams.astype(np.int64))
 
 
 def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int, list[Slot]]:

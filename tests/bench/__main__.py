@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import allocation, exported, light_models, partition, prices, programs, scaling, search
+from tests.bench import allocation, exported, light_models, partition, prices, programs, scaling, search, timing
 
 BENCHMARKS = {
     "light-models": light_models.run,
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "prices": prices.run,
     "programs": programs.run,
     "search": search.run,
+    "timing": timing.run,
 }
 
 

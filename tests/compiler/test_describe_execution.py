@@ -111,6 +111,23 @@ def test_the_worst_output_stands_first_and_what_is_not_finite_is_null() -> None:
 
 
 @pytest.mark.parametrize("profile", ["edge4", "cluster4x4", "manycore2x64"])
+def test_commands_are_simulated_in_time_beside_the_estimate(profile: str) -> None:
+    """SIM-2, SIM-3: never faster than the roofline, and groups add up to the whole."""
+    found = compiled(network(), profile, verify="none")
+    (report,) = found.report.programs
+    clock_hz = builtin_profile(profile).clock_hz
+    bound = found.plan.totals.latency_bound_s * clock_hz
+    assert report.simulated_cycles >= bound > 0
+    assert list(report.simulated_group_cycles) == [group.id for group in found.plan.segments[0].groups]
+    # each is rounded by itself
+    rounding = len(report.simulated_group_cycles)
+    assert abs(sum(report.simulated_group_cycles.values()) - report.simulated_cycles) <= rounding
+    assert report.estimated_cycles == sum(group.cycles for group in found.plan.segments[0].groups)
+    assert report.estimate_ratio == report.estimated_cycles / report.simulated_cycles
+    assert any("event simulation" in text for text in found.report.assumptions)
+
+
+@pytest.mark.parametrize("profile", ["edge4", "cluster4x4", "manycore2x64"])
 def test_programs_are_counted_as_they_are(profile: str) -> None:
     """PROG-1, PROG-3: commands by opcode, bytes as stored, peaks within every level."""
     found = compiled(network(), profile, verify="none")

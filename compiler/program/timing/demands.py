@@ -1,0 +1,331 @@
+"""What every command of a program takes: start-up, amount, its own rate, and the shared resources it passes (SIM-2).
+
+A *resource* has a rate in bytes per cycle that all who pass it at one time share: the DRAM of a chip, each port of a
+memory that has a rate, each direction of each link. A command moves its amount at one rate; on every resource it passes
+it takes `weight` bytes for each byte of its amount. The amount of a call is what it moves through the port of its
+core that it keeps most, so that sharing a port is fair by bytes; where no port has a rate it is its cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.cost.rates import dram_startup_cycles
+from compiler.errors import InternalError
+from compiler.profile.schema import Engine, Memory, Profile
+from compiler.program.engines import CORE_LEVELS
+from compiler.program.program import Level, Opcode, Place, Program
+from compiler.program.timing.network import Network
+from compiler.program.timing.work import CallWork, CallWorks
+from compiler.units import element_bytes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+# A core copies inside its own memories with its vector unit: so many bytes per lane and cycle.
+LANE_BYTES: Final = 4
+# What no resource bounds ends at once, in the least time that events tell apart.
+_UNBOUNDED: Final = 1e18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Demands:
+    """Per command, in program order; `work_of`: the number of its call's work in `works`, -1 for transfers.
+
+    `kinds`: the number of its kind in `routes`: what it passes, resources in `resources[offsets[kind]:offsets[kind +
+    1]]` with their `weights`. `moved`: bytes that a transfer moves to each target, 0 of calls.
+    """
+
+    startups: Floats
+    amounts: Floats
+    rates: Floats
+    moved: Ints
+    kinds: Ints
+    offsets: Ints
+    resources: Ints
+    weights: Floats
+    capacities: Floats
+    names: tuple[str, ...]
+    works: tuple[CallWork, ...]
+    work_of: Ints
+
+    def ordered(self, order: Ints) -> Demands:
+        """Those of the same commands in another order."""
+        return replace(
+            self,
+            startups=self.startups[order],
+            amounts=self.amounts[order],
+            rates=self.rates[order],
+            moved=self.moved[order],
+            kinds=self.kinds[order],
+            work_of=self.work_of[order],
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Resources:
+    """The shared resources of a chip, numbered as they are met."""
+
+    profile: Profile
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    capacities: list[float] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def dram(self) -> int:
+        """The DRAM, reads and writes together."""
+        return self._number(("dram",), self.profile.dram_bytes_per_cycle, "dram")
+
+    def port(self, place: Place, *, is_read: bool) -> int | None:
+        """The port of a memory; None if it has no rate of its own."""
+        memory = _memory(place.level, self.profile)
+        if memory is None or memory.bytes_per_cycle is None:
+            return None
+        way = "" if memory.ports == "shared" else " read" if is_read else " write"
+        key = ("port", place.level, place.number, way)
+        return self._number(key, memory.bytes_per_cycle, f"{place.level.value} {place.number}{way}")
+
+    def link(self, hop: tuple[int, int]) -> int:
+        """One direction of the link between two cores."""
+        link = self.profile.engines.link
+        assert link is not None
+        return self._number(("link", *hop), link.bytes_per_cycle, f"link {hop[0]} to {hop[1]}")
+
+    def _number(self, key: tuple[object, ...], capacity: float, name: str) -> int:
+        found = self.numbers.get(key)
+        if found is None:
+            found = self.numbers[key] = len(self.capacities)
+            self.capacities.append(capacity)
+            self.names.append(name)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Route:
+    """What commands of one kind have in common: start-up in cycles, own rate, resources with weights.
+
+    `amount`: of a call; None of a transfer, whose amount is what it moves.
+    """
+
+    startup: float
+    rate: float
+    passes: tuple[tuple[int, float], ...]
+    amount: float | None = None
+
+
+def demands_of(program: Program, profile: Profile) -> Demands:
+    """The demands of all commands of a program on a chip of the profile."""
+    commands, count = program.commands, len(program.commands)
+    opcodes = commands["opcode"].astype(np.int64)
+    calling = opcodes == Opcode.COMPUTE
+    gathering = opcodes == Opcode.GATHER
+    works, work_of = _works(program, profile, np.flatnonzero(calling))
+    moved = commands["run_bytes"] * np.prod(commands["counts"], axis=1)
+    moved = np.where(calling | (opcodes == Opcode.BARRIER), 0, moved)
+    moved[gathering] = _gathered_bytes(program, np.flatnonzero(gathering))
+    # commands of one kind differ in their amounts only
+    columns = [
+        opcodes,
+        *(commands[name].astype(np.int64) for name in ("queue", "source", "target", "targets")),
+        work_of,
+    ]
+    keys = np.stack(columns, axis=1)
+    firsts, kinds = _distinct(keys)
+    resources = _Resources(profile=profile)
+    network = None
+    if profile.engines.link is not None:
+        network = Network(topology=profile.engines.link.topology, cores=profile.cores)
+    maker = _Routes(program, profile, resources, network, works)
+    routes = [maker.of(*keys[row].tolist()) for row in firsts.tolist()]
+    offsets = np.zeros(len(routes) + 1, dtype=np.int64)
+    np.cumsum([len(route.passes) for route in routes], out=offsets[1:])
+    startups = np.array([route.startup for route in routes])
+    rates = np.array([route.rate for route in routes])
+    of_calls = np.array([0.0 if route.amount is None else route.amount for route in routes])
+    amounts = np.where(calling, of_calls[kinds], moved.astype(np.float64))
+    assert len(amounts) == count
+    return Demands(
+        startups=startups[kinds],
+        amounts=amounts,
+        rates=rates[kinds],
+        moved=moved,
+        kinds=kinds,
+        offsets=offsets,
+        resources=np.array([number for route in routes for number, _ in route.passes], dtype=np.int64),
+        weights=np.array([weight for route in routes for _, weight in route.passes]),
+        capacities=np.array(resources.capacities),
+        names=tuple(resources.names),
+        works=works,
+        work_of=work_of,
+    )
+
+
+def _distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """The first row of each distinct one, and the number of each row's."""
+    numbers = np.zeros(len(keys), dtype=np.int64)
+    for column in keys.T:
+        _, inverse = np.unique(column, return_inverse=True)
+        numbers = numbers * (int(inverse.max(initial=0)) + 1) + inverse
+        _, numbers = np.unique(numbers, return_inverse=True)
+    _, firsts, kinds = np.unique(numbers, return_index=True, return_inverse=True)
+    return firsts.astype(np.int64), kinds.astype(np.int64)
+
+
+def _works(program: Program, profile: Profile, calling: Ints) -> tuple[tuple[CallWork, ...], Ints]:
+    """The different works of a program's calls, and the number of each command's."""
+    work_of = np.full(len(program.commands), -1, dtype=np.int64)
+    if not len(calling):
+        return (), work_of
+    calls = program.calls[program.commands["call"][calling]]
+    firsts, inverse = _distinct(np.stack([calls["table"], calls["entry"]], axis=1).astype(np.int64))
+    book = CallWorks(program, profile)
+    found: dict[int, int] = {}
+    works: list[CallWork] = []
+    numbers = np.zeros(len(firsts), dtype=np.int64)
+    for place, row in enumerate(firsts.tolist()):
+        work = book.of(int(calls["table"][row]), int(calls["entry"][row]))
+        if id(work) not in found:
+            found[id(work)] = len(works)
+            works.append(work)
+        numbers[place] = found[id(work)]
+    work_of[calling] = numbers[inverse]
+    return tuple(works), work_of
+
+
+def _gathered_bytes(program: Program, gathering: Ints) -> Ints:
+    """Bytes of the rows that each gather brings: those of its result."""
+    calls = program.calls[program.commands["call"][gathering]]
+    found = []
+    for table, entry in zip(calls["table"].tolist(), calls["entry"].tolist(), strict=True):
+        rows = program.tables[table]
+        lengths = rows.entries["lengths"][entry][: len(rows.shape)]
+        found.append(int(np.prod(lengths)) * element_bytes(program.units[rows.unit].output.stored_dtype))
+    return np.array(found, dtype=np.int64)
+
+
+def _duration(work: CallWork) -> float:
+    use = work.use
+    return float(max(use.cycles, use.read_port_cycles, use.write_port_cycles, use.weight_port_cycles))
+
+
+class _Routes:
+    """Makes the routes of kinds of commands."""
+
+    def __init__(
+        self,
+        program: Program,
+        profile: Profile,
+        resources: _Resources,
+        network: Network | None,
+        works: Sequence[CallWork],
+    ) -> None:
+        self._program = program
+        self._profile = profile
+        self._resources = resources
+        self._network = network
+        self._works = works
+        self._per_ns = profile.clock_hz / 1e9
+
+    def of(self, opcode: int, queue: int, source: int, target: int, targets: int, work: int) -> _Route:
+        """The route of commands of an opcode on a queue from one place to others, or that do a work."""
+        if opcode == Opcode.BARRIER:
+            return _Route(startup=0.0, rate=_UNBOUNDED, passes=())
+        if opcode == Opcode.COMPUTE:
+            return self._call(queue, self._works[work])
+        if opcode == Opcode.GATHER:
+            rate = self._rate(self._program.queues[queue].engine)
+            return _Route(
+                startup=dram_startup_cycles(self._profile), rate=rate, passes=((self._resources.dram(), 1.0),)
+            )
+        places = self._program.places
+        return self._transfer(queue, places[source], [places[target + number] for number in range(max(1, targets))])
+
+    def _call(self, queue: int, work: CallWork) -> _Route:
+        """A call keeps its core's memories as busy as it reads and writes them."""
+        core, duration = self._program.queues[queue].number, _duration(work)
+        if not duration:
+            return _Route(startup=0.0, rate=1.0, passes=(), amount=0.0)
+        taken: dict[int, float] = {}
+        level = Level.WRAM if self._profile.wram is not None and work.has_weights else Level.NRAM
+        for where, cycles, is_read in (
+            (Level.NRAM, work.use.read_port_cycles, True),
+            (Level.NRAM, work.use.write_port_cycles, False),
+            (level, work.use.weight_port_cycles, True),
+        ):
+            memory = _memory(where, self._profile)
+            number = self._resources.port(Place(level=where, number=core, capacity_bytes=0), is_read=is_read)
+            if number is None or memory is None or memory.bytes_per_cycle is None or not cycles:
+                continue
+            # a shared port is kept by reads and writes together: both counts say so
+            weight = cycles * memory.bytes_per_cycle / duration
+            taken[number] = max(taken.get(number, 0.0), weight)
+        most = max(taken.values(), default=1.0)
+        shares = tuple((number, weight / most) for number, weight in taken.items())
+        return _Route(startup=0.0, rate=most, passes=shares, amount=duration * most)
+
+    def _transfer(self, queue: int, source: Place, targets: list[Place]) -> _Route:
+        profile, resources = self._profile, self._resources
+        passes: dict[int, float] = {}
+        engine = self._program.queues[queue].engine
+        levels = {source.level, *(target.level for target in targets)}
+        if Level.DRAM in levels:
+            startup = dram_startup_cycles(profile)
+            passes[resources.dram()] = 1.0
+            cores = [place.number for place in (source, *targets) if place.level in CORE_LEVELS]
+            for hop in self._to_dram(cores):
+                passes[resources.link(hop)] = 1.0
+        else:
+            startup = self._startup(engine)
+            if engine == "link" and self._network is not None:
+                ends = [place.number for place in targets]
+                for hop in self._network.tree(source.number, ends):
+                    passes[resources.link(hop)] = 1.0
+                link = profile.engines.link
+                startup = self._network.depth(source.number, ends) * (0.0 if link is None else link.hop_cycles)
+        for place, is_read in ((source, True), *((target, False) for target in targets)):
+            number = None if place.level is Level.DRAM else resources.port(place, is_read=is_read)
+            if number is not None:
+                passes[number] = passes.get(number, 0.0) + 1.0
+        is_local = len({(_owner(place)) for place in (source, *targets)}) == 1
+        rate = profile.vector.lanes * LANE_BYTES if engine == "core" and is_local else self._rate(engine)
+        return _Route(startup=startup, rate=float(rate), passes=tuple(passes.items()))
+
+    def _to_dram(self, cores: list[int]) -> Sequence[tuple[int, int]]:
+        """Links between the DRAM at the sides of a mesh and the cores; nothing where every core has a port."""
+        if self._profile.dram.ports != "mesh-sides" or self._network is None:
+            return ()
+        hops: dict[tuple[int, int], None] = {}
+        for core in cores:
+            hops.update(dict.fromkeys(self._network.route(self._network.nearest_port(core), core)))
+        return tuple(hops)
+
+    def _rate(self, engine: str) -> float:
+        found = self._engine(engine)
+        return _UNBOUNDED if found is None else float(found.bytes_per_cycle)
+
+    def _startup(self, engine: str) -> float:
+        found = self._engine(engine)
+        return found.startup_ns * self._per_ns if isinstance(found, Engine) else 0.0
+
+    def _engine(self, name: str) -> Any:
+        return None if name == "core" else getattr(self._profile.engines, name)
+
+
+def _owner(place: Place) -> tuple[str, int]:
+    return ("core" if place.level in CORE_LEVELS else place.level.value, place.number)
+
+
+def _memory(level: Level, profile: Profile) -> Memory | None:
+    found: Mapping[Level, Memory | None] = {
+        Level.SRAM: profile.sram,
+        Level.SRAM_WEIGHTS: profile.sram,
+        Level.NRAM: profile.nram,
+        Level.NRAM_WEIGHTS: profile.nram,
+        Level.WRAM: profile.wram,
+    }
+    if level not in found:
+        raise InternalError("a place of no memory of the chip", stage="simulate", actual=level.value)
+    return found[level]

@@ -1,0 +1,66 @@
+"""The order of a program's commands: what is ready goes first (PROG-1).
+
+Lowering emits tile after tile, and knows what has to come before what. An engine that kept that order would wait for
+a tile's result before it loads the next tile. Here the commands of each engine are streams (inputs, weights, results,
+what passes between cores) that keep their own order; a simulation in time, in which an engine takes of its streams
+what is ready, gives the order in which the program lists them. It stays a legal one: nothing comes before what it
+waits for. Taking what is ready is not always best: of both orders the faster one is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.profile.schema import Profile
+from compiler.program.program import Program
+from compiler.program.timing.demands import Ints, demands_of
+from compiler.program.timing.timeline import timeline_under
+
+
+def in_time(program: Program, profile: Profile, streams: Ints) -> Program:
+    """The program with its commands in the order in which their engines turn to them; as emitted if that is no slower.
+
+    `streams` by command; waits have to say all that a command comes after, but what is before it in its own stream.
+    """
+    count = len(program.commands)
+    if not count:
+        return program
+    demands = demands_of(program, profile)
+    found = timeline_under(program, demands, streams)
+    emitted = np.arange(count, dtype=np.int64)
+    orders = (emitted, np.lexsort((emitted, found.issues)).astype(np.int64))
+    both = [(_ordered(program, order), demands.ordered(order)) for order in orders]
+    return min(both, key=lambda one: timeline_under(*one).cycles)[0]
+
+
+def _ordered(program: Program, order: Ints) -> Program:
+    """The program with its commands in another order, without the waits that the order of queues makes idle."""
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    counts: Ints = np.diff(program.wait_offsets).astype(np.int64)
+    owners = np.repeat(places, counts)
+    waits, offsets = _latest(owners, places[program.waits.astype(np.int64)], program.commands["queue"][order])
+    return replace(
+        program,
+        commands=program.commands[order],
+        wait_offsets=offsets.astype(program.wait_offsets.dtype),
+        waits=waits.astype(program.waits.dtype),
+    )
+
+
+def _latest(owners: Ints, waits: Ints, queues: Ints) -> tuple[Ints, Ints]:
+    """Waits by command, and where each command's begin: of every other queue the last one that it waits for."""
+    of_waits = queues[waits].astype(np.int64)
+    other = of_waits != queues[owners]
+    owners, waits, of_waits = owners[other], waits[other], of_waits[other]
+    width = int(queues.max(initial=0)) + 1
+    order = np.lexsort((waits, owners * width + of_waits))
+    groups = (owners * width + of_waits)[order]
+    is_last = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, dtype=np.bool_)
+    owners, waits = owners[order][is_last], waits[order][is_last]
+    order = np.lexsort((waits, owners))
+    offsets = np.zeros(len(queues) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owners, minlength=len(queues)), out=offsets[1:])
+    return waits[order], offsets

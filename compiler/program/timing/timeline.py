@@ -1,0 +1,112 @@
+"""A program's timeline: when each of its commands was issued, moved and ended (SIM-2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.profile.schema import Profile
+from compiler.program.program import Program
+from compiler.program.timing.demands import Demands, Floats, Ints, demands_of
+
+_NONE: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """Per command, in program order, cycles from the program's start.
+
+    issues: all that it waits for has ended and its engine turns to it. begins, ends: its data moves, or its call runs.
+    last: the command that it waited for last, -1 for none.
+    """
+
+    program: Program
+    demands: Demands
+    issues: Floats
+    begins: Floats
+    ends: Floats
+    last: Ints
+
+    @property
+    def cycles(self) -> float:
+        """Cycles until the last command has ended."""
+        return float(self.ends.max(initial=0.0))
+
+    def by_group(self) -> dict[str, float]:
+        """Cycles by which each group of the plan prolongs the program, in the order of the groups.
+
+        Groups overlap at their ends; the cycles from the last end of all before to a group's own are its, and the sum
+        of all is the program's length.
+        """
+        names = list(dict.fromkeys(step.group for step in self.program.steps))
+        numbers = {name: number for number, name in enumerate(names)}
+        of_step = np.array([*(numbers[step.group] for step in self.program.steps), -1], dtype=np.int64)
+        groups = of_step[self.program.commands["step"]]
+        ends = np.zeros(len(names))
+        np.maximum.at(ends, groups[groups >= 0], self.ends[groups >= 0])
+        return dict(zip(names, np.diff(np.maximum.accumulate(ends), prepend=0.0).tolist(), strict=True))
+
+
+def timeline_of(program: Program, profile: Profile) -> Timeline:
+    """Simulate a program in time on an otherwise idle chip; raises InternalError where commands wait in a circle."""
+    return timeline_under(program, demands_of(program, profile))
+
+
+def timeline_under(program: Program, demands: Demands, streams: Ints | None = None) -> Timeline:
+    """The same with the demands of its commands known.
+
+    With `streams` (per command, the number of one of as many streams for each queue) queues do not keep the order of
+    the program: each of their streams does, and what is ready goes first.
+    """
+    # imported where it is used alone: it brings a compiler with it
+    from compiler.program.timing.events import run_events
+
+    count, queues = len(program.commands), program.commands["queue"].astype(np.int64)
+    per = 1 if streams is None else int(streams.max(initial=0)) + 1
+    stream_of = queues if streams is None else queues * per + streams
+    heads, following = _in_order(stream_of, len(program.queues) * per)
+    offsets, waits = program.wait_offsets.astype(np.int64), program.waits.astype(np.int64)
+    wait_counts = np.diff(offsets)
+    owners = np.repeat(np.arange(count, dtype=np.int64), wait_counts)
+    order = np.argsort(waits, kind="stable")
+    after_offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(waits, minlength=count), out=after_offsets[1:])
+    issues, begins, ends, last = run_events(
+        queues,
+        stream_of,
+        np.arange(len(program.queues) + 1, dtype=np.int64) * per,
+        heads,
+        following,
+        wait_counts,
+        after_offsets,
+        owners[order],
+        demands.startups,
+        demands.amounts,
+        demands.rates,
+        demands.kinds,
+        demands.offsets,
+        demands.resources,
+        demands.weights,
+        demands.capacities,
+    )
+    if np.isnan(ends).any():
+        raise InternalError(
+            "commands of a program wait in a circle", stage="simulate", actual=int(np.isnan(ends).argmax())
+        )
+    return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
+
+
+def _in_order(streams: Ints, count: int) -> tuple[Ints, Ints]:
+    """Each stream's first command, and of each command the next one of its stream."""
+    order = np.argsort(streams, kind="stable")
+    sorted_streams = streams[order]
+    following = np.full(len(streams), _NONE, dtype=np.int64)
+    same = sorted_streams[1:] == sorted_streams[:-1]
+    following[order[:-1][same]] = order[1:][same]
+    heads = np.full(count, _NONE, dtype=np.int64)
+    is_first = np.append(True, ~same) if len(order) else np.zeros(0, dtype=np.bool_)
+    heads[sorted_streams[is_first]] = order[is_first]
+    return heads, following

@@ -1,0 +1,149 @@
+"""What a call of a unit takes of its core: cycles of array and lanes, bytes of the core's memories (SIM-2).
+
+The same function prices an op inside a core for the planner (`cost/array.py`); here it is asked about one call's box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, prod
+
+from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
+from compiler.cost.rates import mac_energy_pj
+from compiler.ops import OP_KINDS
+from compiler.ops.base import Call
+from compiler.ops.facts import OpFacts, call_facts
+from compiler.ops.product import Product
+from compiler.profile.schema import Profile
+from compiler.program.calls import call_of_unit
+from compiler.program.program import ParameterTable, Program, Unit
+from compiler.units import ceil_div, element_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWork:
+    """One call: what its core does. `cycles`: of array and lanes; `registers_pj`: of the array's own storage.
+
+    has_weights: the second factor is a constant, so that its bytes come from the weight memory.
+    """
+
+    use: CoreUse
+    macs: int
+    vector_ops: int
+    mac_pj: float
+    registers_pj: float
+    has_weights: bool
+
+    @property
+    def cycles(self) -> int:
+        """Cycles until the result is there, if no port is slower."""
+        return self.use.cycles
+
+
+class CallWorks:
+    """The work of the calls of one program under one profile; calls of equal boxes are worked out once."""
+
+    def __init__(self, program: Program, profile: Profile) -> None:
+        self._program = program
+        self._profile = profile
+        self._tables: dict[int, _TableWork] = {}
+        self._known: dict[tuple[object, ...], CallWork] = {}
+
+    def of(self, table: int, entry: int) -> CallWork:
+        """The work of one entry of a parameter table."""
+        rows = self._program.tables[table]
+        row = rows.entries[entry]
+        lengths = tuple(row["lengths"][: len(rows.shape)].tolist())
+        depth = int(row["sum_stop"]) - int(row["sum_start"])
+        key = (table, lengths, depth, int(row["ends"]))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._table(table).of(lengths, depth, is_last=bool(row["ends"]))
+        return found
+
+    def _table(self, number: int) -> _TableWork:
+        found = self._tables.get(number)
+        if found is None:
+            table = self._program.tables[number]
+            unit = self._program.units[table.unit]
+            found = self._tables[number] = _TableWork.build(unit, table, self._profile)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _TableWork:
+    """What all entries of a parameter table have in common."""
+
+    unit: Unit
+    call: Call
+    facts: OpFacts
+    sizes: ElementSizes
+    summed: int
+    profile: Profile
+
+    @classmethod
+    def build(cls, unit: Unit, table: ParameterTable, profile: Profile) -> _TableWork:
+        kind, call = OP_KINDS[unit.kind], call_of_unit(unit, table, unit.kind)
+        constants = tuple(operand is not None and operand.constant for operand in unit.operands)
+        facts = call_facts(kind, call, constants)
+        axes = kind.summed(call) if isinstance(kind, Product) else None
+        return cls(
+            unit=unit,
+            call=call,
+            facts=facts,
+            sizes=_sizes(unit, facts),
+            summed=0 if axes is None else call.tensor(0).shape[axes[0]],
+            profile=profile,
+        )
+
+    def of(self, lengths: tuple[int, ...], depth: int, *, is_last: bool) -> CallWork:
+        """The work on a box; `depth`: how much of the summed axis, 0 for all of it."""
+        facts, share = self.facts, Fraction(1)
+        if depth and self.summed:
+            share = Fraction(depth, self.summed)
+        if facts.matrix is not None and share != 1:
+            parts = ceil(facts.matrix.in_channels * share)
+            facts = replace(facts, matrix=replace(facts.matrix, in_channels=parts), macs=facts.macs * share)
+        if not is_last:
+            # what is added and applied once waits for the last part of the sum
+            facts = replace(facts, vector_ops=Fraction(0) if facts.matrix is not None else facts.vector_ops)
+        work = self._core_work(lengths)
+        use = core_use(facts, work, self.sizes, self.profile)
+        elements = prod(lengths)
+        macs = int(facts.macs * elements)
+        return CallWork(
+            use=use,
+            macs=macs,
+            vector_ops=int(facts.vector_ops * elements),
+            mac_pj=macs * mac_energy_pj(facts, self.profile),
+            registers_pj=register_energy_pj(use, self.profile),
+            has_weights=any(operand.constant for operand in facts.operands),
+        )
+
+    def _core_work(self, lengths: tuple[int, ...]) -> CoreWork:
+        facts, axes = self.facts, self.unit.output.axes
+        ox, oy = array_lanes(facts, self.profile)
+        lanes: Mapping[str, int] = {"W": ox, "H": oy}
+        channels = 1 if facts.channel_axis is None else lengths[facts.channel_axis]
+        steps = positions = 1
+        for axis, (name, length) in enumerate(zip(axes, lengths, strict=True)):
+            if axis != facts.channel_axis:
+                positions *= length
+                steps *= ceil_div(length, lanes.get(name, 1))
+        return CoreWork(steps=steps, positions=positions, channels=channels, pieces=1)
+
+
+def _sizes(unit: Unit, facts: OpFacts) -> ElementSizes:
+    """Bytes per element, as the planner counts them (`element_sizes` of the tilings)."""
+    stored = {f"operand {i}": element_bytes(o.stored_dtype) for i, o in enumerate(unit.operands) if o is not None}
+    own = element_bytes(unit.output.stored_dtype)
+    operands = [o for o in facts.operands if not o.constant]
+    factors = [o for o in facts.operands if o.constant] or operands[-1:]
+    return ElementSizes(
+        input=stored.get(operands[0].tensor, own) if operands else own,
+        weight=stored.get(factors[0].tensor, own) if factors else own,
+        output=own,
+        operands=max(1, len(operands)),
+    )
