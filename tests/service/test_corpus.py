@@ -32,8 +32,9 @@ SEED = 2026
 SAMPLE = 60
 CHILDREN = 2
 MEMORY_LIMIT_BYTES = 2**30
-# What a child takes between jobs, with room: the interpreter, the compiler and the schemas of onnx.
-CHILD_BYTES = 2**28
+# What a child takes between jobs, with room: the interpreter, the compiler and the schemas of onnx, and some 110 MB for
+# numba and what it loads with the first program that is simulated in time.
+CHILD_BYTES = 2**28 + 2**27
 PATIENCE_S = 1200.0
 
 
