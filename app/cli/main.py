@@ -92,7 +92,7 @@ def compile_command(
     """Compile a model for a profile, here or on a service, and show the plan."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import print_plan
+        from app.cli.plan_table import print_plan, print_simulated
         from app.cli.run_table import print_values
 
         console = Console(stderr=True, markup=False)
@@ -107,7 +107,9 @@ def compile_command(
             return
         print_plan(json.loads(compiled.plan), Console())
         said = Console(markup=False, highlight=False)
-        print_values(json.loads(compiled.report), said)
+        report = json.loads(compiled.report)
+        print_simulated(report, said)
+        print_values(report, said)
         if out is not None:
             said.print(f"wrote {', '.join(written)} to {out}")
 
@@ -244,7 +246,7 @@ def plan_command(
     """Plan a model and show tiling and price of each group; `--set schedule=FILE` prices a pinned schedule."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import print_plan
+        from app.cli.plan_table import print_plan, print_simulated
 
         console = Console(stderr=True, markup=False)
         words = _all_settings(settings, strict)
@@ -278,6 +280,7 @@ def plan_command(
             return
         print_plan(json.loads(compiled.plan), Console(), detailed=True)
         said = Console(markup=False)
+        print_simulated(json.loads(compiled.report), said)
         if out is not None:
             said.print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
         if pictures is not None:

@@ -83,6 +83,21 @@ def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = Fa
         console.print(Text(_sums(plan)))
 
 
+def print_simulated(report: Mapping[str, Any], console: Console) -> None:
+    """Print what the commands take by simulation, and how far the plan's estimate is from it (SIM-3)."""
+    programs = report["programs"]
+    simulated = sum(program["simulated_cycles"] for program in programs)
+    if not simulated:
+        return
+    ratio = sum(program["estimated_cycles"] for program in programs) / simulated
+    console.print(
+        Text(
+            f"Simulated, command by command: {simulated:,} cycles of the chip; the latencies above are estimates, "
+            f"{ratio:.2f} of that."
+        )
+    )
+
+
 def _group_rows(plan: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """One row of text by column per group; a host segment is one row."""
     groups = [group for segment in plan["segments"] for group in segment["groups"]]

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.compiling import follow
-from app.cli.plan_table import print_plan
+from app.cli.plan_table import print_plan, print_simulated
 from app.client.client import TesseraClient
 from app.errors import SetupError
 from app.settings import Settings
@@ -67,6 +67,7 @@ def demo(model: Path, profile: str) -> None:
             job = follow(client, job, f"{uploaded.name} for {profile}", console)
             console.print(f"job {job.id} {job.state} {time.monotonic() - begun:.1f} s after the start\n")
             print_plan(json.loads(client.plan(job.id)), console)
+            print_simulated(json.loads(client.report(job.id)), console)
         console.print("stopped; `tessera serve` keeps it running")
 
 

@@ -42,6 +42,17 @@ def test_the_plan_is_shown_with_halos_placement_and_stalls(monkeypatch: pytest.M
         assert word in answer.stdout
 
 
+def test_the_plan_says_what_a_simulation_of_its_commands_takes(tmp_path: Path) -> None:
+    """SIM-3."""
+    options = ("--set", "fusion=none", "--set", "verify=none")
+    answer = tessera("plan", SHUFFLENET, "--profile", "edge4", *options, "--out", str(tmp_path))
+    assert answer.exit_code == 0, answer.output
+    (program,) = json.loads((tmp_path / "report.json").read_text())["programs"]
+    words = " ".join(answer.stdout.split())
+    assert f"Simulated, command by command: {program['simulated_cycles']:,} cycles" in words
+    assert f"{program['estimate_ratio']:.2f} of that" in words
+
+
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])
 def test_the_table_fits_the_terminal_and_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
