@@ -23,7 +23,7 @@ _TRUST: Final = (1.0, 0.5, 0.3, 0.1)
 # Of the ratios of prices to floors that were met, the part below what is expected of a group like none met before.
 _QUANTILE: Final = 0.25
 # What a refused group counts as among these ratios.
-_REFUSED: Final = 4.0
+_REFUSED_RATIO: Final = 4.0
 # What finding a least partition counts for each op, in steps of pricing.
 _STEPS_OF_OP: Final = 2.0**-8
 _ROUNDING: Final = 1e-9
@@ -105,7 +105,7 @@ class Guide:
 
     def _usual(self, priced: np.ndarray, known: Floats, floors: Floats) -> Floats:
         """By group, a usual ratio of price to floor among priced groups of about its size."""
-        ratios = np.minimum(known[priced] / np.maximum(floors[priced], 1e-300), _REFUSED)
+        ratios = np.minimum(known[priced] / np.maximum(floors[priced], 1e-300), _REFUSED_RATIO)
         kinds = np.frexp(self._sizes)[1]
         levels, met = [], []
         for kind in np.unique(kinds[priced]).tolist():

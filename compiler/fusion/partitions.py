@@ -45,7 +45,7 @@ Price = tuple[float, ...]
 # Two ways to add the same floating-point numbers differ by less than this.
 _ROUNDING: Final = 1e-9
 # What finding that a group has no tiling takes of the steps of pricing one that has.
-_REFUSED: Final = 0.25
+_STEPS_OF_REFUSAL: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class Partitions:
         steps = self._steps(self.groups[row])
         price = self._price(self.groups[row])
         if price is None:
-            self.spent += steps * _REFUSED
+            self.spent += steps * _STEPS_OF_REFUSAL
             self.known[row] = inf
             return
         self.spent += steps
