@@ -21,8 +21,8 @@ from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
-PRICED: Final = 4
-PINNED: Final = 64
+_PRICED: Final = 4
+_PINNED: Final = 64
 # After so many whose programs are too long those not worked out yet are given up.
 _TOO_LONG: Final = 8
 # An estimate may lie so far above the price: beyond it a configuration is given up.
@@ -103,7 +103,7 @@ def cheapest(
     fitting: list[tuple[tuple[float, ...], int, Priced, Promise]] = []
     # by what is priced of configurations that are alike, those that stand aside for it
     aside: dict[Configuration, list[tuple[tuple[float, ...], int, Promise]]] = {}
-    most, too_long = PINNED if wishes.is_pinned else PRICED, 0
+    most, too_long = _PINNED if wishes.is_pinned else _PRICED, 0
     while waiting or fitting:
         if waiting and len(fitting) < most and not (fitting and waiting[0][0][0] >= fitting[0][0][0] * _MARGIN):
             key, number, promise = heappop(waiting)

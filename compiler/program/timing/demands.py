@@ -34,10 +34,10 @@ _UNBOUNDED: Final = 1e18
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Demands:
-    """Per command, in program order; `work_of`: the number of its call's work in `works`, -1 for transfers.
+    """Per command, in program order: start-up in cycles, amount, own rate, and the number of its kind.
 
-    `kinds`: the number of its kind in `routes`: what it passes, resources in `resources[offsets[kind]:offsets[kind +
-    1]]` with their `weights`. `moved`: bytes that a transfer moves to each target, 0 of calls.
+    A kind passes the resources `resources[offsets[kind]:offsets[kind + 1]]`, with their `weights`; `capacities` are by
+    resource, in bytes per cycle. `moved`: bytes that a transfer moves to each target, 0 of calls.
     """
 
     startups: Floats
@@ -49,9 +49,6 @@ class Demands:
     resources: Ints
     weights: Floats
     capacities: Floats
-    names: tuple[str, ...]
-    works: tuple[CallWork, ...]
-    work_of: Ints
 
     def ordered(self, order: Ints) -> Demands:
         """Those of the same commands in another order."""
@@ -62,7 +59,6 @@ class Demands:
             rates=self.rates[order],
             moved=self.moved[order],
             kinds=self.kinds[order],
-            work_of=self.work_of[order],
         )
 
 
@@ -73,11 +69,10 @@ class _Resources:
     profile: Profile
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     capacities: list[float] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
 
     def dram(self) -> int:
         """The DRAM, reads and writes together."""
-        return self._number(("dram",), self.profile.dram_bytes_per_cycle, "dram")
+        return self._number(("dram",), self.profile.dram_bytes_per_cycle)
 
     def port(self, place: Place, *, is_read: bool) -> int | None:
         """The port of a memory; None if it has no rate of its own."""
@@ -86,20 +81,19 @@ class _Resources:
             return None
         way = "" if memory.ports == "shared" else " read" if is_read else " write"
         key = ("port", place.level, place.number, way)
-        return self._number(key, memory.bytes_per_cycle, f"{place.level.value} {place.number}{way}")
+        return self._number(key, memory.bytes_per_cycle)
 
     def link(self, hop: tuple[int, int]) -> int:
         """One direction of the link between two cores."""
         link = self.profile.engines.link
         assert link is not None
-        return self._number(("link", *hop), link.bytes_per_cycle, f"link {hop[0]} to {hop[1]}")
+        return self._number(("link", *hop), link.bytes_per_cycle)
 
-    def _number(self, key: tuple[object, ...], capacity: float, name: str) -> int:
+    def _number(self, key: tuple[object, ...], capacity: float) -> int:
         found = self.numbers.get(key)
         if found is None:
             found = self.numbers[key] = len(self.capacities)
             self.capacities.append(capacity)
-            self.names.append(name)
         return found
 
 
@@ -118,7 +112,7 @@ class _Route:
 
 def demands_of(program: Program, profile: Profile) -> Demands:
     """The demands of all commands of a program on a chip of the profile."""
-    commands, count = program.commands, len(program.commands)
+    commands = program.commands
     opcodes = commands["opcode"].astype(np.int64)
     calling = opcodes == Opcode.COMPUTE
     gathering = opcodes == Opcode.GATHER
@@ -146,7 +140,6 @@ def demands_of(program: Program, profile: Profile) -> Demands:
     rates = np.array([route.rate for route in routes])
     of_calls = np.array([0.0 if route.amount is None else route.amount for route in routes])
     amounts = np.where(calling, of_calls[kinds], moved.astype(np.float64))
-    assert len(amounts) == count
     return Demands(
         startups=startups[kinds],
         amounts=amounts,
@@ -157,9 +150,6 @@ def demands_of(program: Program, profile: Profile) -> Demands:
         resources=np.array([number for route in routes for number, _ in route.passes], dtype=np.int64),
         weights=np.array([weight for route in routes for _, weight in route.passes]),
         capacities=np.array(resources.capacities),
-        names=tuple(resources.names),
-        works=works,
-        work_of=work_of,
     )
 
 
@@ -289,7 +279,7 @@ class _Routes:
             number = None if place.level is Level.DRAM else resources.port(place, is_read=is_read)
             if number is not None:
                 passes[number] = passes.get(number, 0.0) + 1.0
-        is_local = len({(_owner(place)) for place in (source, *targets)}) == 1
+        is_local = len({_owner(place) for place in (source, *targets)}) == 1
         rate = profile.vector.lanes * LANE_BYTES if engine == "core" and is_local else self._rate(engine)
         return _Route(startup=startup, rate=float(rate), passes=tuple(passes.items()))
 

@@ -43,7 +43,7 @@ class Network:
         """The core at the side of the mesh from which the DRAM reaches a core: of its row, the nearer end."""
         columns = mesh_columns(self.cores)
         row, column = divmod(core, columns)
-        return row * columns + (0 if column < columns - column else columns - 1)
+        return row * columns + (0 if 2 * column < columns else columns - 1)
 
     def _ring(self, source: int, target: int) -> list[int]:
         ahead = (target - source) % self.cores

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, prod
+from math import ceil
 
-from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
-from compiler.cost.rates import mac_energy_pj
+from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
 from compiler.ops.facts import OpFacts, call_facts
@@ -24,22 +23,10 @@ from compiler.units import ceil_div, element_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWork:
-    """One call: what its core does. `cycles`: of array and lanes; `registers_pj`: of the array's own storage.
-
-    has_weights: the second factor is a constant, so that its bytes come from the weight memory.
-    """
+    """One call: what its core does; `has_weights`: its second factor is a constant, read from the weight memory."""
 
     use: CoreUse
-    macs: int
-    vector_ops: int
-    mac_pj: float
-    registers_pj: float
     has_weights: bool
-
-    @property
-    def cycles(self) -> int:
-        """Cycles until the result is there, if no port is slower."""
-        return self.use.cycles
 
 
 class CallWorks:
@@ -111,16 +98,7 @@ class _TableWork:
             facts = replace(facts, vector_ops=Fraction(0) if facts.matrix is not None else facts.vector_ops)
         work = self._core_work(lengths)
         use = core_use(facts, work, self.sizes, self.profile)
-        elements = prod(lengths)
-        macs = int(facts.macs * elements)
-        return CallWork(
-            use=use,
-            macs=macs,
-            vector_ops=int(facts.vector_ops * elements),
-            mac_pj=macs * mac_energy_pj(facts, self.profile),
-            registers_pj=register_energy_pj(use, self.profile),
-            has_weights=any(operand.constant for operand in facts.operands),
-        )
+        return CallWork(use=use, has_weights=any(operand.constant for operand in facts.operands))
 
     def _core_work(self, lengths: tuple[int, ...]) -> CoreWork:
         facts, axes = self.facts, self.unit.output.axes
