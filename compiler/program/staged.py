@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product, zip_longest
+from itertools import zip_longest
 from math import prod
 from operator import le
 from typing import NamedTuple
@@ -16,12 +16,13 @@ from compiler.program.buffers import in_slot
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering
+from compiler.program.larger import FreeSpace, cut, smaller
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound
 from compiler.tiling.memory import PIECE, STAYING
-from compiler.tiling.stages import CoreStage, operand_lengths
+from compiler.tiling.stages import CoreStage, channels_may_be_cut, operand_lengths
 from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
@@ -41,7 +42,10 @@ _Entry = tuple[int, Index, _Piece, _Channels]
 
 @dataclass(slots=True)
 class _Passing:
-    """A piece on its way through a stage: its buffer, where the free part of that begins, what lies in it."""
+    """A piece on its way through a stage: its buffer, where the free part of that begins, what lies in it.
+
+    `space`: what else its core has, None for a piece of a usual tile, whose buffer has room for all.
+    """
 
     unit: int
     index: Index
@@ -49,6 +53,7 @@ class _Passing:
     slot: Slot
     at: int
     inside: dict[str, Held]
+    space: FreeSpace | None
 
 
 class StagedLowering(GroupLowering):
@@ -59,11 +64,11 @@ class StagedLowering(GroupLowering):
     ) -> None:
         """As any group's."""
         self._longest: dict[tuple[int, str], tuple[int, ...]] = {}
+        self._beside: dict[tuple[int, int, int], Slot] = {}
         super().__init__(context, group, steps, before)
 
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""
-        self._spare_ends: dict[int, int] = {}
         self._stays: set[str] = set()
         self.unit_tensors(unit, (*self.geometry.inputs, *self.geometry.made))
         for name in self.group.core_resident:
@@ -169,7 +174,7 @@ class StagedLowering(GroupLowering):
                     self._pull(op.output, unit, index)
             box = self.unit_part(last, unit, self.made(last.output, index))
             if not is_empty(box):
-                work.append((unit, index, self._pieces(stage, ops, box), box))
+                work.append((unit, index, self._pieces(number, ops, unit, index, box), box))
         ranges: dict[_Channels, list[_Entry]] = {}
         for unit, tile, pieces, box in work:
             whole = tuple(self._channels(op, box) for op in ops)
@@ -212,29 +217,93 @@ class StagedLowering(GroupLowering):
             for place in range(len(ops)):
                 self._pass_slices(row, stage, ops, place, slices if place == 0 else None, parity)
 
-    def _pieces(self, stage: CoreStage, ops: list[OpFacts], box: Box) -> list[_Piece]:
+    def _pieces(self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box) -> list[_Piece]:
         """A stage's box cut into pieces, and their cores: in bands contiguous ones, else by channels."""
-        sides = lengths(box)
-        sizes = [min(size, length) for size, length in zip(stage.extents, sides, strict=True)]
+        stage = self.group.stages[number]
+        sizes = [max(1, min(size, length)) for size, length in zip(stage.extents, lengths(box), strict=True)]
         # as the planner has it: the weights that matter are the first op's
         channel = ops[0].channel_axis
         cores = self.configuration.cores
         by_channels = self.configuration.core_spread is Spread.CHANNELS and channel is not None
         if by_channels and channel is not None:
-            sizes[channel] = min(sizes[channel], ceil_div(sides[channel], cores))
-        cuts = [
-            [(start + i, min(start + i + size, stop)) for i in range(0, length, size)]
-            for (start, stop), length, size in zip(box, sides, sizes, strict=True)
-        ]
-        found = [tuple(ranges) for ranges in product(*cuts)]
+            sizes[channel] = min(sizes[channel], ceil_div(lengths(box)[channel], cores))
+        found = cut(box, sizes)
         if cores == 1:
+            if self._space(number, unit, index) is not None:
+                found = self._smaller_pieces(number, ops, unit, index, box, tuple(sizes))
             return [_Piece(0, ranges) for ranges in found]
         if by_channels and channel is not None:
-            per = ceil_div(len(cuts[channel]), cores)
-            number = {ranges: i for i, ranges in enumerate(cuts[channel])}
-            return [_Piece(number[ranges[channel]] // per, ranges) for ranges in found]
+            starts = sorted({ranges[channel][0] for ranges in found})
+            per, number_of = ceil_div(len(starts), cores), {start: i for i, start in enumerate(starts)}
+            return [_Piece(number_of[ranges[channel][0]] // per, ranges) for ranges in found]
         per = ceil_div(len(found), cores)
         return [_Piece(i // per, ranges) for i, ranges in enumerate(found)]
+
+    # --- tiles that are larger than the usual one --------------------------------------------------------------------
+
+    def _space(self, number: int, unit: int, index: Index) -> FreeSpace | None:
+        """Where a stage's pieces find room besides their buffer; None for a tile of which all stays that should.
+
+        What no buffer takes, and the buffers of what does not stay.
+        """
+        place = self.core_place(unit, 0)
+        away = [name for name in self._staying_at(number) if self.staying(name, unit, index) is None]
+        if not away:
+            return None
+        slots = [self.buffers.slots[place, ("staying", name)] for name in away]
+        beside = (self._spare_at(Level.NRAM), self.profile.nram.capacity_bytes)
+        return FreeSpace([beside, *((slot.address, slot.address + slot.size_bytes) for slot in slots)])
+
+    def _staying_at(self, number: int) -> list[str]:
+        """What the plan keeps in the core while a stage works."""
+        spans: dict[str, list[int]] = {}
+        for i, stage in enumerate(self.group.stages):
+            for name in stage.staying:
+                spans.setdefault(name, []).append(i)
+        return [name for name, span in spans.items() if name in self._stays and span[0] <= number <= span[-1]]
+
+    def _smaller_pieces(
+        self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box, sizes: tuple[int, ...]
+    ) -> list[Box]:
+        """A larger tile's box in the largest pieces that find room, the plan's or halves of these."""
+        channel = ops[0].channel_axis
+        axes = [axis for axis in range(1, len(sizes)) if axis != channel] + ([0] if channel != 0 else [])
+        if channel is not None and channels_may_be_cut(self.geometry, self.group.stages[number].steps):
+            axes.append(channel)
+        for extents in smaller(sizes, axes):
+            found = cut(box, extents)
+            if all(self._finds_room(number, ops, unit, index, piece) for piece in found):
+                break
+        return found
+
+    def _finds_room(self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box) -> bool:
+        """True if all that a piece brings and makes has room: the same steps as when it passes."""
+        space, slot = self._space(number, unit, index), self._slot(number, unit, 0)
+        assert space is not None
+        inside: dict[str, Box] = {}
+        at = slot.address
+        for place, op in enumerate(ops):
+            sizes = []
+            for operand in self.context.operands(op.index):
+                if operand.constant or operand.gathered is not None:
+                    continue
+                need = self.need(operand, box)
+                if self.staying(operand.tensor, unit, index) is None and _is_missing(inside.get(operand.tensor), need):
+                    inside[operand.tensor] = need
+                    sizes.append((self.element(operand.tensor), prod(lengths(need))))
+            if self.staying(op.output, unit, index) is None:
+                if place == 0 or self._overwritten(op, inside, box) is None:
+                    sizes.append((self.element(op.output), prod(lengths(box))))
+                inside[op.output] = box
+            for element, count in sizes:
+                at = -(-at // element) * element
+                if at + element * count <= slot.address + slot.size_bytes:
+                    at += element * count
+                elif space.take(element * count) is None:
+                    return False
+        return True
+
+    # --- pieces on their way -----------------------------------------------------------------------------------------
 
     def _in_turns(
         self,
@@ -263,12 +332,14 @@ class StagedLowering(GroupLowering):
 
     def _begin(self, number: int, unit: int, index: Index, piece: _Piece) -> _Passing:
         """A piece before the first op of its stage."""
-        slot = self.buffers.slots.get((self.core_place(unit, piece.core), ("piece", number)))
-        if slot is None:
-            # all that the stage reads and makes stays in the core
-            slot = Slot(self.core_place(unit, piece.core), 0, 0)
+        slot = self._slot(number, unit, piece.core)
         slot.begin()
-        return _Passing(unit, index, piece, slot, slot.address, {})
+        return _Passing(unit, index, piece, slot, slot.address, {}, self._space(number, unit, index))
+
+    def _slot(self, number: int, unit: int, core: int) -> Slot:
+        """A stage's buffer for pieces in a core; an empty one if all that the stage reads and makes stays there."""
+        found = self.buffers.slots.get((self.core_place(unit, core), ("piece", number)))
+        return Slot(self.core_place(unit, core), 0, 0) if found is None else found
 
     def _pass(
         self, passing: _Passing, stage: CoreStage, ops: list[OpFacts], place: int, bound: Bound, parity: int
@@ -321,19 +392,16 @@ class StagedLowering(GroupLowering):
             if staying is not None:
                 operands.append((operand.number, staying.part(need)))
                 continue
-            if name not in inside or overlap(inside[name].box, need) != need:
+            if _is_missing(inside[name].box if name in inside else None, need):
                 sides = lengths(need)
-                if operand.number == 0 and self.address_tables(op):
+                if operand.number == 0 and passing.space is None and self.address_tables(op):
                     # as an address table has it: all pieces lie with the strides of a whole one
                     longest = self._piece_lengths(name, op)
                     sides = longest if all(map(le, sides, longest)) else sides
-                inside[name], passing.at = self._fetch(passing, name, need, sides, parity)
+                inside[name] = self._fetch(passing, name, need, sides, parity)
             operands.append((operand.number, inside[name].part(need)))
         staying = self.staying(op.output, unit, index)
-        if staying is not None:
-            held = staying.part(piece.box)
-        else:
-            held, passing.at = self._result(op, passing.slot, passing.at, piece.box, inside, first=place == 0)
+        held = staying.part(piece.box) if staying is not None else self._result(passing, op, first=place == 0)
         inside[op.output] = held
         return operands, held
 
@@ -358,68 +426,54 @@ class StagedLowering(GroupLowering):
         queue = self.queue("core", self.core_number(passing.unit, passing.piece.core))
         self.call(op, queue, box, weights, held)
 
-    def _fetch(self, passing: _Passing, name: str, need: Box, sides: tuple[int, ...], parity: int) -> tuple[Held, int]:
-        """Bring a box from the unit's memory into a piece's buffer, where it lies as a box of lengths `sides` would.
-
-        Where it lies, and where what follows begins.
-        """
-        slot, at, unit, index = passing.slot, passing.at, passing.unit, passing.index
-        element = self.element(name)
-        at = -(-at // element) * element
+    def _fetch(self, passing: _Passing, name: str, need: Box, sides: tuple[int, ...], parity: int) -> Held:
+        """Bring a box from the unit's memory to a piece, where it lies as a box of lengths `sides` would."""
+        unit, element = passing.unit, self.element(name)
         queue = self.queue("mvdma", self.core_number(unit, passing.piece.core))
-        size = element * prod(sides)
-        end = at + size
-        where, begin = self._beyond(slot, at, size, name)
+        where, begin = self._room(passing, name, prod(sides))
         held = in_slot(where, self.dense_strides(name, sides), need, begin)
-        for source in self.pieces(name, unit, index, need, parity) if size else []:
+        for source in self.pieces(name, unit, passing.index, need, parity) if prod(sides) else []:
             self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, element)
-        return held, end if where is slot else at
+        return held
 
-    def _result(
-        self, op: OpFacts, slot: Slot, at: int, box: Box, inside: dict[str, Held], *, first: bool
-    ) -> tuple[Held, int]:
+    def _result(self, passing: _Passing, op: OpFacts, *, first: bool) -> Held:
         """Where a piece's result lies: over an operand if the op may work in place, else behind what is there."""
-        source = next(
-            (
-                o.tensor
-                for o in self.context.operands(op.index)
-                if o.tensor in inside and not o.constant and inside[o.tensor].box == box
-            ),
-            None,
-        )
-        if not first and op.in_place and source is not None and self.element(source) == self.element(op.output):
-            return inside[source], at
-        sides, element = lengths(box), self.element(op.output)
-        at = -(-at // element) * element
-        size = element * prod(sides)
-        where, begin = self._beyond(slot, at, size, op.output)
-        held = in_slot(where, self.dense_strides(op.output, sides), box, begin)
-        return held, at + size if where is slot else at
+        box, inside = passing.piece.box, passing.inside
+        source = None if first else self._overwritten(op, {name: held.box for name, held in inside.items()}, box)
+        if source is not None:
+            return inside[source]
+        where, begin = self._room(passing, op.output, prod(lengths(box)))
+        return in_slot(where, self.dense_strides(op.output, lengths(box)), box, begin)
 
-    def _beyond(self, slot: Slot, at: int, size_bytes: int, name: str) -> tuple[Slot, int]:
-        """A place for a box: in the piece's buffer, or what is left free beside all buffers.
+    def _overwritten(self, op: OpFacts, inside: Mapping[str, Box], box: Box) -> str | None:
+        """The operand that an op in the middle of a stage may write over, by the boxes of what a piece holds."""
+        operands = (o for o in self.context.operands(op.index) if not o.constant)
+        source = next((o.tensor for o in operands if inside.get(o.tensor) == box), None)
+        fits = source is not None and op.in_place and self.element(source) == self.element(op.output)
+        return source if fits else None
 
-        The first tile of a walk is larger than others: what stays in the core otherwise passes it in pieces then, and
-        the plan has no buffer for these.
-        """
-        if at + size_bytes <= slot.address + slot.size_bytes:
-            return slot, at
-        place, peak = slot.place, self._spare_at(Level.NRAM)
-        capacity = self.profile.nram.capacity_bytes
-        taken = self._spare_ends.get(place, 0) if self._spare_ends.get(place, 0) > peak else peak
-        start = taken if taken + size_bytes <= capacity else peak
-        if start + size_bytes > capacity:
+    def _room(self, passing: _Passing, name: str, count: int) -> tuple[Slot, int]:
+        """A place for so many elements of a tensor: in the piece's buffer, or in what else a larger tile may use."""
+        element, slot = self.element(name), passing.slot
+        begin = -(-passing.at // element) * element
+        if begin + element * count <= slot.address + slot.size_bytes:
+            passing.at = begin + element * count
+            return slot, begin
+        start = passing.space.take(element * count) if passing.space is not None else None
+        if start is None:
             raise LimitError(
                 "a tile that is larger than the usual one has no room in the core",
                 code="not_lowered",
                 stage="lower",
                 node=name,
-                actual=size_bytes,
-                limit=capacity - peak,
+                actual=element * count,
+                limit=0 if passing.space is None else passing.space.largest_bytes,
                 hint="Pin a smaller tile, or halo recompute",
             )
-        self._spare_ends[place] = -(-(start + size_bytes) // 64) * 64
-        found = self.buffers.insert(place, start, size_bytes)
+        key = (slot.place, start, element * count)
+        found = self._beside.get(key)
+        if found is None:
+            found = self._beside[key] = self.buffers.insert(*key)
         found.begin()
         return found, start
 
@@ -433,3 +487,8 @@ class StagedLowering(GroupLowering):
                 target.slot.again()
             queue = self.queue("mvdma", self.core_number(unit, piece.core))
             self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
+
+
+def _is_missing(held: Box | None, need: Box) -> bool:
+    """True if a box is not all there."""
+    return held is None or overlap(held, need) != need

@@ -160,7 +160,7 @@ def _stage(
     band = next((a for a in order if axes[a] == rows), order[0] if order else None)
     if by_bands and band is not None:
         size[band] = ceil_div(size[band], configuration.cores)
-    if channel is not None and _channels_may_be_cut(geometry, run):
+    if channel is not None and channels_may_be_cut(geometry, run.steps):
         order.append(channel)
     inputs = tuple(name for name in run.inputs if name not in kept)
     results = tuple(name for name in run.results if name not in kept)
@@ -204,16 +204,16 @@ def _stage(
     )
 
 
-def _channels_may_be_cut(geometry: GroupGeometry, run: Run) -> bool:
+def channels_may_be_cut(geometry: GroupGeometry, steps: Sequence[int]) -> bool:
     """True if every op of the stage makes any part of its channels from the same part of the one before."""
     return all(
         geometry.ops[step].channel_axis is not None
         and all(
             o.access[geometry.ops[step].channel_axis or 0].axis == geometry.ops[step].channel_axis
             for o in geometry.ops[step].operands
-            if not o.constant and o.tensor in {geometry.ops[s].output for s in run.steps}
+            if not o.constant and o.tensor in {geometry.ops[s].output for s in steps}
         )
-        for step in run.steps
+        for step in steps
     )
 
 
