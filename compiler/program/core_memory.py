@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.facts import OpFacts
-from compiler.program.buffers import in_slot, pieces_of
+from compiler.program.buffers import Key, in_slot, pieces_of
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.program.group import GroupLowering
@@ -62,6 +62,40 @@ class NestedMemory(GroupLowering):
                         slot = self.buffers.take(place, self.level.value, WAITING, key, waiting, shape.size_bytes)
                         waiting += shape.size_bytes
                     self._core_stores[unit, core, name, shape.axis] = Store.at(self.core_tiles, name, shape, slot)
+
+    def double(self) -> None:
+        """A second buffer in the cores for each tensor of a core tile, or for what enters and leaves it."""
+        self._core_turns: dict[tuple[int, ...], int] = {}
+        self._doubled: set[str] = set()
+        first, twins = self.core_place(0, 0), self.twins(Level.NRAM)
+        places = [self.core_place(u, c) for u in range(self.units) for c in range(self.configuration.cores)]
+        slots = {
+            name: slot
+            for name in self.geometry.lifetimes[0]
+            if (slot := self.buffers.slots.get((first, ("core tile", name)))) is not None
+        }
+        several = [axis for axis, count in self.core_tiles.counts.items() if count > 1 and axis != "C"]
+        if not slots or not several or any(not {*several} <= {*self.core_tiles.followed(name)} for name in slots):
+            # what one tile makes for others has to stay where it is
+            return
+        begin = min(slot.address for slot in slots.values())
+        whole = twins.take(max(slot.address + slot.size_bytes for slot in slots.values()) - begin)
+        ends = [name for name in (*self.geometry.inputs, *self.geometry.outputs) if name in slots]
+        for name in slots if whole is not None else filter(self._is_alone, ends):
+            address = whole + slots[name].address - begin if whole is not None else twins.take(slots[name].size_bytes)
+            if address is not None:
+                twins.add(places, ("core tile", name), ("core tile", name, 1), address)
+                self._doubled.add(name)
+
+    def _set_core_turn(self, unit: int, core: int, index: Index) -> None:
+        """Say which of two buffers a core tile uses, before anything of it comes; slices of the channels share it."""
+        key = self._core_turn_key(unit, core, index)
+        if self._doubled and key not in self._core_turns:
+            self._core_turns[key] = self.turns.next((unit, core), (0, 1))
+
+    def _core_turn_key(self, unit: int, core: int, index: Index) -> tuple[int, ...]:
+        numbers = [number for axis, number in index.items() if axis != "C" or self.configuration.slices_outer]
+        return (unit, core, *numbers)
 
     def taken_over(self) -> dict[str, str]:
         """Results that are written over an operand in a core."""
@@ -162,7 +196,10 @@ class NestedMemory(GroupLowering):
         box = self._core_part(name, unit, self._core_box(name, index))
         if is_empty(box):
             return None
-        slot = self.buffers.slots[self.core_place(unit, core), ("core tile", name)]
+        key: Key = ("core tile", name)
+        if name in self._doubled and self._core_turns[self._core_turn_key(unit, core, index)]:
+            key = (*key, 1)
+        slot = self.buffers.slots[self.core_place(unit, core), key]
         root = self._root(name)
         origin = self._core_part(root, unit, self._core_box(root, index))
         return in_slot(slot, self._strides_in_core(name), origin).part(box)

@@ -39,8 +39,9 @@ _BINDING_COLUMNS: Final = ("operand", "place", "address")
 _COMMAND_WIDTH: Final = len(_COMMAND_COLUMNS) + 2
 _BINDING_WIDTH: Final = len(_BINDING_COLUMNS) + 1
 _CALL_WIDTH: Final = len(CALL.names or ())
-# The streams of an engine: what comes to the cores, weights, what leaves them, and what passes between them. Each keeps
-# its order; while commands are collected, a mark's or a command's queue is its engine times so many, and its stream.
+# The streams of an engine: what comes to the cores, weights, what leaves them, and what passes between or inside them.
+# Each keeps its order; while commands are collected, a mark's or a command's queue is its engine times so many, and its
+# stream.
 STREAMS: Final = 4
 _IN, _WEIGHTS, _OUT, _BETWEEN = range(STREAMS)
 
@@ -111,6 +112,13 @@ class Slot:
                 barrier = merged(barrier, slot.barrier)
         self.barrier = barrier
         self.served = set()
+
+    def written_by(self, queue: int) -> Slot:
+        """The same bytes as they are once the last write of an engine to them has ended."""
+        found = Slot(self.place, self.address, self.size_bytes)
+        found.writers = {other: command for other, command in self.writers.items() if other // STREAMS == queue}
+        found.content = self.content
+        return found
 
     def shares_bytes(self, other: Slot) -> bool:
         """True if a byte is both slots'; an empty slot counts as the point where it lies."""
@@ -358,7 +366,7 @@ class Emitter:
         """Which of its engine's streams a transfer belongs to."""
         if target.content is not None:
             return _WEIGHTS
-        if opcode in (Opcode.EXCHANGE, Opcode.BROADCAST):
+        if opcode in (Opcode.EXCHANGE, Opcode.BROADCAST) or source.place == target.place:
             return _BETWEEN
         places = self.machine.places
         is_out = opcode is Opcode.STORE or places[target.place].level in CLUSTER_LEVELS

@@ -18,6 +18,7 @@ from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index, Tiles
+from compiler.program.twins import Turns
 from compiler.program.weights import GroupWeights
 from compiler.tiling.commands import falls_check
 from compiler.tiling.tile import HaloMode
@@ -39,6 +40,11 @@ class GroupLowering(SharedLowering):
             self.lay_out(unit)
         self.weights.lay_out()
         self.buffers.finish()
+        self.turns = Turns()
+        self._output_turns: dict[str, tuple[int, ...]] = {}
+        if len(self.rounds) > 1:
+            self._double_outputs()
+        self.double()
 
     def _refuse_what_has_no_commands(self) -> None:
         """Raises LimitError for tilings that only a pinned schedule can ask for, and that are not lowered."""
@@ -62,6 +68,40 @@ class GroupLowering(SharedLowering):
                 limit="halo recompute, or a core tile as large as the SRAM tile",
             )
 
+    # --- second buffers -----------------------------------------------------------------------------------------------
+
+    def double(self) -> None:
+        """Twins of buffers in the cores, as far as there is room."""
+
+    def _double_outputs(self) -> None:
+        """Say which buffers the tiles of results use; where the plan has one only, twins, as far as there is room."""
+        first = self.place(0)
+        for root in dict.fromkeys(self.turn_root(name) for name in self.geometry.outputs):
+            names = self.lying_in(root)
+            if root in self.geometry.inputs or not names or self.group.reduced:
+                continue
+            slots = [self.buffers.slots[first, ("tile", name, 0)] for name in names]
+            if root in self.group.leaving or self._has_twins(names, slots):
+                # one that shares bytes with other tensors of the tile would keep these waiting
+                shares = any(other not in slots for slot in slots for other in slot.conflicts)
+                self._output_turns[root] = (1,) if shares else (0, 1)
+
+    def _has_twins(self, names: Sequence[str], slots: Sequence[Slot]) -> bool:
+        """Make a second buffer for tensors that lie over one another, if there is room."""
+        twins, size = self.twins(self.level), max(slot.size_bytes for slot in slots)
+        if twins.left_bytes - size < self.weights.passing_bytes(self.level):
+            return False
+        address = twins.take(size)
+        if address is None:
+            return False
+        for name in names:
+            twins.add((self.place(unit) for unit in range(self.units)), ("tile", name, 0), ("tile", name, 1), address)
+        return True
+
+    def _is_alone(self, name: str) -> bool:
+        """True if a tensor's tiles lie over no other's, nor another's over its."""
+        return self.turn_root(name) == name and name not in self.takes_over.values()
+
     # --- the rounds ---------------------------------------------------------------------------------------------------
 
     def lower(self) -> None:
@@ -75,6 +115,9 @@ class GroupLowering(SharedLowering):
                 ahead = self.rounds[number + 1]
                 self._load(ahead)
             for unit, index in jobs:
+                for name, turns in self._output_turns.items():
+                    if self.first_slice(name, index):
+                        self._set_turn(unit, name, index, self.turns.next((unit, name), turns))
                 for name in self.geometry.inputs:
                     self.pass_on(name, unit, index, number % 2)
             self.work(jobs, number % 2)

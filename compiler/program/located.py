@@ -20,7 +20,8 @@ from compiler.program.emitter import Box, Held, Slot, is_empty
 from compiler.program.program import ADDRESSES, Level
 from compiler.program.rounds import Owners, rounds_of
 from compiler.program.tiles import Index, StoreShape, Tiles
-from compiler.tiling.memory import KEPT, TILE, memory_of
+from compiler.program.twins import Twins
+from compiler.tiling.memory import KEPT, LEAVING, TILE, memory_of
 from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
@@ -63,6 +64,9 @@ class Located(ABC):
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
+        # how many loads for several units there were: units take turns at them
+        self._loaders = 0
+        self._twins: dict[Level, Twins] = {}
         # where tiles lie, as long as they do
         self._tiles_held: dict[tuple[object, ...], Held | None] = {}
         self._address_tables: dict[int, dict[tuple[int, ...], Operand]] = {}
@@ -99,16 +103,26 @@ class Located(ABC):
 
     def spare_bytes(self, level: Level) -> int:
         """How much may pass through a memory at once on its way to the cores: what no buffer of the group takes."""
-        return self.machine.places[self.buffers.place(level, 0)].capacity_bytes - self._spare_at(level)
+        return self.twins(level).left_bytes
 
-    def _spare_at(self, level: Level) -> int:
+    def twins(self, level: Level) -> Twins:
+        """What the plan leaves free at the end of a memory, and the twins of buffers that lie there."""
+        found = self._twins.get(level)
+        if found is None:
+            memory = self.buffers.levels.get(level.value)
+            place = self.machine.places[self.buffers.place(level, 0)]
+            end = place.capacity_bytes if memory is None else memory.capacity_bytes
+            found = self._twins[level] = Twins(self.buffers, self._peak(level), end)
+        return found
+
+    def _peak(self, level: Level) -> int:
         found = self.buffers.levels.get(level.value)
         return -(-found.allocation.peak_bytes // _SPARE_ALIGNMENT) * _SPARE_ALIGNMENT if found is not None else 0
 
     def spare(self, level: Level, unit: int, size_bytes: int) -> Slot:
         """Bytes of a memory for what only passes it, beside the group's buffers."""
         place = self.buffers.place(level, unit)
-        return self.buffers.insert(place, self._spare_at(level), size_bytes)
+        return self.buffers.insert(place, self.twins(level).begin, size_bytes)
 
     def element(self, name: str) -> int:
         """Bytes of one element of a tensor as it lies on the chip."""
@@ -131,6 +145,18 @@ class Located(ABC):
                     self.buffers.add(place, ("tile", name, 1), other.address, min(size, other.size_bytes))
             if self.buffers.size(level, KEPT + name):
                 self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
+        at = 0
+        for root, size in self.group.leaving.items():
+            for name in self.lying_in(root):
+                its = self.buffers.slots[place, ("tile", name, 0)].size_bytes
+                self.buffers.take(place, level, LEAVING, ("tile", name, 1), at, its)
+            at += size
+
+    def lying_in(self, root: str) -> list[str]:
+        """The tensors that have a tile in the space of one in the unit's memory, itself among them."""
+        place = self.place(0)
+        names = (name for name in self.geometry.lifetimes[0] if self.turn_root(name) == root)
+        return [name for name in names if (place, ("tile", name, 0)) in self.buffers.slots]
 
     # --- address tables ---------------------------------------------------------------------------------------------
 

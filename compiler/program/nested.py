@@ -92,6 +92,8 @@ class NestedLowering(NestedMemory):
     def _core_round(self, work: list[_Work], parity: int) -> None:
         """All ops of the group on the core tiles of one round."""
         now = frozenset((unit, *index.values()) for unit, _, _, index in work)
+        for unit, _, core, index in work:
+            self._set_core_turn(unit, core, index)
         for step, op in enumerate(self.geometry.ops):
             self.emitter.step = self.step_of[op.index]
             mine = self._working(op, work)

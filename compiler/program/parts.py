@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, prod
 from typing import Final
 
+from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
 from compiler.errors import LimitError
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import OpFacts
+from compiler.ops.slab import lengths
+from compiler.profile.schema import Engine, Link
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, Slot, is_empty, merged, overlap
 from compiler.program.located import Located
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
@@ -35,22 +40,58 @@ class SharedLowering(Located):
     """Calls on boxes or parts of them, and what passes between units for them."""
 
     def deliver(self, region: Held, targets: list[Held], units: list[int], box: Box, element: int) -> None:
-        """Load a box for several units: by multicast, or to the first and from there to the others, or each alone."""
+        """Load a box for several units: by multicast; or each a part of it, which the others get from there."""
         engine = "gdma" if self.level is Level.SRAM else "iodma"
         engine = engine if self.machine.has(engine) else "iodma"
         between = "cdma" if self.level is Level.SRAM else "link"
         first, *rest = targets
-        queue = self.queue(engine, units[0])
+        queues = [self.queue(engine, unit) for unit in units]
         consecutive = all(b.slot.place - a.slot.place == 1 for a, b in zip(targets, rest, strict=False))
         if rest and self.profile.dram.multicast and consecutive:
-            self.emitter.copy(Opcode.LOAD, queue, region, first, box, element, [held.slot for held in rest])
-            return
-        self.emitter.copy(Opcode.LOAD, queue, region, first, box, element)
-        if self.machine.has(between):
-            self.send(first, [(held, box) for held in rest], self.queue(between, units[0]), element)
-            return
-        for held, unit in zip(rest, units[1:], strict=True):
-            self.emitter.copy(Opcode.LOAD, self.queue(engine, unit), region, held, box, element)
+            self.emitter.copy(Opcode.LOAD, queues[0], region, first, box, element, [held.slot for held in rest])
+        elif rest and self.machine.has(between):
+            self._share_out(region, targets, queues, [self.queue(between, unit) for unit in units], box, element)
+        else:
+            for held, queue in zip(targets, queues, strict=True):
+                self.emitter.copy(Opcode.LOAD, queue, region, held, box, element)
+
+    def _share_out(
+        self, region: Held, targets: list[Held], loading: list[int], sending: list[int], box: Box, element: int
+    ) -> None:
+        """Each of some units loads a part of a box by its own engine and sends it to the others, all at one time."""
+        rate = self.profile.dram_bytes_per_cycle
+        slowest = min(self._rate(self.machine.queues[queue].engine) for queue in (loading[0], sending[0]))
+        parts = self._shares(targets[0], box, min(len(targets), ceil(rate / slowest)), element)
+        turn = self._loaders
+        self._loaders += len(parts)
+        loaded: list[tuple[int, Box, Slot]] = []
+        for number, part in enumerate(parts, turn):
+            at = number % len(targets)
+            target = targets[at]
+            self.emitter.copy(Opcode.LOAD, loading[at], region, target, part, element)
+            # who sends a part waits for this part alone, not for what others send here
+            loaded.append((at, part, target.slot.written_by(loading[at])))
+        for at, part, slot in loaded:
+            source = targets[at]
+            others = [(held, part) for other, held in enumerate(targets) if other != at]
+            self.send(Held(slot, *source[1:]), others, sending[at], element)
+            source.slot.touched = merged(source.slot.touched, slot.touched)
+
+    def _rate(self, engine: str) -> float:
+        """Bytes per cycle of an engine."""
+        found: Engine | Link = getattr(self.profile.engines, engine)
+        return found.bytes_per_cycle
+
+    def _shares(self, target: Held, box: Box, count: int, element: int) -> list[Box]:
+        """A box in as many parts, cut along its outermost axis in memory; whole if that saves less than a start-up."""
+        least = dram_startup_cycles(self.profile) * dram_port_bytes_per_cycle(self.profile, 1)
+        sides = lengths(box)
+        axis = max(range(len(box)), key=lambda a: (sides[a] >= count, target.strides[a]), default=None)
+        if axis is None or sides[axis] < count or prod(sides) * element < least * count:
+            return [box]
+        start, stop = box[axis]
+        cuts = [start + (stop - start) * number // count for number in range(count + 1)]
+        return [(*box[:axis], found, *box[axis + 1 :]) for found in pairwise(cuts)]
 
     # --- parts of the channels ----------------------------------------------------------------------------------------
 

@@ -83,6 +83,21 @@ class StagedLowering(GroupLowering):
                         self.core_place(unit, core), Level.NRAM.value, f"{PIECE}{number}", ("piece", number)
                     )
 
+    def double(self) -> None:
+        """A second buffer for the pieces of all stages: one comes and another leaves while a core works."""
+        self._doubled: set[int] = set()
+        twins = self.twins(Level.NRAM)
+        cores = [(unit, core) for unit in range(self.units) for core in range(self.configuration.cores)]
+        found: tuple[int, int] | None = None
+        for number, stage in sorted(enumerate(self.group.stages), key=lambda entry: -entry[1].piece_bytes):
+            if found is None and stage.piece_bytes:
+                address = twins.take(stage.piece_bytes)
+                found = None if address is None else (address, stage.piece_bytes)
+            if found is not None and stage.piece_bytes:
+                places = (self.core_place(*core) for core in cores)
+                twins.add(places, ("piece", number), ("piece", number, 1), found[0])
+                self._doubled.add(number)
+
     def buffers_read(self, name: str, op: OpFacts) -> list[tuple[int, ...]]:
         """That of a whole piece; of what stays in the core between stages that of a tile in the middle."""
         if self.buffers.size(Level.NRAM.value, STAYING + name):
@@ -251,7 +266,7 @@ class StagedLowering(GroupLowering):
         if not away:
             return None
         slots = [self.buffers.slots[place, ("staying", name)] for name in away]
-        beside = (self._spare_at(Level.NRAM), self.profile.nram.capacity_bytes)
+        beside = (self.twins(Level.NRAM).begin, self.twins(Level.NRAM).end)
         return FreeSpace([beside, *((slot.address, slot.address + slot.size_bytes) for slot in slots)])
 
     def _staying_at(self, number: int) -> list[str]:
@@ -333,6 +348,8 @@ class StagedLowering(GroupLowering):
     def _begin(self, number: int, unit: int, index: Index, piece: _Piece) -> _Passing:
         """A piece before the first op of its stage."""
         slot = self._slot(number, unit, piece.core)
+        if number in self._doubled and self.turns.next((number, unit, piece.core), (0, 1)):
+            slot = self.buffers.slots[slot.place, ("piece", number, 1)]
         slot.begin()
         return _Passing(unit, index, piece, slot, slot.address, {}, self._space(number, unit, index))
 

@@ -318,6 +318,16 @@ class GroupWeights(WeightBoxes):
         room = lowering.spare_bytes(level)
         return not lowering.machine.has("iodma") or (several > 1 and room >= _LEAST_SPARE)
 
+    def passing_bytes(self, level: Level) -> int:
+        """What of a memory should be left beside the group's buffers for weights that pass it; 0 if none do."""
+        lowering = self.lowering
+        several = lowering.units * lowering.configuration.cores
+        steps = [s for s in range(len(self._constants)) if self._constants[s] and self._passes_spare(s, 0, several)]
+        if level is not self.unit_level or not steps:
+            return 0
+        largest = max(self.group.weights[step].size_bytes for step in steps)
+        return max(_LEAST_SPARE, min(largest, lowering.spare_bytes(level) // 2))
+
     def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
         """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
         level = self.unit_level

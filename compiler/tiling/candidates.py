@@ -278,15 +278,18 @@ class CandidateTable:
         ends = np.maximum(rows.inputs, rows.outputs) if in_place else rows.inputs + rows.outputs
         peak = (live if on_core else np.where(nested, ends, live)) + in_unit
         staging = np.where(buffered, rows.fresh_inputs, 0)
+        nested_leaving = 0 if in_place else rows.outputs
+        leaving = np.where(buffered, np.where(nested & (not on_core), nested_leaving, rows.leaving), 0)
         memory = np.full(self.rows, float(profile.weight_memory_bytes))
         if profile.weights_share_activations and on_core:
-            memory -= peak + staging
+            memory -= peak + staging + leaving
         return Figures(
             whole_map=rows.whole_map,
             capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
             inputs=rows.inputs,
             outputs=rows.outputs,
             staging=staging,
+            leaving=leaving,
             shared=in_place,
             step_inputs=step_inputs,
             step_outputs=step_outputs,

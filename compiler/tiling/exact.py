@@ -33,6 +33,7 @@ def figures_of(group: TiledGroup) -> Figures:
         inputs=inputs,
         outputs=outputs,
         staging=group.staging_bytes,
+        leaving=sum(group.leaving.values()),
         shared=geometry.is_in_place,
         step_inputs=np.array(step_inputs, dtype=np.int64),
         step_outputs=np.array([sizes[op.output] for op in geometry.ops], dtype=np.int64),

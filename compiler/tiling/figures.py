@@ -22,7 +22,8 @@ KEPT_RULE: Final = "TILE-2:kept"
 class Figures:
     """Sizes in bytes of a tiling; each figure is a number or an array over candidates.
 
-    capacity: S. inputs, outputs: IN (IN1) and OUT. staging: IN2. shared: IN and OUT may use the same space.
+    capacity: S. inputs, outputs: IN (IN1) and OUT. staging: IN2. leaving: the last tile's results, while they are
+    stored. shared: IN and OUT may use the same space.
     step_inputs, step_outputs: SubIN_i and SubOUT_i, one row per step. step_weights: W_i staged in the tile's memory.
     core_weights: per step, the weights in one core's weight memory. weight_memory: WRAM available per core.
     needed_weights: what a core's weight memory holds at once. core_tile: a core tile with all that is live with it.
@@ -35,6 +36,7 @@ class Figures:
     inputs: Figure
     outputs: Figure
     staging: Figure
+    leaving: Figure
     shared: Truth
     step_inputs: NDArray[Any]
     step_outputs: NDArray[Any]
@@ -65,6 +67,7 @@ class Figures:
             inputs=one(self.inputs),
             outputs=one(self.outputs),
             staging=one(self.staging),
+            leaving=one(self.leaving),
             shared=one(self.shared),
             step_inputs=self.step_inputs[:, row].astype(np.int64),
             step_outputs=self.step_outputs[:, row].astype(np.int64),
@@ -97,8 +100,8 @@ Constraint = Callable[[Figures], Check]
 
 
 def tile_fits(figures: Figures) -> Check:
-    """TILE-2: everything live in the tile's memory at once, with the next tile's staging buffer, fits it."""
-    actual = figures.peak + figures.staging
+    """TILE-2: what is live in the tile's memory at once fits it, the next tile's inputs and last one's results too."""
+    actual = figures.peak + figures.staging + figures.leaving
     return Check(rule="TILE-2:tile", holds=actual <= figures.capacity, actual=actual, limit=figures.capacity)
 
 

@@ -20,6 +20,7 @@ from compiler.tiling.tiled import TiledGroup
 TILE: Final = "tile "
 KEPT: Final = "kept "
 NEXT: Final = "next inputs"
+LEAVING: Final = "last results"
 PIECE: Final = "piece "
 STAYING: Final = "staying "
 WEIGHTS: Final = "weights "
@@ -68,7 +69,7 @@ def memory_of(group: TiledGroup) -> tuple[LevelMemory, ...]:
         levels.insert(0, ("sram", profile.sram.capacity_bytes, activations))
         core = _core_activations(group)
     else:
-        core = _tile_buffers(group, group.volumes(group.frustums), group.kept(group.frustums), group.staging_bytes)
+        core = _tile_buffers(group, group.volumes(group.frustums), group.kept(group.frustums), is_unit=True)
     if profile.weights_share_activations:
         core += core_weights
     elif profile.wram is not None:
@@ -101,8 +102,11 @@ def allocation_check(levels: Iterable[LevelMemory]) -> Check | None:
     return None
 
 
-def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], staging: int) -> list[Buffer]:
-    """What a tile adds of each tensor, by lifetime; what waits for later tiles and the next inputs, all the time."""
+def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], *, is_unit: bool) -> list[Buffer]:
+    """What a tile adds of each tensor, by lifetime; what waits for later tiles, all the time.
+
+    In a unit's memory also the next inputs and the last results, all the time.
+    """
     geometry = group.geometry
     names, first, last = geometry.sliced_lifetimes if group.is_sliced else geometry.lifetimes
     steps = len(group.geometry.ops)
@@ -129,8 +133,12 @@ def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, i
         for name, size in kept.items()
         if size
     ]
-    if staging:
-        buffers.append(Buffer(name=NEXT, size_bytes=staging, begin=0, end=steps, alignment_bytes=align))
+    ends = {NEXT: group.staging_bytes, LEAVING: sum(group.leaving.values())} if is_unit else {}
+    buffers += [
+        Buffer(name=name, size_bytes=size, begin=0, end=steps, alignment_bytes=align)
+        for name, size in ends.items()
+        if size
+    ]
     return buffers
 
 
@@ -138,7 +146,7 @@ def _sram_activations(group: TiledGroup) -> list[Buffer]:
     """The SRAM of a unit: breadth-first all maps of the tile, depth-first only what enters and leaves it."""
     kept = group.kept(group.frustums)
     if not group.is_nested:
-        return _through_stages(group, _tile_buffers(group, group.volumes(group.frustums), kept, group.staging_bytes))
+        return _through_stages(group, _tile_buffers(group, group.volumes(group.frustums), kept, is_unit=True))
     geometry, frustums = group.geometry, group.frustums
     ends = list(geometry.inputs)
     if not geometry.is_in_place:
@@ -151,7 +159,8 @@ def _sram_activations(group: TiledGroup) -> list[Buffer]:
         largest = {name: largest[name]}
     sizes = {TILE + name: size for name, size in largest.items()}
     sizes |= {KEPT + name: size for name, size in kept.items() if name in geometry.inputs}
-    sizes |= {WAITING: group.kept_outside_cores_bytes, NEXT: group.staging_bytes}
+    sizes |= {WAITING: group.kept_outside_cores_bytes}
+    sizes |= {NEXT: group.staging_bytes, LEAVING: sum(group.leaving.values())}
     align = alignment_bytes(group)
     return [
         Buffer(name=name, size_bytes=size, begin=0, end=1, alignment_bytes=align)
@@ -186,7 +195,7 @@ def _core_activations(group: TiledGroup) -> list[Buffer]:
     """The NRAM of a core under a unit with SRAM: depth-first all maps of a core tile, else pieces and what stays."""
     steps, align = len(group.geometry.ops), alignment_bytes(group)
     if group.is_nested:
-        buffers = _tile_buffers(group, group.core_volumes, {}, 0)
+        buffers = _tile_buffers(group, group.core_volumes, {}, is_unit=False)
     else:
         buffers = [
             Buffer(

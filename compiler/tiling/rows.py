@@ -13,6 +13,7 @@ from compiler.ir.box import Ints
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.sizes import Reals, SizeTable, Stage
 from compiler.tiling.split import Path
+from compiler.tiling.tiled import root_of
 
 # So many bytes per tensor and tile are worked with at once.
 _AT_ONCE: Final = 1 << 22
@@ -36,13 +37,14 @@ class StagePart:
 class RowFigures:
     """What tiles hold in the unit's memory, whatever the depth order; in bytes, one row per tile.
 
-    `step_inputs`, `step_outputs`: [step, row]. `last`: one tile covers what a unit gets. `whole_map`: its tiles are
-    whole maps. `even`: it fills the array's lanes.
+    `leaving`: results that lie over no input. `step_inputs`, `step_outputs`: [step, row]. `last`: one tile covers what
+    a unit gets. `whole_map`: its tiles are whole maps. `even`: it fills the array's lanes.
     """
 
     inputs: Reals
     fresh_inputs: Reals
     outputs: Reals
+    leaving: Reals
     peak: Reals
     waiting: Reals
     step_inputs: Reals
@@ -91,6 +93,7 @@ def gathered(parts: Sequence[StageRows]) -> RowFigures:
         inputs=_joined([pool.inputs for pool in pools], rows),
         fresh_inputs=_joined([pool.fresh_inputs for pool in pools], rows),
         outputs=_joined([pool.outputs for pool in pools], rows),
+        leaving=_joined([pool.leaving for pool in pools], rows),
         peak=_joined([pool.peak for pool in pools], rows),
         waiting=_joined([pool.waiting for pool in pools], rows),
         step_inputs=_joined([pool.step_inputs for pool in pools], rows),
@@ -144,6 +147,7 @@ def _figures(table: SizeTable, parts: list[StagePart], counts: list[int], *, sli
         inputs=(volumes + waiting)[:ends].sum(axis=0),
         fresh_inputs=volumes[:ends].sum(axis=0),
         outputs=volumes[[column[name] for name in geometry.outputs or (geometry.primary,)]].sum(axis=0),
+        leaving=volumes[[column[name] for name in _leaving(geometry)]].sum(axis=0),
         peak=geometry.peak(volumes, sliced=sliced, by_runs=by_runs),
         waiting=waiting.sum(axis=0),
         step_inputs=_read(geometry, column, volumes),
@@ -170,6 +174,12 @@ def _positions(table: SizeTable, parts: list[StagePart], counts: list[int]) -> d
                 places[end - part.stage.count : end] = part.stage.at[axis]
         result[axis] = places
     return result
+
+
+def _leaving(geometry: GroupGeometry) -> list[str]:
+    """The tensors in whose space results lie that are not written over inputs."""
+    roots = (root_of(name, geometry.takes_over) for name in geometry.outputs or (geometry.primary,))
+    return [name for name in roots if name not in geometry.inputs]
 
 
 def _read(geometry: GroupGeometry, column: Mapping[str, int], volumes: Reals) -> Reals:

@@ -196,7 +196,7 @@ class TiledGroup:
         if not profile.weights_share_activations:
             return profile.weight_memory_bytes
         if profile.sram is None:
-            return max(0, profile.nram.capacity_bytes - self.tile_bytes - self.staging_bytes)
+            return max(0, profile.nram.capacity_bytes - self.tile_bytes - self.buffered_bytes)
         held = self.core_peak_bytes
         if not self.is_nested:
             held = beside_weights(self.stages, [w.passing_core_bytes for w in self.weights]) + self.core_kept_bytes
@@ -210,7 +210,7 @@ class TiledGroup:
             return 0
         if sram.weight_bytes is not None:
             return sram.weight_bytes
-        return max(0, sram.capacity_bytes - self.tile_bytes - self.staging_bytes)
+        return max(0, sram.capacity_bytes - self.tile_bytes - self.buffered_bytes)
 
     @property
     def resident_weight_bytes(self) -> int:
@@ -436,7 +436,7 @@ class TiledGroup:
 
     @property
     def is_buffered(self) -> bool:
-        """True if the next tile's inputs load while this one is worked on."""
+        """True if the next tile's inputs load, and the last one's results leave, while a tile is worked on."""
         return self.configuration.double_buffered and self.walk.rounds * self.slices > 1
 
     @property
@@ -445,6 +445,24 @@ class TiledGroup:
         if not self.is_buffered:
             return 0
         return sum(self.held_bytes(self.frustums, name) for name in self.geometry.inputs)
+
+    @cached_property
+    def leaving(self) -> Mapping[str, int]:
+        """Results whose last tile is stored from a buffer of its own while the next one is made, with its bytes.
+
+        By the tensor whose space a result takes over; what lies over an input leaves from that one's two buffers.
+        """
+        if not self.is_buffered or self.input_parts > 1 or (self.is_nested and self.geometry.is_in_place):
+            return {}
+        sizes = self.volumes(self.frustums)
+        over = {} if self.is_nested else self.taken_over(sizes)
+        roots = [root_of(name, over) for name in self.geometry.outputs or (self.geometry.primary,)]
+        return {name: sizes[name] for name in roots if name not in self.geometry.inputs}
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What a tile's memory holds of the next one's inputs and the last one's results."""
+        return self.staging_bytes + sum(self.leaving.values())
 
     @property
     def is_whole_map(self) -> bool:
@@ -498,3 +516,10 @@ class TiledGroup:
     def loaded_bytes(self) -> int:
         """Input bytes read over all tiles, halos and re-reads included, and partial sums that leave the chip."""
         return sum(self.frustums.made_bytes(name) for name in self.geometry.inputs)
+
+
+def root_of(name: str, over: Mapping[str, str]) -> str:
+    """The tensor in whose space a result lies, by what is written over what."""
+    while name in over:
+        name = over[name]
+    return name

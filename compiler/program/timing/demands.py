@@ -153,6 +153,14 @@ def demands_of(program: Program, profile: Profile) -> Demands:
     )
 
 
+def least_rates(demands: Demands) -> Floats:
+    """Per kind the rate at which it moves if it has its resources for itself; infinite where it passes none."""
+    found = np.full(len(demands.offsets) - 1, np.inf)
+    kinds = np.repeat(np.arange(len(found)), np.diff(demands.offsets))
+    np.minimum.at(found, kinds, demands.capacities[demands.resources] / demands.weights)
+    return found
+
+
 def _distinct(keys: Ints) -> tuple[Ints, Ints]:
     """The first row of each distinct one, and the number of each row's."""
     numbers = np.zeros(len(keys), dtype=np.int64)

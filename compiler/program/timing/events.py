@@ -125,6 +125,7 @@ def run_events(
     stream_offsets: Any,
     heads: Any,
     following: Any,
+    urgency: Any,
     wait_counts: Any,
     after_offsets: Any,
     after: Any,
@@ -140,10 +141,10 @@ def run_events(
     """Per command when it was issued, when it began and ended to move, and which it waited for last (NONE: none).
 
     queues, streams: each command's engine and stream; an engine's streams are stream_offsets[q] to stream_offsets[q +
-    1]. A stream keeps its order; of streams whose next command is ready an engine takes the one that comes first in the
-    program. heads: each stream's first command, following: the next one of the same stream (NONE: none). wait_counts:
-    how many commands each waits for; after[after_offsets[c]:after_offsets[c + 1]] wait for command c. The rest are
-    columns of `Demands`. Commands that never become ready keep no end: what waits in a circle.
+    1]. A stream keeps its order; of streams whose next command is ready an engine takes the one of least `urgency`, of
+    equal ones the first in the program. heads: each stream's first command, following: the next one of the same stream
+    (NONE: none). wait_counts: how many commands each waits for; after[after_offsets[c]:after_offsets[c + 1]] wait for
+    command c. The rest are columns of `Demands`. Commands that never become ready keep no end: what waits in a circle.
     """
     count, queue_count = len(queues), len(stream_offsets) - 1
     issues, begins, ends = np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan)
@@ -194,7 +195,9 @@ def run_events(
                     c = NONE
                     for stream in range(stream_offsets[queue], stream_offsets[queue + 1]):
                         first = head[stream]
-                        if first != NONE and open_waits[first] == 0 and (c == NONE or first < c):
+                        if first == NONE or open_waits[first]:
+                            continue
+                        if c == NONE or urgency[first] < urgency[c] or (urgency[first] == urgency[c] and first < c):
                             c = first
                     if c != NONE:
                         issued[queue] = c
@@ -257,3 +260,21 @@ def run_events(
                         stack[depth] = other
                         depth += 1
     return issues, begins, ends, last
+
+
+@_compiled
+def longest_to_end(durations: Any, wait_offsets: Any, waits: Any, following: Any) -> Any:
+    """Per command the longest way from its begin to the end: through what waits for it, and what follows in its stream.
+
+    Commands wait for earlier ones only; `following` is the next one of the same stream (NONE: none).
+    """
+    count = len(durations)
+    found = np.zeros(count)
+    for i in range(count):
+        c = count - 1 - i
+        after = following[c]
+        longest = durations[c] + max(found[c], found[after] if after != NONE else 0.0)
+        found[c] = longest
+        for k in range(wait_offsets[c], wait_offsets[c + 1]):
+            found[waits[k]] = max(found[waits[k]], longest)
+    return found

@@ -4,7 +4,7 @@ Lowering emits tile after tile, and knows what has to come before what. An engin
 a tile's result before it loads the next tile. Here the commands of each engine are streams (inputs, weights, results,
 what passes between cores) that keep their own order; a simulation in time, in which an engine takes of its streams
 what is ready, gives the order in which the program lists them. It stays a legal one: nothing comes before what it
-waits for. Taking what is ready is not always best: of both orders the faster one is kept.
+waits for. Taking what is ready is not always best: of several orders the fastest is kept.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ import numpy as np
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Ints, demands_of
-from compiler.program.timing.timeline import timeline_under
+from compiler.program.timing.timeline import timeline_under, to_the_end
 
 
 def in_time(program: Program, profile: Profile, streams: Ints) -> Program:
-    """The program with its commands in the order in which their engines turn to them; as emitted if that is no slower.
+    """The program with its commands in the order in which their engines turn to them, the fastest of three.
 
-    `streams` by command; waits have to say all that a command comes after, but what is before it in its own stream.
+    As emitted; of what is ready the first of the program; of what is ready what most comes after (list scheduling by
+    critical paths). `streams` by command; waits have to say all that a command comes after, but what is before it in
+    its own stream.
     """
     count = len(program.commands)
     if not count:
         return program
     demands = demands_of(program, profile)
-    found = timeline_under(program, demands, streams)
     emitted = np.arange(count, dtype=np.int64)
-    orders = (emitted, np.lexsort((emitted, found.issues)).astype(np.int64))
-    both = [(_ordered(program, order), demands.ordered(order)) for order in orders]
-    return min(both, key=lambda one: timeline_under(*one).cycles)[0]
+    orders = [emitted]
+    for urgency in (None, -to_the_end(program, demands, streams)):
+        found = timeline_under(program, demands, streams, urgency)
+        orders.append(np.lexsort((emitted, found.issues)).astype(np.int64))
+    ordered = [(_ordered(program, order), demands.ordered(order)) for order in orders]
+    return min(ordered, key=lambda one: timeline_under(*one).cycles)[0]
 
 
 def _ordered(program: Program, order: Ints) -> Program:

@@ -10,7 +10,7 @@ import numpy as np
 from compiler.errors import InternalError
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
-from compiler.program.timing.demands import Demands, Floats, Ints, demands_of
+from compiler.program.timing.demands import Demands, Floats, Ints, demands_of, least_rates
 
 _NONE: Final = -1
 
@@ -55,11 +55,13 @@ def timeline_of(program: Program, profile: Profile) -> Timeline:
     return timeline_under(program, demands_of(program, profile))
 
 
-def timeline_under(program: Program, demands: Demands, streams: Ints | None = None) -> Timeline:
+def timeline_under(
+    program: Program, demands: Demands, streams: Ints | None = None, urgency: Floats | None = None
+) -> Timeline:
     """The same with the demands of its commands known.
 
     With `streams` (per command, the number of one of as many streams for each queue) queues do not keep the order of
-    the program: each of their streams does, and what is ready goes first.
+    the program: each of their streams does, and what is ready goes first; by `urgency` if given, the smallest first.
     """
     # imported where it is used alone: it brings a compiler with it
     from compiler.program.timing.events import run_events
@@ -80,6 +82,7 @@ def timeline_under(program: Program, demands: Demands, streams: Ints | None = No
         np.arange(len(program.queues) + 1, dtype=np.int64) * per,
         heads,
         following,
+        np.zeros(count) if urgency is None else urgency,
         wait_counts,
         after_offsets,
         owners[order],
@@ -97,6 +100,23 @@ def timeline_under(program: Program, demands: Demands, streams: Ints | None = No
             "commands of a program wait in a circle", stage="simulate", actual=int(np.isnan(ends).argmax())
         )
     return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
+
+
+def to_the_end(program: Program, demands: Demands, streams: Ints) -> Floats:
+    """Per command the cycles that pass from its begin to the program's end at least, if nothing shares its resources.
+
+    Through what waits for it, and what comes after it in its stream.
+    """
+    from compiler.program.timing.events import longest_to_end
+
+    moving = np.minimum(demands.rates, least_rates(demands)[demands.kinds])
+    durations = demands.startups + demands.amounts / moving
+    queues = program.commands["queue"].astype(np.int64)
+    per = int(streams.max(initial=0)) + 1
+    _, following = _in_order(queues * per + streams, len(program.queues) * per)
+    offsets, waits = program.wait_offsets.astype(np.int64), program.waits.astype(np.int64)
+    found: Floats = longest_to_end(durations, offsets, waits, following)
+    return found
 
 
 def _in_order(streams: Ints, count: int) -> tuple[Ints, Ints]:

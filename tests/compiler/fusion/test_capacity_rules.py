@@ -31,6 +31,7 @@ def figures(**changes: Any) -> Figures:
         "inputs": 100,
         "outputs": 100,
         "staging": 0,
+        "leaving": 0,
         "shared": False,
         "step_inputs": np.array([100, 50]),
         "step_outputs": np.array([50, 100]),
