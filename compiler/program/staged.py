@@ -213,24 +213,46 @@ class StagedLowering(GroupLowering):
         entries: list[_Entry],
         parity: int,
     ) -> None:
-        """Pieces of the same channels (op by op), slice by slice of the first op's weights."""
-        first, whole = stage.steps[0], entries[0][3]
-        cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
+        """Pieces of the same channels (op by op), slice by slice of the first op's weights.
+
+        Where pieces follow one another in a core, all go through with one slice before the next one comes, if the
+        stage may cut its channels.
+        """
+        first = stage.steps[0]
         slices = self.weights.slices(first, channels[0])
+        several = len(entries) > len({(unit, piece.core) for unit, _, piece, _ in entries})
         if len(slices) == 1 and self.weights.take_turns(stage.steps):
             self._in_turns(number, stage, ops, channels, entries, parity)
-            return
-        if len(slices) == 1:
-            each = zip(stage.steps, channels, whole, strict=True)
-            bound = [self.weights.ensure(step, cores, its, 0, of) for step, its, of in each]
-            for unit, index, piece, _ in entries:
-                passing = self._begin(number, unit, index, piece)
+        elif len(slices) == 1:
+            self._whole_pieces(number, stage, ops, channels, entries, parity, 0)
+        elif several and stage.cuts_channels and not self.weights.take_turns(stage.steps):
+            for turn, part in enumerate(slices):
+                thin = [(unit, tile, _slice_of(ops[0], piece, part), whole) for unit, tile, piece, whole in entries]
+                its = tuple(self._channels(op, thin[0][2].box) for op in ops)
+                self._whole_pieces(number, stage, ops, its, thin, parity, turn)
+        else:
+            for row in self._rows(number, entries):
                 for place in range(len(ops)):
-                    self._pass(passing, stage, ops, place, bound[place][unit, piece.core], parity)
-            return
-        for row in self._rows(number, entries):
+                    self._pass_slices(row, stage, ops, place, slices if place == 0 else None, parity)
+
+    def _whole_pieces(
+        self,
+        number: int,
+        stage: CoreStage,
+        ops: list[OpFacts],
+        channels: _Channels,
+        entries: list[_Entry],
+        parity: int,
+        turn: int,
+    ) -> None:
+        """Pieces one after another through all ops of a stage, with weights that lie in the cores meanwhile."""
+        cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
+        each = zip(stage.steps, channels, entries[0][3], strict=True)
+        bound = [self.weights.ensure(step, cores, its, turn, of) for step, its, of in each]
+        for unit, index, piece, _ in entries:
+            passing = self._begin(number, unit, index, piece)
             for place in range(len(ops)):
-                self._pass_slices(row, stage, ops, place, slices if place == 0 else None, parity)
+                self._pass(passing, stage, ops, place, bound[place][unit, piece.core], parity)
 
     def _pieces(self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box) -> list[_Piece]:
         """A stage's box cut into pieces, and their cores: in bands contiguous ones, else by channels."""
@@ -509,3 +531,10 @@ class StagedLowering(GroupLowering):
 def _is_missing(held: Box | None, need: Box) -> bool:
     """True if a box is not all there."""
     return held is None or overlap(held, need) != need
+
+
+def _slice_of(op: OpFacts, piece: _Piece, channels: tuple[int, int]) -> _Piece:
+    """A part of a piece's channels."""
+    axis = op.channel_axis
+    assert axis is not None
+    return _Piece(piece.core, (*piece.box[:axis], channels, *piece.box[axis + 1 :]))

@@ -15,13 +15,13 @@ def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
     alone = not reads_are_shared(group.profile)
     shared_out = group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
     copies = group.walk.units if alone and not shared_out else 1
-    for op, weights, home in zip(group.geometry.ops, group.weights, group.homes, strict=True):
+    for step, (op, weights, home) in enumerate(zip(group.geometry.ops, group.weights, group.homes, strict=True)):
         if not weights.size_bytes:
             continue
         if group.profile.is_stationary:
             kind, loads = WeightLoads.STATIONARY, 0
         else:
-            kind, loads = _loads(group, home)
+            kind, loads = _loads(group, step, home)
             loads *= copies
             if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
                 kind = WeightLoads.STREAMED
@@ -39,16 +39,16 @@ def table_reads(group: TiledGroup) -> Mapping[int, int]:
     """Bytes of address tables that each op reads from DRAM, by its index: as often as its weights come to cores."""
     copies = 1 if reads_are_shared(group.profile) else group.walk.units
     found = {}
-    for op, weights, home in zip(group.geometry.ops, group.weights, group.homes, strict=True):
+    for step, (op, weights, home) in enumerate(zip(group.geometry.ops, group.weights, group.homes, strict=True)):
         if weights.table_bytes:
             loads = 1
             if not group.weights_in_place:
-                loads = _loads(group, home)[1]
+                loads = _loads(group, step, home)[1]
             found[op.index] = weights.table_bytes * loads * copies
     return found
 
 
-def _loads(group: TiledGroup, home: WeightHome) -> tuple[WeightLoads, int]:
+def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads, int]:
     """How weights of one home are read from DRAM, and how often by each unit."""
     if home is not WeightHome.DRAM and group.slices * group.configuration.input_slices == 1:
         return WeightLoads.RESIDENT, 1
@@ -57,4 +57,6 @@ def _loads(group: TiledGroup, home: WeightHome) -> tuple[WeightLoads, int]:
         times = group.walk.rounds * group.core_walk.rounds
     if group.configuration.slices_outer and group.slice_stays:
         times = 1
+    if home is WeightHome.DRAM:
+        times *= group.passes(step)[0]
     return (WeightLoads.ONCE_THROUGH, 1) if times == 1 else (WeightLoads.STREAMED, times)

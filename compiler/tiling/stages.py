@@ -27,7 +27,7 @@ class CoreStage:
     `rounds` one after another in each; `extents` of one piece of the stage's last result, `piece_bytes` all that it
     holds. `rereads`: how much more of its inputs the pieces read together than the tile needs, halos between them.
     `staying`: inputs and results that stay in the core, each with the part of it that does not, because it belongs to
-    tiles larger than the usual one.
+    tiles larger than the usual one. `cuts_channels`: its ops make any part of the channels for themselves.
     """
 
     steps: tuple[int, ...]
@@ -40,6 +40,7 @@ class CoreStage:
     rereads: float
     staying: Mapping[str, float]
     staying_bytes: int
+    cuts_channels: bool
 
 
 def core_stages(
@@ -201,6 +202,7 @@ def _stage(
         rereads=rereads,
         staying=kept,
         staying_bytes=beside,
+        cuts_channels=channel is not None and channels_may_be_cut(geometry, run.steps),
     )
 
 

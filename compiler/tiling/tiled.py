@@ -243,7 +243,22 @@ class TiledGroup:
         stays = self.homes[step] is WeightHome.CORE and self.configuration.input_slices == 1
         if stays or (self.configuration.slices_outer and self.slice_stays):
             return 1 if shared_out else self.walk.units
-        return self.refills
+        return self.refills * self.passes(step)[0]
+
+    def passes(self, step: int) -> tuple[int, int]:
+        """How often a stage's weights come for one tile, and how often what it reads comes to its pieces.
+
+        Where pieces follow one another in a core, and the weights of the stage's first op pass in slices, pieces go
+        through slice by slice if the stage may cut its channels; else all slices come for each of them.
+        """
+        found = self.stage_of[step]
+        if found is None or found[1].rounds == 1:
+            return 1, 1
+        first = found[1].steps[0]
+        slices = 1 if self.homes[first] is WeightHome.CORE else self.weights[first].slices
+        if slices == 1:
+            return 1, 1
+        return (1, slices) if found[1].cuts_channels else (found[1].rounds, 1)
 
     @property
     def slice_stays(self) -> bool:

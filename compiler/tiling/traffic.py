@@ -175,7 +175,8 @@ def _staged_moves(group: TiledGroup, step: int) -> _Moved:
         if operand.constant:
             continue
         if stage is None or operand.tensor in stage.inputs:
-            filled += ceil(frustums.read_bytes(op, operand) * (stage.rereads if stage is not None else 1.0))
+            again = 1.0 if stage is None else stage.rereads * group.passes(step)[1]
+            filled += ceil(frustums.read_bytes(op, operand) * again)
         elif operand.tensor in stage.staying:
             filled += ceil(frustums.read_bytes(op, operand) * stage.staying[operand.tensor])
     if stage is None or op.output in stage.results:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -100,6 +100,30 @@ def timeline_under(
             "commands of a program wait in a circle", stage="simulate", actual=int(np.isnan(ends).argmax())
         )
     return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
+
+
+def alone(program: Program, demands: Demands) -> dict[str, float]:
+    """Cycles that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates.
+
+    In a program groups overlap: one begins while the one before it still stores.
+    """
+    commands, counts = program.commands, np.diff(program.wait_offsets)
+    numbers: dict[str, int] = {}
+    of_step = [numbers.setdefault(step.group, len(numbers)) for step in program.steps]
+    groups = np.array([*of_step, -1], dtype=np.int64)[commands["step"]]
+    owners = np.repeat(np.arange(len(commands)), counts)
+    inside = groups[owners] == groups[program.waits]
+    found = {}
+    for name, number in numbers.items():
+        mine = np.flatnonzero(groups == number)
+        place = np.zeros(len(commands), dtype=np.int64)
+        place[mine] = np.arange(len(mine))
+        kept = inside & (groups[owners] == number)
+        offsets = np.zeros(len(mine) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(place[owners[kept]], minlength=len(mine)), out=offsets[1:])
+        part = replace(program, commands=commands[mine], waits=place[program.waits[kept]], wait_offsets=offsets)
+        found[name] = timeline_under(part, demands.ordered(mine)).cycles
+    return found
 
 
 def to_the_end(program: Program, demands: Demands, streams: Ints) -> Floats:
