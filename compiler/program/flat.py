@@ -59,8 +59,8 @@ class FlatLowering(GroupLowering):
             return
         for channels, entries in work.items():
             slices = self.weights.slices(step, channels)
-            for turn, (low, high) in enumerate(slices):
-                bound = self.weights.ensure(step, [(entry[0], 0) for entry in entries], (low, high), turn)
+            for low, high in slices:
+                bound = self.weights.ensure(step, [(entry[0], 0) for entry in entries], (low, high))
                 for unit, tile, held, box in entries:
                     part = box
                     if op.channel_axis is not None and len(slices) > 1:
@@ -96,9 +96,9 @@ class FlatLowering(GroupLowering):
     ) -> None:
         """Add one part to the sums of a range of channels, slice of the weights by slice."""
         slices = self.weights.slices(step, channels)
-        for number, (low, high) in enumerate(slices):
+        for low, high in slices:
             cores = [(entry[0], 0) for entry in entries]
-            bound = self.weights.ensure(step, cores, (low, high), number, None, part.range)
+            bound = self.weights.ensure(step, cores, (low, high), None, part.range)
             for unit, tile, held, box in entries:
                 its = box
                 if op.channel_axis is not None and len(slices) > 1:

@@ -214,7 +214,7 @@ class NestedLowering(NestedMemory):
         for channels, jobs in entries.items():
             cores = [(unit, core) for (unit, _, core, _), _, _ in jobs]
             whole = self._unit_channels(op, *jobs[0][0][:2])
-            bound = self.weights.ensure(step, cores, channels, 0, whole, part.range if part else None)
+            bound = self.weights.ensure(step, cores, channels, whole, part.range if part else None)
             for (unit, tile, core, index), held, box in jobs:
                 ends = part is None or part.ends
                 operands: Bound = [entry for entry in bound[unit, core] if ends or entry[0] < FACTORS]

@@ -224,12 +224,12 @@ class StagedLowering(GroupLowering):
         if len(slices) == 1 and self.weights.take_turns(stage.steps):
             self._in_turns(number, stage, ops, channels, entries, parity)
         elif len(slices) == 1:
-            self._whole_pieces(number, stage, ops, channels, entries, parity, 0)
+            self._whole_pieces(number, stage, ops, channels, entries, parity)
         elif several and stage.cuts_channels and not self.weights.take_turns(stage.steps):
-            for turn, part in enumerate(slices):
+            for part in slices:
                 thin = [(unit, tile, _slice_of(ops[0], piece, part), whole) for unit, tile, piece, whole in entries]
                 its = tuple(self._channels(op, thin[0][2].box) for op in ops)
-                self._whole_pieces(number, stage, ops, its, thin, parity, turn)
+                self._whole_pieces(number, stage, ops, its, thin, parity)
         else:
             for row in self._rows(number, entries):
                 for place in range(len(ops)):
@@ -243,12 +243,11 @@ class StagedLowering(GroupLowering):
         channels: _Channels,
         entries: list[_Entry],
         parity: int,
-        turn: int,
     ) -> None:
         """Pieces one after another through all ops of a stage, with weights that lie in the cores meanwhile."""
         cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
         each = zip(stage.steps, channels, entries[0][3], strict=True)
-        bound = [self.weights.ensure(step, cores, its, turn, of) for step, its, of in each]
+        bound = [self.weights.ensure(step, cores, its, of) for step, its, of in each]
         for unit, index, piece, _ in entries:
             passing = self._begin(number, unit, index, piece)
             for place in range(len(ops)):
@@ -355,7 +354,7 @@ class StagedLowering(GroupLowering):
         for row in self._rows(number, entries):
             cores = [(passing.unit, passing.piece.core) for passing in row]
             for place, step in enumerate(stage.steps):
-                bound = self.weights.ensure(step, cores, channels[place], 0, entries[0][3][place])
+                bound = self.weights.ensure(step, cores, channels[place], entries[0][3][place])
                 for passing, core in zip(row, cores, strict=True):
                     self._pass(passing, stage, ops, place, bound[core], parity)
 
@@ -411,8 +410,8 @@ class StagedLowering(GroupLowering):
         ]
         channels = self._channels(op, row[0].piece.box)
         cores = [(passing.unit, passing.piece.core) for passing, _, _ in left]
-        for turn, part in enumerate((slices or self.weights.slices(step, channels)) if left else ()):
-            bound = self.weights.ensure(step, cores, part, turn, channels)
+        for part in (slices or self.weights.slices(step, channels)) if left else ():
+            bound = self.weights.ensure(step, cores, part, channels)
             for (passing, operands, held), core in zip(left, cores, strict=True):
                 self._sliced_call(op, passing, part, [*bound[core]], operands, held)
         for passing, _, held in prepared:

@@ -18,6 +18,7 @@ from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.program import Level, Opcode
+from compiler.program.twins import Turns
 from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, WEIGHTS, alignment_bytes
 from compiler.tiling.tile import WeightHome
@@ -51,6 +52,7 @@ class GroupWeights(WeightBoxes):
         self._bindings: dict[tuple[object, ...], Bound] = {}
         self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
+        self._turns = Turns()
         self._summed: tuple[int, int] | None = None
 
     @property
@@ -76,7 +78,8 @@ class GroupWeights(WeightBoxes):
             name = f"{WEIGHTS}{step}"
             size = lowering.buffers.size(level.value, name)
             weights = self.group.weights[step]
-            halves = 2 if self.group.homes[step] is not WeightHome.CORE and weights.slices > 1 else 1
+            passes = self.group.homes[step] is not WeightHome.CORE and weights.slices > 1
+            halves = 2 if passes or (self.group.doubles_weights and weights.second_bytes) else 1
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))
@@ -118,20 +121,19 @@ class GroupWeights(WeightBoxes):
         step: int,
         cores: list[Core],
         channels: tuple[int, int],
-        turn: int,
         whole: tuple[int, int] | None = None,
         summed: tuple[int, int] | None = None,
     ) -> dict[Core, Bound]:
         """Bring what a range of an op's output channels needs to all of these cores; where it lies in each.
 
-        `turn` counts slices: those that pass use two slots in turn. `whole` is the range that the cores' units work on
+        Slices that pass use two slots in turn. `whole` is the range that the cores' units work on
         together: what waits in the SRAM is loaded for all of it. `summed`: the part of the summed axis that is worked
         on.
         """
         self._whole = whole or channels
         self._summed = summed
         bound = self.ensure_tables(step, cores)
-        for core, held in self._ensure(step, cores, channels, turn, summed).items():
+        for core, held in self._ensure(step, cores, channels, summed).items():
             bound[core] = [*bound[core], *held]
         return bound
 
@@ -167,7 +169,7 @@ class GroupWeights(WeightBoxes):
         return found
 
     def _ensure(
-        self, step: int, cores: list[Core], channels: tuple[int, int], turn: int, summed: tuple[int, int] | None
+        self, step: int, cores: list[Core], channels: tuple[int, int], summed: tuple[int, int] | None
     ) -> dict[Core, Bound]:
         boxes = self.boxes(step, channels, summed)
         bound: dict[Core, Bound] = {core: [] for core in cores}
@@ -183,12 +185,13 @@ class GroupWeights(WeightBoxes):
             if not slots:
                 # weights without elements take no room
                 continue
-            slot = slots[turn % len(slots)]
-            bound[core] = self._bound(slot, content, boxes)
-            if slot.content != content:
+            slot = next((slot for slot in slots if slot.content == content), None)
+            if slot is None:
+                slot = slots[self._turns.next((step, core), range(len(slots)))]
                 slot.begin(content)
                 lacking.append(core)
-        holders = ((core, slots[turn % len(slots)]) for core, slots in self._holders.get(step, ()) if slots)
+            bound[core] = self._bound(slot, content, boxes)
+        holders = ((core, slot) for core, slots in self._holders.get(step, ()) for slot in slots)
         if lacking and self._from_holder(step, holders, lacking, bound, content):
             return bound
         if lacking:

@@ -190,6 +190,12 @@ class TiledGroup:
         return weight_homes(self.weights, wanted, self.weight_room_bytes, self.sram_weight_room_bytes if in_sram else 0)
 
     @cached_property
+    def doubles_weights(self) -> bool:
+        """True if weights that give way to more of them have two buffers, so that some come while others are used."""
+        more = sum(weights.second_bytes for weights in self.weights)
+        return 0 < more <= self.weight_room_bytes - self.core_weight_bytes and not self.weights_in_place
+
+    @cached_property
     def weight_room_bytes(self) -> int:
         """Bytes of a core's memory that its weights may take beside what else lies there."""
         profile = self.profile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Final
@@ -25,7 +25,8 @@ class StepWeights:
     """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices.
 
     `table_bytes`: the op's address tables, which lie with its weights on the chip and are counted with them there, but
-    not in `size_bytes` (ADDR-5).
+    not in `size_bytes` (ADDR-5). `comes_again`: all that `core_bytes` counts gives way to more of them, for the output
+    channels or what is summed over are cut in time.
     """
 
     size_bytes: int
@@ -33,6 +34,7 @@ class StepWeights:
     core_bytes: int
     slices: int
     table_bytes: int = 0
+    comes_again: bool = False
 
     @property
     def staged_core_bytes(self) -> int:
@@ -43,6 +45,11 @@ class StepWeights:
     def passing_core_bytes(self) -> int:
         """What a core holds of them at once while they pass: two slices, one that is used and one that comes."""
         return ceil_div(self.core_bytes - self.table_bytes, self.slices) * min(2, self.slices) + self.table_bytes
+
+    @property
+    def second_bytes(self) -> int:
+        """What a second buffer takes for weights that give way to more of them whole."""
+        return self.core_bytes - self.table_bytes if self.comes_again and self.slices == 1 else 0
 
 
 def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
@@ -103,10 +110,12 @@ def step_weights(
     found, known = [], geometry.projections.known
     for op, beside in zip(geometry.ops, tables, strict=True):
         depth = input_parts if op is geometry.product else 1
-        key = ("weights", op.index, units, cores, depth, room, profile.weights.compression, beside)
+        again = slices > 1 or (configuration.input_slices > 1 and op is geometry.product)
+        key = ("weights", op.index, units, cores, depth, room, profile.weights.compression, beside, again)
         weights = known.get(key)
         if not isinstance(weights, StepWeights):
-            weights = known[key] = _step_weights(geometry, op, (units, cores, depth), room, profile, beside)
+            weights = _step_weights(geometry, op, (units, cores, depth), room, profile, beside)
+            weights = known[key] = replace(weights, comes_again=again and weights.size_bytes > 0)
         found.append(weights)
     return tuple(found)
 
