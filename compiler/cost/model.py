@@ -28,7 +28,8 @@ class StepTraffic:
     ports of the core's memories are kept. sram: bytes between SRAM and cores; sram_weights the same for weights;
     between_units: SRAM bytes of what units pass each other, on both sides. broadcast_bytes: the part that the bus
     hands to all cores of a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times
-    the links crossed.
+    the links crossed. awaited_bytes: the part of it that the next op waits for; awaited_cycles: for how long cores wait
+    for it, and for what other cores of their unit made.
     """
 
     op: int
@@ -48,6 +49,8 @@ class StepTraffic:
     registers_pj: float = 0.0
     exchanged_bytes: int = 0
     exchanged_byte_hops: int = 0
+    awaited_bytes: int = 0
+    awaited_cycles: int = 0
     macs: int = 0
     mac_energy_pj: float = 0.0
     vector_ops: int = 0
@@ -86,14 +89,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """The cycles of ops that pass the cores together: `cycles` − their sum are stalls, all of cause `bound_by`.
+    """The cycles of ops that pass the cores together: what exceeds their sum are stalls of cause `bound_by`.
 
-    `ops`: each op's index, its dataflow and its own compute cycles.
+    `ops`: each op's index, its dataflow and its own compute cycles. `awaited_cycles`: of all, those between ops, for
+    what others made.
     """
 
     ops: tuple[tuple[int, str, int], ...]
     cycles: int
     compute_cycles: int
+    awaited_cycles: int
     bound_by: str
 
 
@@ -150,8 +155,11 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     onchip = max(passing, *_parts(_together(traffic.steps), traffic, profile).values())
     stalls: dict[str, int] = {}
     for stage in stages:
-        if stage.cycles > stage.compute_cycles:
-            stalls[stage.bound_by] = stalls.get(stage.bound_by, 0) + stage.cycles - stage.compute_cycles
+        waited = {stage.bound_by: stage.cycles - stage.compute_cycles - stage.awaited_cycles}
+        waited["exchange"] = waited.get("exchange", 0) + stage.awaited_cycles
+        for cause, count in waited.items():
+            if count:
+                stalls[cause] = stalls.get(cause, 0) + count
     waiting = cycles - startup - on_cores
     if waiting:
         cause = "exchange" if passing > max(dram_cycles, busy) else "dram"
@@ -194,11 +202,13 @@ def _stage_costs(traffic: Traffic, profile: Profile) -> tuple[StageCost, ...]:
         compute = sum(step.compute_cycles for step in steps)
         parts = {"compute": compute, **_parts(_together(tuple(steps)), traffic, profile)}
         bound = max(parts, key=lambda name: parts[name])
+        awaited = sum(step.awaited_cycles for step in steps)
         result.append(
             StageCost(
                 ops=tuple((step.op, step.dataflow, step.compute_cycles) for step in steps),
-                cycles=parts[bound],
+                cycles=parts[bound] + awaited,
                 compute_cycles=compute,
+                awaited_cycles=awaited,
                 bound_by=bound,
             )
         )
@@ -211,8 +221,8 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
     parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles), "wram": step.wram_cycles}
     if sram is None:
         link = engines.link
-        if link is not None and step.exchanged_bytes:
-            moved = step.exchanged_bytes / (link.bytes_per_cycle * max(1, traffic.units - 1))
+        if link is not None and step.exchanged_bytes > step.awaited_bytes:
+            moved = (step.exchanged_bytes - step.awaited_bytes) / (link.bytes_per_cycle * max(1, traffic.units - 1))
             parts["link"] = ceil(moved + link.hop_cycles)
         return parts
     data = step.sram + step.between_units
@@ -232,8 +242,8 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
         parts["move"] = ceil(max(0, moved) / (engines.mvdma.bytes_per_cycle * traffic.cores))
     if engines.bus is not None:
         parts["bus"] = ceil(step.broadcast_bytes / (engines.bus.bytes_per_cycle * traffic.units))
-    if engines.cdma is not None and step.exchanged_bytes:
-        moved = step.exchanged_bytes / (engines.cdma.bytes_per_cycle * max(1, traffic.units - 1))
+    if engines.cdma is not None and step.exchanged_bytes > step.awaited_bytes:
+        moved = (step.exchanged_bytes - step.awaited_bytes) / (engines.cdma.bytes_per_cycle * max(1, traffic.units - 1))
         parts["exchange"] = ceil(moved)
     return parts
 
@@ -256,6 +266,7 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
         between_units=_sum(step.between_units for step in steps),
         broadcast_bytes=sum(step.broadcast_bytes for step in steps),
         exchanged_bytes=sum(step.exchanged_bytes for step in steps),
+        awaited_bytes=sum(step.awaited_bytes for step in steps),
     )
 
 

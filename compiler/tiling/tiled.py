@@ -129,6 +129,11 @@ class TiledGroup:
         return parts * (self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1)
 
     @property
+    def shares_sums(self) -> bool:
+        """True if each unit adds up its part of what is summed over."""
+        return self.configuration.spread is Spread.INPUT_CHANNELS and self.configuration.units > 1
+
+    @property
     def input_parts(self) -> int:
         """Into how many parts the input channels of the group's product are cut, over units and in time."""
         over_units = self.configuration.units if self.configuration.spread is Spread.INPUT_CHANNELS else 1

@@ -15,6 +15,7 @@ from compiler.ir.box import Ints
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.loads import table_reads, weight_reads
+from compiler.tiling.pace import Passed, awaited_cycles, in_turn, unevenness, unhidden_weight_bytes
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -68,7 +69,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
         input_bytes=inputs,
         weight_bytes=sum(from_dram),
         output_bytes=outputs,
-        first_load_bytes=ceil_div(inputs * min(group.walk.units, tiles), tiles),
+        first_load_bytes=ceil_div(inputs * min(group.walk.units, tiles), tiles) + _unhidden(group, from_dram),
         last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
         units=group.walk.units,
         cores=group.walk.units * configuration.cores,
@@ -80,6 +81,16 @@ def traffic_of(group: TiledGroup) -> Traffic:
         steps=steps,
         table_bytes=sum(table_reads(group).values()),
     )
+
+
+def _unhidden(group: TiledGroup, from_dram: list[int]) -> int:
+    """Bytes of weights, by step read from DRAM, that come while no core works: the first slice, and what gives way."""
+    found = sum(unhidden_weight_bytes(group, step, size) for step, size in enumerate(from_dram))
+    weights = group.weights[0]
+    if found or not from_dram[0]:
+        return found
+    slices = group.slices * group.configuration.input_slices * weights.slices
+    return ceil_div(weights.size_bytes, slices)
 
 
 def input_bytes(group: TiledGroup) -> tuple[int, int]:
@@ -244,20 +255,23 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
     steps = counted if ox * oy * parts == 1 else frustums.steps(op, lanes, divide) * parts
     sizes = element_sizes(facts, op)
     channels = group.channels_of_core(op)
-    pieces = max(1, _pieces(group, step)) * slices
+    # slices of weights that pass are worked on one after the other, each on its own channels
+    inner = 1 if group.homes[step] is WeightHome.CORE else weights.slices
     use = core_use(
         op,
         CoreWork(
-            steps=steps * slices,
-            positions=positions,
-            channels=channels,
-            pieces=pieces,
+            steps=steps * slices * inner,
+            positions=positions * inner,
+            channels=ceil_div(channels, inner),
+            pieces=max(1, _pieces(group, step)) * slices * inner,
         ),
         sizes,
         profile,
     )
     copies = _channel_copies(group)
-    share = _share(group, by_bands)
+    by_channels, cores_share = configuration.spread is Spread.CHANNELS, configuration.core_spread is Spread.CHANNELS
+    share = _share(group, by_bands) * unevenness(group, op)
+    share *= in_turn(group) if group.shares_sums else 1.0
     brought = _brought(group, step)
     received_weights = brought * (configuration.cores if configuration.core_spread is Spread.BANDS else 1)
     active = max(1, group.walk.units * configuration.cores)
@@ -290,10 +304,15 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
     halos, halo_hops = _halos(group, op)
     passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
-    gathered = 0
-    if configuration.spread is Spread.CHANNELS and _is_gathered(group, op):
-        gathered = facts.tensor_bytes(op.output) * (group.walk.units - 1)
-    exchanged = halos + passed + gathered + _reduced(group, op)
+    others = Passed(
+        gathered=facts.tensor_bytes(op.output) if by_channels and _is_gathered(group, op) else 0,
+        among_cores=facts.tensor_bytes(op.output) if cores_share and _is_gathered(group, op) else 0,
+        unit_share=_share(group, by_bands) / (configuration.units if by_channels else 1),
+        halos=halos,
+        reduced=_reduced(group, op),
+    )
+    awaited = others.gathered * (group.walk.units - 1) + others.halos + others.reduced
+    exchanged = awaited + passed
     # what units pass on is read at the one and written at the other; written weights are counted where they arrive
     between = LevelBytes(read=exchanged, written=exchanged - passed)
     if profile.sram is None:
@@ -316,6 +335,8 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         wram=wram,
         registers_pj=register_energy_pj(use, profile) * copies,
         exchanged_bytes=exchanged,
+        awaited_bytes=awaited,
+        awaited_cycles=awaited_cycles(group, others),
         exchanged_byte_hops=exchanged - halos + halo_hops,
         macs=macs,
         mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
@@ -368,8 +389,6 @@ def _share(group: TiledGroup, by_bands: bool) -> float:
         share *= group.core_walk.share
     elif by_bands:
         share /= configuration.cores
-    if configuration.spread is Spread.INPUT_CHANNELS:
-        share /= configuration.units
     return share
 
 

@@ -1,0 +1,126 @@
+"""What keeps the cores of a tiled group from working all the time: uneven parts, and waiting for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from compiler.cost.rates import mesh_columns
+from compiler.ir.box import Ints
+from compiler.ops.facts import OpFacts
+from compiler.profile.schema import Profile
+from compiler.tiling.tile import Spread, WeightHome
+from compiler.tiling.tiled import TiledGroup
+
+
+def turns(group: TiledGroup) -> int:
+    """How often a unit's cores go through the ops of the group, one tile or core tile after another."""
+    inner = group.core_walk.rounds if group.is_nested else 1
+    return group.walk.rounds * group.slices * inner
+
+
+def unevenness(group: TiledGroup, op: OpFacts) -> float:
+    """How much more of an op the busiest unit does than of the group's output, both as parts of all.
+
+    Where tiles keep or pass on halos the first one makes more of what lies far before the output, the last one less.
+    """
+    if group.configuration.spread is not Spread.BANDS or group.walk.units == 1:
+        return 1.0
+    return _busiest(group, op.output) / _busiest(group, group.geometry.primary)
+
+
+def _busiest(group: TiledGroup, name: str) -> float:
+    """The part of a tensor that the unit makes which makes most of it."""
+    walk = group.walk
+    known = group.frustums.of_tensor[name].known
+    key = ("busiest", walk.rows, walk.columns, group.configuration.placement, *walk.grid, walk.dealt_to)
+    found = known.get(key)
+    if not isinstance(found, float):
+        _, shares = group.frustums.factors(name)
+        rows, columns = (
+            shares[axis].made if axis in shares else np.ones(count, dtype=np.int64)
+            for axis, count in zip((walk.rows, walk.columns), walk.grid, strict=True)
+        )
+        found = known[key] = _largest_part(walk.assignment.owner, rows, columns)
+    return found
+
+
+def _largest_part(owner: Ints, rows: Ints, columns: Ints) -> float:
+    made = np.bincount(owner.ravel(), weights=np.outer(rows, columns).ravel())
+    total = float(made.sum())
+    return float(made.max()) / total if total else 1.0
+
+
+def in_turn(group: TiledGroup) -> float:
+    """The part of a product's sums that takes its time where units add to each other's, one after another.
+
+    Each makes its part of a tile's sums when the unit before it has; meanwhile that one is at the next tile.
+    """
+    units, count = group.configuration.units, turns(group)
+    return (count + units - 1) / (count * units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """Bytes of one op's result, over all tiles, that others wait for.
+
+    gathered: parts of the channels that units hand each other, all of them together; among_cores: the same between the
+    cores of a unit, and how much of it one unit has (`unit_share`). halos: borders of tiles; reduced: unfinished sums.
+    """
+
+    gathered: int = 0
+    among_cores: int = 0
+    unit_share: float = 1.0
+    halos: int = 0
+    reduced: int = 0
+
+
+def awaited_cycles(group: TiledGroup, passed: Passed) -> int:
+    """Cycles in which cores wait between an op and the next for what others made of it."""
+    profile, units = group.profile, group.walk.units
+    total, count = 0.0, turns(group)
+    engine = profile.engines.link if profile.sram is None else profile.engines.cdma
+    if engine is not None:
+        rate, start = engine.bytes_per_cycle, _startup(profile)
+        if passed.gathered and units > 1:
+            total += passed.gathered * _busiest_link(profile, units) / rate + count * start
+        if passed.halos and units > 1:
+            total += passed.halos / units / rate + count * start
+        if passed.reduced:
+            total += passed.reduced / rate + count * start
+    mover, cores = profile.engines.mvdma, group.configuration.cores
+    if passed.among_cores and cores > 1 and mover is not None:
+        # those before and those behind a core get its part one after the other
+        ways = min(2, cores - 1)
+        start = mover.startup_ns * profile.clock_hz / 1e9
+        total += ways * (passed.among_cores * passed.unit_share / cores / mover.bytes_per_cycle + count * start)
+    return ceil(total)
+
+
+def _busiest_link(profile: Profile, units: int) -> float:
+    """What the busiest link or engine carries where each unit hands its part to all others, as a part of the whole."""
+    link = profile.engines.link
+    if profile.sram is not None or link is None:
+        return min(2, units - 1) / units
+    if link.topology == "ring":
+        return (units - 1) / 2 / units
+    columns = mesh_columns(profile.cores)
+    return 1 - min(columns, units - 1) / units if units > columns else (units - 1) / units
+
+
+def _startup(profile: Profile) -> float:
+    """Cycles before what one unit sends another moves."""
+    if profile.sram is None:
+        return 0.0 if profile.engines.link is None else float(profile.engines.link.hop_cycles)
+    engine = profile.engines.cdma
+    return 0.0 if engine is None else engine.startup_ns * profile.clock_hz / 1e9
+
+
+def unhidden_weight_bytes(group: TiledGroup, step: int, read_from_dram: int) -> int:
+    """Bytes of an op's weights whose loading nothing hides: more of them come to where the last ones are in use."""
+    weights = group.weights[step]
+    if not weights.second_bytes or group.doubles_weights or group.homes[step] is WeightHome.SRAM:
+        return 0
+    return read_from_dram
