@@ -8,7 +8,7 @@ content (`begin`) waits for all that touched these bytes before, through whateve
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -113,10 +113,10 @@ class Slot:
         self.barrier = barrier
         self.served = set()
 
-    def written_by(self, queue: int) -> Slot:
-        """The same bytes as they are once the last write of an engine to them has ended."""
+    def written_by(self, queues: Collection[int]) -> Slot:
+        """The same bytes as they are once the last writes of some engines to them have ended."""
         found = Slot(self.place, self.address, self.size_bytes)
-        found.writers = {other: command for other, command in self.writers.items() if other // STREAMS == queue}
+        found.writers = {other: command for other, command in self.writers.items() if other // STREAMS in queues}
         found.content = self.content
         return found
 

@@ -281,8 +281,10 @@ class NestedLowering(NestedMemory):
                 if part is not None:
                     (near if other == unit else far).append((target, part))
             # in a cluster by the sender's engine, else from cluster to cluster
-            self.send(source, near, self.queue("mvdma", self.core_number(unit, core)), element)
-            self.send(source, far, self.queue("cdma", unit) if far else 0, element)
+            number = self.core_number(unit, core)
+            own = source.slot.written_by((self.queue("core", number),))
+            self.send_own(source, own, near, self.queue("mvdma", number), element)
+            self.send_own(source, own, far, self.queue("cdma", unit) if far else 0, element)
 
     def _receivers(self, step: int, op: OpFacts, cores: list[Core], index: Index) -> list[tuple[Core, Held, Box]]:
         """Of the cores that work on a core tile those that need some of an op's result, where it lies, and what."""

@@ -70,12 +70,10 @@ class SharedLowering(Located):
             target = targets[at]
             self.emitter.copy(Opcode.LOAD, loading[at], region, target, part, element)
             # who sends a part waits for this part alone, not for what others send here
-            loaded.append((at, part, target.slot.written_by(loading[at])))
+            loaded.append((at, part, target.slot.written_by((loading[at],))))
         for at, part, slot in loaded:
-            source = targets[at]
             others = [(held, part) for other, held in enumerate(targets) if other != at]
-            self.send(Held(slot, *source[1:]), others, sending[at], element)
-            source.slot.touched = merged(source.slot.touched, slot.touched)
+            self.send_own(targets[at], slot, others, sending[at], element)
 
     def _rate(self, engine: str) -> float:
         """Bytes per cycle of an engine."""
@@ -141,7 +139,15 @@ class SharedLowering(Located):
             target = self.tile(op.output, other, index, parity) if part is not None else None
             if part is not None and target is not None:
                 found.append((target, part))
-        self.send(held, found, self.queue(engine, unit), self.element(op.output))
+        cores = range(self.configuration.cores if self.level is Level.SRAM else 1)
+        makers = [self.queue("core" if self.level is Level.NRAM else "mvdma", self.core_number(unit, c)) for c in cores]
+        own = held.slot.written_by(makers)
+        self.send_own(held, own, found, self.queue(engine, unit), self.element(op.output))
+
+    def send_own(self, source: Held, own: Slot, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
+        """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
+        self.send(Held(own, *source[1:]), targets, queue, element)
+        source.slot.touched = merged(source.slot.touched, own.touched)
 
     def send(self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
         """From one memory to others: neighbours that need the same box at the same address get it at once."""
