@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
+
+# Bytes that one lane of a core's vector unit copies per cycle.
+_LANE_BYTES: Final = 4
+
+
+def copying_bytes_per_cycle(profile: Profile) -> int:
+    """Bytes that a core's vector unit copies from one place of its memories to another, which no profile states."""
+    return profile.vector.lanes * _LANE_BYTES
 
 
 def mac_energy_pj(op: OpFacts, profile: Profile) -> float:

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from compiler.cost.rates import mesh_columns
+from compiler.cost.rates import copying_bytes_per_cycle, mesh_columns
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
@@ -105,7 +105,8 @@ def _busiest_link(profile: Profile, units: int) -> float:
     if profile.sram is not None or link is None:
         return min(2, units - 1) / units
     if link.topology == "ring":
-        return (units - 1) / 2 / units
+        # a part goes both ways, one after the other, and meets those of the neighbours
+        return (units - 1) / units
     columns = mesh_columns(profile.cores)
     return 1 - min(columns, units - 1) / units if units > columns else (units - 1) / units
 
@@ -116,6 +117,24 @@ def _startup(profile: Profile) -> float:
         return 0.0 if profile.engines.link is None else float(profile.engines.link.hop_cycles)
     engine = profile.engines.cdma
     return 0.0 if engine is None else engine.startup_ns * profile.clock_hz / 1e9
+
+
+def copying_cycles(group: TiledGroup, op: OpFacts) -> int:
+    """Cycles in which the busiest core puts aside what later tiles need of an op's result and first inputs."""
+    profile, configuration, units = group.profile, group.configuration, group.walk.units
+    if profile.sram is None:
+        names = (op.output, *group.geometry.first_readers.get(op.index, ()))
+        kept = sum(sum(group.frustums.reused_along(name).values()) for name in names)
+        share = 1.0 if configuration.spread is Spread.CHANNELS else 1 / units
+    elif group.is_nested:
+        reused = group.core_frustums.reused_along(op.output)
+        kept = sum(size for axis, size in reused.items() if axis in group.core_kept_axes)
+        share = (1.0 if configuration.spread is Spread.CHANNELS else 1 / units) / (
+            1 if configuration.core_spread is Spread.CHANNELS else configuration.cores
+        )
+    else:
+        return 0
+    return ceil(kept * share / copying_bytes_per_cycle(profile))
 
 
 def unhidden_weight_bytes(group: TiledGroup, step: int, read_from_dram: int) -> int:

@@ -15,7 +15,7 @@ from compiler.ir.box import Ints
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.loads import table_reads, weight_reads
-from compiler.tiling.pace import Passed, awaited_cycles, in_turn, unevenness, unhidden_weight_bytes
+from compiler.tiling.pace import Passed, awaited_cycles, copying_cycles, in_turn, unevenness, unhidden_weight_bytes
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -322,7 +322,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         op=op.index,
         stage=_stage_number(group, step),
         dataflow=use.dataflow.value,
-        compute_cycles=ceil(use.cycles * share),
+        compute_cycles=ceil(use.cycles * share) + copying_cycles(group, op),
         array_cycles=ceil(use.array_cycles * share),
         nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
         nram_write_cycles=ceil(use.write_port_cycles * share) + filling,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.cost.rates import dram_startup_cycles
+from compiler.cost.rates import copying_bytes_per_cycle, dram_startup_cycles
 from compiler.errors import InternalError
 from compiler.profile.schema import Engine, Memory, Profile
 from compiler.program.engines import CORE_LEVELS
@@ -26,8 +26,6 @@ from compiler.units import element_bytes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-# A core copies inside its own memories with its vector unit: so many bytes per lane and cycle.
-LANE_BYTES: Final = 4
 # What no resource bounds ends at once, in the least time that events tell apart.
 _UNBOUNDED: Final = 1e18
 
@@ -288,7 +286,7 @@ class _Routes:
             if number is not None:
                 passes[number] = passes.get(number, 0.0) + 1.0
         is_local = len({_owner(place) for place in (source, *targets)}) == 1
-        rate = profile.vector.lanes * LANE_BYTES if engine == "core" and is_local else self._rate(engine)
+        rate = copying_bytes_per_cycle(profile) if engine == "core" and is_local else self._rate(engine)
         return _Route(startup=startup, rate=float(rate), passes=tuple(passes.items()))
 
     def _to_dram(self, cores: list[int]) -> Sequence[tuple[int, int]]:
