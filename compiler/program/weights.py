@@ -79,7 +79,7 @@ class GroupWeights(WeightBoxes):
             size = lowering.buffers.size(level.value, name)
             weights = self.group.weights[step]
             passes = self.group.homes[step] is not WeightHome.CORE and weights.slices > 1
-            halves = 2 if passes or (self.group.doubles_weights and weights.second_bytes) else 1
+            halves = 2 if passes or (self.group.doubles_weights and self.group.second_weight_bytes(step) > 0) else 1
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))

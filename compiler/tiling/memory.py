@@ -239,7 +239,7 @@ def _core_weights(group: TiledGroup) -> list[Buffer]:
             size, life = weights.table_bytes, (0, steps)
         elif home is WeightHome.CORE:
             size, life = weights.core_bytes, (0, steps)
-        size += weights.second_bytes if group.doubles_weights else 0
+        size += group.second_weight_bytes(step) if group.doubles_weights else 0
         if size:
             begin, end = life
             buffers.append(

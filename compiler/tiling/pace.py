@@ -139,7 +139,6 @@ def copying_cycles(group: TiledGroup, op: OpFacts) -> int:
 
 def unhidden_weight_bytes(group: TiledGroup, step: int, read_from_dram: int) -> int:
     """Bytes of an op's weights whose loading nothing hides: more of them come to where the last ones are in use."""
-    weights = group.weights[step]
-    if not weights.second_bytes or group.doubles_weights or group.homes[step] is WeightHome.SRAM:
+    if not group.second_weight_bytes(step) or group.doubles_weights or group.homes[step] is WeightHome.SRAM:
         return 0
     return read_from_dram

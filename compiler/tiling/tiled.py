@@ -197,8 +197,14 @@ class TiledGroup:
     @cached_property
     def doubles_weights(self) -> bool:
         """True if weights that give way to more of them have two buffers, so that some come while others are used."""
-        more = sum(weights.second_bytes for weights in self.weights)
+        more = sum(map(self.second_weight_bytes, range(len(self.weights))))
         return 0 < more <= self.weight_room_bytes - self.core_weight_bytes and not self.weights_in_place
+
+    def second_weight_bytes(self, step: int) -> int:
+        """What a second buffer takes for an op's weights that give way to more of them whole; 0 if they do not."""
+        weights = self.weights[step]
+        is_whole = self.homes[step] is WeightHome.CORE or weights.slices == 1
+        return weights.core_bytes - weights.table_bytes if weights.comes_again and is_whole else 0
 
     @cached_property
     def weight_room_bytes(self) -> int:

@@ -46,11 +46,6 @@ class StepWeights:
         """What a core holds of them at once while they pass: two slices, one that is used and one that comes."""
         return ceil_div(self.core_bytes - self.table_bytes, self.slices) * min(2, self.slices) + self.table_bytes
 
-    @property
-    def second_bytes(self) -> int:
-        """What a second buffer takes for weights that give way to more of them whole."""
-        return self.core_bytes - self.table_bytes if self.comes_again and self.slices == 1 else 0
-
 
 def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
     """Per op the most that its address tables take in a core under any tile (ADDR-5).
