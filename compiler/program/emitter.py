@@ -345,10 +345,13 @@ class Emitter:
         box: Box,
         element_bytes: int,
         also: Sequence[Slot] = (),
+        *,
+        is_ahead: bool = False,
     ) -> None:
         """Commands that copy a box from where it lies to where it shall lie.
 
-        `also` are slots of equal address in the places that follow the target's: they receive the same.
+        `also` are slots of equal address in the places that follow the target's: they receive the same. `is_ahead`: it
+        comes for a tile that is not worked on yet, so it need not come before what passes between cores now.
         """
         key = (lengths(box), source.strides, target.strides, element_bytes)
         moves = self._moves.get(key)
@@ -357,17 +360,17 @@ class Emitter:
         start, to = source.at(box), target.at(box)
         reads, writes = (source.slot,), (target.slot, *also)
         places = (source.slot.place, target.slot.place, len(writes))
-        stream = queue * STREAMS + self._stream(opcode, source.slot, target.slot)
+        stream = queue * STREAMS + self._stream(opcode, source.slot, target.slot, is_ahead=is_ahead)
         for runs, skip, jump in moves:
             self._wait(stream, reads, writes)
             self._commands.extend((opcode, stream, self.step, *places, start + skip, to + jump, runs, -1))
 
-    def _stream(self, opcode: Opcode, source: Slot, target: Slot) -> int:
+    def _stream(self, opcode: Opcode, source: Slot, target: Slot, *, is_ahead: bool) -> int:
         """Which of its engine's streams a transfer belongs to."""
         if target.content is not None:
             return _WEIGHTS
         if opcode in (Opcode.EXCHANGE, Opcode.BROADCAST) or source.place == target.place:
-            return _BETWEEN
+            return _IN if is_ahead else _BETWEEN
         places = self.machine.places
         is_out = opcode is Opcode.STORE or places[target.place].level in CLUSTER_LEVELS
         return _OUT if is_out and places[source.place].level is not Level.DRAM else _IN

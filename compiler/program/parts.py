@@ -73,7 +73,7 @@ class SharedLowering(Located):
             loaded.append((at, part, target.slot.written_by((loading[at],))))
         for at, part, slot in loaded:
             others = [(held, part) for other, held in enumerate(targets) if other != at]
-            self.send_own(targets[at], slot, others, sending[at], element)
+            self.send_own(targets[at], slot, others, sending[at], element, is_ahead=True)
 
     def _rate(self, engine: str) -> float:
         """Bytes per cycle of an engine."""
@@ -144,12 +144,23 @@ class SharedLowering(Located):
         own = held.slot.written_by(makers)
         self.send_own(held, own, found, self.queue(engine, unit), self.element(op.output))
 
-    def send_own(self, source: Held, own: Slot, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
+    def send_own(
+        self,
+        source: Held,
+        own: Slot,
+        targets: list[tuple[Held, Box]],
+        queue: int,
+        element: int,
+        *,
+        is_ahead: bool = False,
+    ) -> None:
         """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
-        self.send(Held(own, *source[1:]), targets, queue, element)
+        self.send(Held(own, *source[1:]), targets, queue, element, is_ahead=is_ahead)
         source.slot.touched = merged(source.slot.touched, own.touched)
 
-    def send(self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
+    def send(
+        self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int, *, is_ahead: bool = False
+    ) -> None:
         """From one memory to others: neighbours that need the same box at the same address get it at once."""
         number = 0
         while number < len(targets):
@@ -163,7 +174,7 @@ class SharedLowering(Located):
                 also.append(held.slot)
                 number += 1
             opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
-            self.emitter.copy(opcode, queue, source, first, box, element, also)
+            self.emitter.copy(opcode, queue, source, first, box, element, also, is_ahead=is_ahead)
             number += 1
 
     def between_cores(self, sender: int, receiver: int) -> int | None:
