@@ -151,7 +151,9 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     exposed = ceil((traffic.first_load_bytes + traffic.last_store_bytes) / rate) if moved else 0
     busy = on_cores + (exposed if traffic.overlapped else dram_cycles)
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
-    cycles = max(dram_cycles, passing, busy) + startup
+    # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
+    through = ceil((ceil(reads / rate) + _handed_on_cycles(traffic, profile) + on_cores) / 2)
+    cycles = max(dram_cycles, passing, busy, through) + startup
     onchip = max(passing, *_parts(_together(traffic.steps), traffic, profile).values())
     stalls: dict[str, int] = {}
     for stage in stages:
@@ -162,7 +164,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
                 stalls[cause] = stalls.get(cause, 0) + count
     waiting = cycles - startup - on_cores
     if waiting:
-        cause = "exchange" if passing > max(dram_cycles, busy) else "dram"
+        cause = "exchange" if max(passing, through) > max(dram_cycles, busy) else "dram"
         stalls[cause] = stalls.get(cause, 0) + waiting
     if startup:
         stalls["start-up"] = startup
@@ -276,6 +278,15 @@ def _passing_cycles(traffic: Traffic, profile: Profile) -> int:
     if engine is None or not traffic.passed_on_bytes:
         return 0
     return ceil(traffic.passed_on_bytes / (engine.bytes_per_cycle * max(1, traffic.units - 1)))
+
+
+def _handed_on_cycles(traffic: Traffic, profile: Profile) -> int:
+    """Cycles of handing on all that several units need and one has read, weights too."""
+    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    weights = sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
+    if engine is None or traffic.units == 1:
+        return 0
+    return ceil((traffic.passed_on_bytes + weights) / (engine.bytes_per_cycle * (traffic.units - 1)))
 
 
 def _sum(levels: Iterable[LevelBytes]) -> LevelBytes:

@@ -53,6 +53,8 @@ class GroupWeights(WeightBoxes):
         self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
         self._whole = (0, 0)
         self._turns = Turns()
+        # how often each unit passed weights on to a core
+        self._passed_by: dict[int, int] = {}
         self._summed: tuple[int, int] | None = None
 
     @property
@@ -242,10 +244,13 @@ class GroupWeights(WeightBoxes):
         bound: dict[Core, Bound],
         content: object,
     ) -> bool:
-        """Pass on what a core holds already; False if none of `holders` does, or if there is no way from it."""
-        for holder, source in holders:
-            if source.content != content or holder in lacking:
-                continue
+        """Pass on what a core holds already; False if none of `holders` does, or if there is no way from it.
+
+        Of several the one that has passed on least so far.
+        """
+        having = [(holder, slot) for holder, slot in holders if slot.content == content and holder not in lacking]
+        for holder, source in sorted(having, key=lambda entry: self._passed_by.get(entry[0][0], 0))[:1]:
+            self._passed_by[holder[0]] = self._passed_by.get(holder[0], 0) + len(lacking)
             sender = self.lowering.core_number(*holder)
             ways: dict[int, list[Core]] = {}
             for core in lacking:
