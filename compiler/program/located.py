@@ -119,10 +119,10 @@ class Located(ABC):
         found = self.buffers.levels.get(level.value)
         return -(-found.allocation.peak_bytes // _SPARE_ALIGNMENT) * _SPARE_ALIGNMENT if found is not None else 0
 
-    def spare(self, level: Level, unit: int, size_bytes: int) -> Slot:
-        """Bytes of a memory for what only passes it, beside the group's buffers."""
-        place = self.buffers.place(level, unit)
-        return self.buffers.insert(place, self.twins(level).begin, size_bytes)
+    def spare(self, level: Level, units: Iterable[int], size_bytes: int) -> list[Slot]:
+        """Bytes of a memory for what only passes it, beside the group's buffers, at one address in all units."""
+        address = self.twins(level).passing(size_bytes)
+        return [self.buffers.insert(self.buffers.place(level, unit), address, size_bytes) for unit in units]
 
     def element(self, name: str) -> int:
         """Bytes of one element of a tensor as it lies on the chip."""

@@ -15,7 +15,7 @@ from compiler.program.program import Opcode
 from compiler.program.rounds import Job, in_step
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound, Core
-from compiler.tiling.tile import Spread
+from compiler.tiling.tile import Spread, WeightHome
 from compiler.units import ceil_div
 
 # A core's work: its unit, the unit's tile, the core, the core tile.
@@ -38,12 +38,30 @@ class NestedLowering(NestedMemory):
                     held.slot.begin()
         rounds = [self._core_rounds(unit, index) for unit, index in jobs]
         if self.group.exchanges and not self._units_share_parts and not self.shares_sums:
+            self._bring_weights([work for found in rounds for work in found[0]])
             for found in rounds:
                 for work in found:
                     self._core_round(work, parity)
             return
         for row in zip_longest(*rounds):
             self._core_round([entry for found in row if found is not None for entry in found], parity)
+
+    def _bring_weights(self, work: list[_Work]) -> None:
+        """Weights that wait in the cores come to all units at once, though these work one after another."""
+        if self.group.slices > 1:
+            return
+        for step, op in enumerate(self.geometry.ops):
+            cores: dict[tuple[int, int], list[Core]] = {}
+            whole = (0, 1)
+            for unit, tile, core, index in work if self.group.homes[step] is WeightHome.CORE else ():
+                box = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
+                if not is_empty(box):
+                    cores.setdefault((0, 1) if op.channel_axis is None else box[op.channel_axis], []).append(
+                        (unit, core)
+                    )
+                    whole = self._unit_channels(op, unit, tile)
+            for channels, mine in cores.items():
+                self.weights.ensure(step, mine, channels, whole)
 
     @property
     def _parts_are_shared(self) -> bool:

@@ -23,6 +23,7 @@ class Twins:
         self._buffers = buffers
         self.begin = begin
         self.end = end
+        self._passed = begin
 
     @property
     def left_bytes(self) -> int:
@@ -34,6 +35,12 @@ class Twins:
         if size_bytes > self.left_bytes:
             return None
         start, self.begin = self.begin, min(self.end, self.begin + -(-size_bytes // _ALIGNMENT) * _ALIGNMENT)
+        return start
+
+    def passing(self, size_bytes: int) -> int:
+        """The address of so many bytes for what only passes: one after the other, then from the begin again."""
+        start = self._passed if self.begin <= self._passed <= self.end - size_bytes else self.begin
+        self._passed = start + -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
         return start
 
     def add(self, places: Iterable[int], key: Key, twin: Key, address: int) -> None:

@@ -425,8 +425,7 @@ class GroupWeights(WeightBoxes):
             raise AssertionError
         lowering, found = self.lowering, {}
         size = prod(stop - start for start, stop in box) * lowering.element(operand.tensor)
-        for unit in units:
-            slot = lowering.spare(level, unit, size)
+        for unit, slot in zip(units, lowering.spare(level, units, size), strict=True):
             slot.begin()
             found[unit] = self._held(slot, slot.address, operand, box)
         lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
