@@ -53,7 +53,7 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
     if home is not WeightHome.DRAM and group.slices * group.configuration.input_slices == 1:
         return WeightLoads.RESIDENT, 1
     times = group.walk.rounds
-    if group.is_nested and home is WeightHome.DRAM:
+    if group.is_nested and (home is WeightHome.DRAM or group.parts_come_again):
         times = group.walk.rounds * group.core_walk.rounds
     if group.configuration.slices_outer and group.slice_stays:
         times = 1

@@ -129,6 +129,11 @@ class TiledGroup:
         return parts * (self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1)
 
     @property
+    def parts_come_again(self) -> bool:
+        """True if every core tile goes through all parts of what is summed over, of which two have buffers at most."""
+        return self.configuration.input_slices > (2 if self.is_buffered and self.doubles_weights else 1)
+
+    @property
     def shares_sums(self) -> bool:
         """True if each unit adds up its part of what is summed over."""
         return self.configuration.spread is Spread.INPUT_CHANNELS and self.configuration.units > 1

@@ -116,6 +116,8 @@ def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
         divided = group.channels_are_free and "C" in _followed(group, name)
         whole_output = group.geometry.channels_follow and _follows_channels(group, name)
         own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
+        if name in group.reduced and group.is_nested and group.parts_come_again:
+            once, own = once * group.core_walk.rounds, own * group.core_walk.rounds
         found[name] = once, max(once, own)
     return found
 
