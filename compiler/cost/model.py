@@ -29,7 +29,8 @@ class StepTraffic:
     between_units: SRAM bytes of what units pass each other, on both sides. broadcast_bytes: the part that the bus
     hands to all cores of a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times
     the links crossed. awaited_bytes: the part of it that the next op waits for; awaited_cycles: for how long cores wait
-    for it, and for what other cores of their unit made.
+    for it, and for what other cores of their unit made. filling_cycles: for how long they wait until the first piece of
+    a stage has come, and the last one has left.
     """
 
     op: int
@@ -51,6 +52,7 @@ class StepTraffic:
     exchanged_byte_hops: int = 0
     awaited_bytes: int = 0
     awaited_cycles: int = 0
+    filling_cycles: int = 0
     macs: int = 0
     mac_energy_pj: float = 0.0
     vector_ops: int = 0
@@ -91,14 +93,15 @@ class Traffic:
 class StageCost:
     """The cycles of ops that pass the cores together: what exceeds their sum are stalls of cause `bound_by`.
 
-    `ops`: each op's index, its dataflow and its own compute cycles. `awaited_cycles`: of all, those between ops, for
-    what others made.
+    `ops`: each op's index, its dataflow and its own compute cycles. Of all, `awaited_cycles` are those between ops, for
+    what others made, and `filling_cycles` those at the stage's ends, for what comes and leaves.
     """
 
     ops: tuple[tuple[int, str, int], ...]
     cycles: int
     compute_cycles: int
     awaited_cycles: int
+    filling_cycles: int
     bound_by: str
 
 
@@ -157,9 +160,9 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     onchip = max(passing, *_parts(_together(traffic.steps), traffic, profile).values())
     stalls: dict[str, int] = {}
     for stage in stages:
-        waited = {stage.bound_by: stage.cycles - stage.compute_cycles - stage.awaited_cycles}
-        waited["exchange"] = waited.get("exchange", 0) + stage.awaited_cycles
-        for cause, count in waited.items():
+        rest = stage.cycles - stage.compute_cycles - stage.awaited_cycles - stage.filling_cycles
+        waits = ((stage.bound_by, rest), ("exchange", stage.awaited_cycles), ("move", stage.filling_cycles))
+        for cause, count in waits:
             if count:
                 stalls[cause] = stalls.get(cause, 0) + count
     waiting = cycles - startup - on_cores
@@ -205,12 +208,14 @@ def _stage_costs(traffic: Traffic, profile: Profile) -> tuple[StageCost, ...]:
         parts = {"compute": compute, **_parts(_together(tuple(steps)), traffic, profile)}
         bound = max(parts, key=lambda name: parts[name])
         awaited = sum(step.awaited_cycles for step in steps)
+        filling = sum(step.filling_cycles for step in steps)
         result.append(
             StageCost(
                 ops=tuple((step.op, step.dataflow, step.compute_cycles) for step in steps),
-                cycles=parts[bound] + awaited,
+                cycles=parts[bound] + awaited + filling,
                 compute_cycles=compute,
                 awaited_cycles=awaited,
+                filling_cycles=filling,
                 bound_by=bound,
             )
         )

@@ -99,6 +99,22 @@ def awaited_cycles(group: TiledGroup, passed: Passed) -> int:
     return ceil(total)
 
 
+def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, drained: int) -> int:
+    """Cycles in which cores wait for the first piece of a breadth-first stage to come, and for the last one to leave.
+
+    `filled`, `broadcast`, `drained`: bytes of the op between SRAMs and cores over all tiles, `broadcast` the part of
+    `filled` that the bus brings. Pieces between the first and the last come and leave while others are worked on.
+    """
+    found, engines, units = group.stage_of[step], group.profile.engines, group.walk.units
+    if found is None or engines.mvdma is None:
+        return 0
+    start = engines.mvdma.startup_ns * group.profile.clock_hz / 1e9
+    moved = (filled - broadcast + drained) / (engines.mvdma.bytes_per_cycle * units * group.configuration.cores)
+    moved += broadcast / (engines.bus.bytes_per_cycle * units) if engines.bus is not None else 0.0
+    ways = (filled > 0) + (drained > 0)
+    return ceil(moved / found[1].rounds + ways * start * turns(group))
+
+
 def _busiest_link(profile: Profile, units: int) -> float:
     """What the busiest link or engine carries where each unit hands its part to all others, as a part of the whole."""
     link = profile.engines.link

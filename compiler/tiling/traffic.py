@@ -15,7 +15,15 @@ from compiler.ir.box import Ints
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.loads import table_reads, weight_reads
-from compiler.tiling.pace import Passed, awaited_cycles, copying_cycles, in_turn, unevenness, unhidden_weight_bytes
+from compiler.tiling.pace import (
+    Passed,
+    awaited_cycles,
+    copying_cycles,
+    filling_cycles,
+    in_turn,
+    unevenness,
+    unhidden_weight_bytes,
+)
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -339,6 +347,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         exchanged_bytes=exchanged,
         awaited_bytes=awaited,
         awaited_cycles=awaited_cycles(group, others),
+        filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
         exchanged_byte_hops=exchanged - halos + halo_hops,
         macs=macs,
         mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
