@@ -47,6 +47,15 @@ def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:
     return min(profile.dram_bytes_per_cycle, engines)
 
 
+def direct_is_as_wide(profile: Profile, units: int, cores: int) -> bool:
+    """True if the IODMAs of a unit's cores bring as much from DRAM as GDMAs bring to the SRAMs (TILE-7)."""
+    iodma, gdma = profile.engines.iodma, profile.engines.gdma
+    if iodma is None:
+        return False
+    staged = min(profile.dram_bytes_per_cycle, gdma.bytes_per_cycle * units if gdma is not None else 0.0)
+    return min(profile.dram_bytes_per_cycle, iodma.bytes_per_cycle * units * cores) >= staged
+
+
 def dram_hops(profile: Profile) -> float:
     """Links that a byte crosses between DRAM and a core on average: to the nearer side of a mesh with DRAM there."""
     if profile.dram.ports != "mesh-sides":

@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.address.table import ENTRY_BYTES
+from compiler.cost.rates import direct_is_as_wide
 from compiler.errors import InternalError, LimitError
 from compiler.ir.layout import strides_of
 from compiler.ops.slab import lengths
@@ -301,6 +302,11 @@ class GroupWeights(WeightBoxes):
             units = [unit for unit, _ in targets]
             self.lowering.deliver(region, list(targets.values()), units, box, element)
             return
+        if len(targets) == 1 and self._goes_directly(step):
+            (((unit, core), target),) = targets.items()
+            queue = self.lowering.queue("iodma", self.lowering.core_number(unit, core))
+            self.emitter.copy(Opcode.LOAD, queue, region, target, box, element)
+            return
         units = sorted({unit for unit, _ in targets})
         half = self._halves(operand, box) if self._passes_spare(step, units[0], len(targets)) else None
         if half is not None:
@@ -317,6 +323,12 @@ class GroupWeights(WeightBoxes):
                     self.emitter.copy(Opcode.LOAD, queue, region, target, box, element)
                 continue
             self.to_cores(staged[unit], unit, cores, held, box, element)
+
+    def _goes_directly(self, step: int) -> bool:
+        """True if what one core needs alone is loaded by its own engine: nobody else reads it in the SRAM (TILE-7)."""
+        if self.group.homes[step] is WeightHome.SRAM or not self.lowering.machine.has("iodma"):
+            return False
+        return direct_is_as_wide(self.profile, self.lowering.units, self.lowering.configuration.cores)
 
     def _passes_spare(self, step: int, unit: int, several: int) -> bool:
         """True if weights pass the SRAM outside the group's buffers: for several cores, if there is room."""

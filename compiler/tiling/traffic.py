@@ -10,7 +10,7 @@ import numpy as np
 from compiler.cost.array import CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
 from compiler.cost.levels import LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
-from compiler.cost.rates import mac_energy_pj, mesh_columns, reads_are_shared
+from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, mesh_columns, reads_are_shared
 from compiler.ir.box import Ints
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.tiling.geometry import reads_own_channels
@@ -143,12 +143,9 @@ def _follows_channels(group: TiledGroup, name: str) -> bool:
 def routes_of(group: TiledGroup, copied: int, outputs: int, moves: list[_Moved]) -> Routes:
     """The DRAM route of each kind of data (TILE-7): directly where the SRAM would serve nobody twice."""
     profile = group.profile
-    iodma, gdma = profile.engines.iodma, profile.engines.gdma
-    if profile.sram is None or iodma is None:
+    if profile.sram is None or profile.engines.iodma is None:
         return Routes(inputs=False, outputs=False, weights=False)
-    cores = group.walk.units * group.configuration.cores
-    staged = min(profile.dram_bytes_per_cycle, gdma.bytes_per_cycle * group.walk.units if gdma is not None else 0.0)
-    wide = min(profile.dram_bytes_per_cycle, iodma.bytes_per_cycle * cores) >= staged
+    wide = direct_is_as_wide(profile, group.walk.units, group.configuration.cores)
     filled = sum(move.filled for move in moves)
     broadcast = sum(move.broadcast for move in moves)
     alone = group.configuration.core_spread is Spread.CHANNELS or group.configuration.cores == 1
