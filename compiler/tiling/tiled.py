@@ -3,86 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
 from compiler.cost.array import spatial_lanes
-from compiler.ops.facts import OpFacts
-from compiler.profile.schema import Profile
-from compiler.tiling.axis_tiles import AxisTiles
+from compiler.tiling.cut import GroupCut
 from compiler.tiling.frustum import Frustums
-from compiler.tiling.geometry import GroupGeometry, largest_part
+from compiler.tiling.geometry import largest_part
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
-from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
-from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
+from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.weights import StepWeights, buffers_read, step_weights, table_bytes, weight_homes
 from compiler.units import ceil_div
 
 
-class TiledGroup:
-    """A group with every choice made; figures are computed when asked for, once.
-
-    `tile` and `core` are extents of the group's output by axis; `core` only where an SRAM tile is cut into core tiles
-    that go through all ops (depth-first).
-    """
-
-    def __init__(
-        self,
-        geometry: GroupGeometry,
-        profile: Profile,
-        configuration: Configuration,
-        tile: Mapping[str, int],
-        core: Mapping[str, int] | None = None,
-    ) -> None:
-        self.geometry = geometry
-        self.profile = profile
-        self.configuration = configuration
-        self.tile = tile
-        self.core = core
-
-    @cached_property
-    def walk(self) -> Walk:
-        """The SRAM tiles, and who walks them."""
-        return unit_walk(self.geometry, self.configuration, self.tile)
-
-    @cached_property
-    def frustums(self) -> Frustums:
-        """The frustums of the SRAM tiles."""
-        return self._known_frustums(self.walk.axes)
-
-    def _known_frustums(self, axes: Mapping[str, AxisTiles]) -> Frustums:
-        """Frustums of these tiles; configurations of equal tiles share them."""
-        projection = self.geometry.projections.of(axes)
-        found = self.geometry.known.get(projection)
-        if found is None:
-            found = self.geometry.known[projection] = Frustums(self.geometry, axes)
-        return found
-
-    @property
-    def is_nested(self) -> bool:
-        """True if SRAM tiles are cut into core tiles that go through all ops."""
-        return self.profile.sram is not None and self.configuration.order is Order.DEPTH_FIRST
-
-    @cached_property
-    def core_walk(self) -> CoreWalk:
-        """The core tiles of a depth-first group."""
-        return core_walk(self.walk, self.configuration, self.tile, self.core or self.tile)
-
-    @cached_property
-    def core_frustums(self) -> Frustums:
-        """The frustums that cores work on: of core tiles depth-first, else of the SRAM tiles."""
-        return self._known_frustums(self.core_walk.axes) if self.is_nested else self.frustums
-
-    @cached_property
-    def cached_core_frustums(self) -> Frustums:
-        """As `core_frustums`, but every run makes again what it does not keep itself: nothing is exchanged."""
-        axes = {
-            axis: replace(tiles, mode=HaloMode.CACHED) if tiles.mode is HaloMode.EXCHANGE else tiles
-            for axis, tiles in self.core_frustums.tiles.items()
-        }
-        return self._known_frustums(axes)
+class TiledGroup(GroupCut):
+    """A group with every choice made; figures are computed when asked for, once."""
 
     @cached_property
     def _stages(self) -> tuple[CoreStage, ...] | int:
@@ -110,63 +46,6 @@ class TiledGroup:
                 for step in stage.steps:
                     found[step] = (number, stage)
         return tuple(found)
-
-    # --- channels and input channels -------------------------------------------------------------------------------
-
-    @cached_property
-    def channels_are_free(self) -> bool:
-        """True if every op can make a slice of its output channels for itself (FUSE-S1)."""
-        geometry = self.geometry
-        axes = geometry.output.axes
-        if "C" not in axes or geometry.output.shape[axes.index("C")] == 1:
-            return False
-        return geometry.channels_follow
-
-    @property
-    def channel_parts(self) -> int:
-        """Into how many parts units and cores cut an op's output channels, slices in time apart."""
-        parts = self.configuration.units if self.configuration.spread is Spread.CHANNELS else 1
-        return parts * (self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1)
-
-    @property
-    def parts_come_again(self) -> bool:
-        """True if every core tile goes through all parts of what is summed over, of which two have buffers at most."""
-        return self.configuration.input_slices > (2 if self.is_buffered and self.doubles_weights else 1)
-
-    @property
-    def shares_sums(self) -> bool:
-        """True if each unit adds up its part of what is summed over."""
-        return self.configuration.spread is Spread.INPUT_CHANNELS and self.configuration.units > 1
-
-    @property
-    def input_parts(self) -> int:
-        """Into how many parts the input channels of the group's product are cut, over units and in time."""
-        over_units = self.configuration.units if self.configuration.spread is Spread.INPUT_CHANNELS else 1
-        return over_units * self.configuration.input_slices
-
-    def channels_of_core(self, op: OpFacts) -> int:
-        """Output channels of an op that one core makes at a time."""
-        channels = self.core_frustums.channels(op)
-        if self.channels_are_free and "C" in self.core_frustums.tiles and self.is_nested:
-            return channels
-        if self.channels_are_free:
-            # the tile is a unit's slice already
-            cores = self.configuration.cores if self.configuration.core_spread is Spread.CHANNELS else 1
-            return ceil_div(channels, cores)
-        return ceil_div(channels, self.channel_parts)
-
-    @property
-    def slices(self) -> int:
-        """Slices of the output channels that one unit works on one after another."""
-        return self.configuration.channel_slices if self.channels_are_free else 1
-
-    @cached_property
-    def reduced(self) -> frozenset[str]:
-        """Inputs of the group that an input-channel split cuts: what its product reads along the summed axis."""
-        product = self.geometry.product
-        if self.input_parts == 1 or product is None:
-            return frozenset()
-        return frozenset(o.tensor for o in product.operands if not o.constant and o.tensor in self.geometry.inputs)
 
     # --- weights ---------------------------------------------------------------------------------------------------
 
@@ -281,6 +160,11 @@ class TiledGroup:
         if slices == 1:
             return 1, 1
         return (1, slices) if found[1].cuts_channels else (found[1].rounds, 1)
+
+    @property
+    def parts_come_again(self) -> bool:
+        """True if every core tile goes through all parts of what is summed over, of which two have buffers at most."""
+        return self.configuration.input_slices > (2 if self.is_buffered and self.doubles_weights else 1)
 
     @property
     def slice_stays(self) -> bool:

@@ -1,7 +1,7 @@
 """What the planner thinks a program takes, and what the simulation of its commands finds (SIM-3).
 
-`python -m tests.bench estimates [CHIP ...]`: the nine light models on five chips, or on some of them. A group's price is
-compared with the group simulated by itself, for prices add up as if groups ran one after another.
+`python -m tests.bench estimates [CHIP ...]`: the nine light models on five chips, or on some of them. A group's price
+is compared with the group simulated by itself, for prices add up as if groups ran one after another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Compared:
         programs = compilation.report.programs
         planned = {group.id: group.cycles for segment in compilation.plan.segments for group in segment.groups}
         ratios = [
-            planned[name] / cycles for program in programs for name, cycles in program.alone_group_cycles.items() if cycles
+            planned[name] / cycles
+            for program in programs
+            for name, cycles in program.alone_group_cycles.items()
+            if cycles
         ]
         return cls(
             estimated=sum(program.estimated_cycles for program in programs),

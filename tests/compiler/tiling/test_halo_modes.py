@@ -8,11 +8,12 @@ from compiler.ops.facts import graph_facts
 from compiler.tiling.choose import choose_tiling
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.halos import exchanged_halo
 from compiler.tiling.loads import op_weights
 from compiler.tiling.placement import Placement, pairs
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import exchanged_halo, traffic_of
+from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
 from tests.compiler.tiling.oracle import unit_plan, walked
 from tests.compiler.tiling.tilings import group_of_all, tiled

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.halos import exchanged_halo
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import Configuration, HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import exchanged_halo
 from compiler.tiling.walk import core_walk, unit_walk
 from tests.compiler.brute import Box
 from tests.compiler.tiling.groups import groups
