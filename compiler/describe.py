@@ -12,10 +12,10 @@ import msgspec
 
 from compiler import plan as doc
 from compiler.cost.objective import Totals
-from compiler.describe_execution import execution_assumptions, memory_maps, program_reports, values_report
+from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.describe_gap import gap_doc
 from compiler.describe_groups import Naming, group_doc
-from compiler.execution import MemoryMap
+from compiler.execution import LevelTraffic, MemoryMap
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.candidate import SegmentCompilers
@@ -45,7 +45,8 @@ ASSUMPTIONS = (
     "halo mode of each axis says; what is kept waits on chip and takes room there.",
     "Stationary weights lie on the chip before an executable runs, spread over its cores by output channels; a core "
     "that computes other channels stages its peers' weights over the core links. Loading them is in no figure.",
-    "Host segments take no time and no energy here; bytes over host and chip-to-chip links are counted, not timed.",
+    "Host segments take no time and no energy here; bytes over host and chip-to-chip links are counted, and timed in "
+    "`stream` alone, where the profile states their rates.",
     "Units read shared weights from DRAM once and pass them on over CDMA or core links where the profile has them.",
     "Not modelled in the closed form, though a profile may state them: engines that share a queue, line granularity, "
     "and the direct route of IODMA beside an SRAM. Programs keep to all of them, and to the limits on their size.",
@@ -82,7 +83,8 @@ class Describe:
         graph, facts = fused.partitioned.graph, fused.facts
         model = doc.ModelRef(name=self.source.name, sha256=self.source.sha256)
         profile = doc.ProfileRef(name=self.profile.name, digest=profile_digest(self.profile))
-        totals = self._totals(mapped)
+        execution = execution_of(checked, _images(graph), self.profile)
+        totals = self._totals(mapped, execution)
         baseline = self._baseline(fused)
         chosen = msgspec.json.decode(msgspec.json.encode(self.options))  # as the document has it once read back
         for bound in ("time_limit_s", "memory_limit_bytes"):
@@ -112,7 +114,8 @@ class Describe:
             baseline=baseline,
             values_checked=checked.check.has_run,
             values=values_report(checked.check),
-            programs=program_reports(checked, self.profile),
+            programs=execution.programs,
+            stream=execution.stream,
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=self._group_reports(fused),
@@ -123,7 +126,7 @@ class Describe:
         pictures = pictures_of(fused, self.profile) if self.pictures else {}
         return Documents(plan=plan, report=report, pictures=pictures, executable=checked.executable)
 
-    def _totals(self, mapped: MappedGraph) -> doc.Totals:
+    def _totals(self, mapped: MappedGraph, execution: Execution) -> doc.Totals:
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
         costs = [group.choice.cost for found in fused.segments for group in found.groups]
@@ -158,6 +161,8 @@ class Describe:
             latency_gap_to_bound=_ratio(latency, bound),
             energy_by_level=_joules(entry for cost in costs for entry in cost.energy_by_level),
             stalls=_summed(entry for cost in costs for entry in cost.stalls),
+            simulated_latency_s=execution.latency_s,
+            simulated_energy_j=execution.energy_j,
         )
 
     def _baseline(self, fused: FusedGraph) -> doc.Baseline:
@@ -375,9 +380,9 @@ def _group_report(graph: Graph, name: str, group: Group, maps: tuple[MemoryMap, 
         dram_write_bytes=cost.dram_write_bytes,
         weight_read_bytes=cost.weight_read_bytes,
         table_read_bytes=cost.table_read_bytes,
-        sram=doc.LevelTraffic(read_bytes=cost.sram.read, written_bytes=cost.sram.written),
-        nram=doc.LevelTraffic(read_bytes=cost.nram.read, written_bytes=cost.nram.written),
-        wram=doc.LevelTraffic(read_bytes=cost.wram.read, written_bytes=cost.wram.written),
+        sram=LevelTraffic(read_bytes=cost.sram.read, written_bytes=cost.sram.written),
+        nram=LevelTraffic(read_bytes=cost.nram.read, written_bytes=cost.nram.written),
+        wram=LevelTraffic(read_bytes=cost.wram.read, written_bytes=cost.wram.written),
         exchanged_bytes=cost.exchanged_bytes,
         dram_cycles=cost.dram_cycles,
         onchip_cycles=cost.onchip_cycles,

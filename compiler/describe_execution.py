@@ -1,26 +1,38 @@
-"""From a checked graph to the report on it: programs, what they move and hold, memory maps, and the value check."""
+"""From a checked graph to the report on it: programs, what they move, hold and take, memory maps, the value check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isfinite, prod
+from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
 from compiler import execution as doc
+from compiler.describe_time import (
+    core_stalls,
+    engine_times,
+    held_memories,
+    roofline_report,
+    stream_report,
+    usage_report,
+)
+from compiler.errors import InternalError
+from compiler.execution_time import StreamReport
 from compiler.fusion.groups import FusedSegment, Group
 from compiler.ops.facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
-from compiler.program.program import Level, Opcode, Program
-from compiler.program.timing.timeline import timeline_of
+from compiler.program.program import Level, Program
+from compiler.program.timing.energy import energy_by_level
+from compiler.program.timing.levels import gathered, moved_by
+from compiler.program.timing.stalls import stalls_of
+from compiler.program.timing.timeline import Timeline, timeline_of
 from compiler.simulator.amplify import Judged, Verdict
 from compiler.simulator.check import CheckedGraph, ValueCheck
 from compiler.simulator.compare import Comparison
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import memory_of
 from compiler.tiling.price import group_of
-from compiler.units import element_bytes
 
 _TIME = (
     "Cycles, latency and energy of plan and groups are closed-form estimates; what an event simulation of the commands "
@@ -30,7 +42,8 @@ _UNTIMED = "Cycles, latency and energy are closed-form estimates: there are no c
 _MODEL = (
     "The simulation of commands: each engine runs its own in order and prepares the next transfer (its start-up) while "
     "it moves one; what moves at once shares DRAM, ports and links evenly; bank conflicts, refresh and the issuing of "
-    "commands take no time."
+    "commands take no time. Simulated energy is that of the bytes that commands move and of what calls compute, at the "
+    "profile's prices, and static power for the simulated time."
 )
 _BYTES = (
     "DRAM bytes of totals and groups are the closed form's; what the commands themselves move stands in `programs`."
@@ -86,14 +99,32 @@ def output_check(comparison: Comparison, judged: Judged | None = None) -> doc.Ou
     )
 
 
-def program_reports(checked: CheckedGraph, profile: Profile) -> tuple[doc.ProgramReport, ...]:
-    """The program of every chip segment; none where there are no programs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What the report says of a graph's programs; latency and energy of all of them, None where there are none."""
+
+    programs: tuple[doc.ProgramReport, ...]
+    stream: StreamReport | None
+    latency_s: float | None
+    energy_j: float | None
+
+
+def execution_of(checked: CheckedGraph, images: int, profile: Profile) -> Execution:
+    """The program of every chip segment simulated in time, and how a stream of batches passes them."""
     mapped = checked.lowered.mapped
-    segments = zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True)
-    return tuple(
-        report
-        for found, lowered, chip in segments
-        if (report := _program_report(found, lowered, chip or 0, profile)) is not None
+    programs: list[doc.ProgramReport] = []
+    cycles: dict[str, float] = {}
+    for found, lowered, chip in zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True):
+        if lowered.program is not None:
+            timeline = timeline_of(lowered.program, profile)
+            cycles[found.segment.id] = timeline.cycles
+            programs.append(_program_report(found, lowered, chip or 0, timeline, profile))
+    executable = checked.executable
+    return Execution(
+        programs=tuple(programs),
+        stream=None if executable is None else stream_report(executable, cycles, images, profile),
+        latency_s=sum(cycles.values()) / profile.clock_hz if programs else None,
+        energy_j=sum(sum(report.energy_by_level.values()) for report in programs) if programs else None,
     )
 
 
@@ -138,8 +169,9 @@ def dram_bytes(program: Program) -> tuple[int, int, int]:
     tables = int(sizes[of_tables].sum())
     read = int(sizes[loads & ~of_tables].sum())
     written = int((sizes * np.maximum(1, moves["targets"]))[is_dram[moves["target"]]].sum())
-    for is_result, size in _gathered(program):
-        read, written = (read, written + size) if is_result else (read + size, written)
+    for _, place, is_result, size in gathered(program):
+        if place.level is Level.DRAM:
+            read, written = (read, written + size) if is_result else (read + size, written)
     return read, written, tables
 
 
@@ -148,34 +180,18 @@ def _table_addresses(program: Program) -> list[int]:
     return [program.regions[addresses.region].address for addresses in program.addresses]
 
 
-def _gathered(program: Program) -> Iterator[tuple[bool, int]]:
-    """What calls of transfer engines read (False) and write (True) in the DRAM: of a table only the rows named."""
-    for number in program.commands["call"][program.commands["opcode"] == Opcode.GATHER].tolist():
-        call = program.calls[number]
-        table = program.tables[call["table"]]
-        unit = program.units[table.unit]
-        rows = prod(table.entries[call["entry"]]["lengths"][: len(table.shape)].tolist())
-        for binding in program.bindings[call["first"] : call["first"] + call["count"]]:
-            if program.places[binding["place"]].level is not Level.DRAM:
-                continue
-            operand = int(binding["operand"])
-            kind = unit.output if operand < 0 else unit.operands[operand]
-            if kind is not None:
-                whole = operand == unit.gathers or operand < 0
-                count = rows if whole else prod(binding["lengths"][: len(kind.axes)].tolist())
-                yield operand < 0, count * element_bytes(kind.stored_dtype)
-
-
 def _program_report(
-    found: FusedSegment, lowered: LoweredSegment, chip: int, profile: Profile
-) -> doc.ProgramReport | None:
-    program, verified, sizes = lowered.program, lowered.verified, lowered.sizes
-    if program is None or verified is None or sizes is None:
-        return None
+    found: FusedSegment, lowered: LoweredSegment, chip: int, timeline: Timeline, profile: Profile
+) -> doc.ProgramReport:
+    program, verified, sizes = timeline.program, lowered.verified, lowered.sizes
+    if verified is None or sizes is None:
+        raise InternalError("a program without a proof", stage="describe", actual=found.segment.id)
     read, written, tables = dram_bytes(program)
-    planned = sum(group.choice.cost.dram_bytes for group in found.groups)
-    timeline = timeline_of(program, profile)
-    simulated, estimated = round(timeline.cycles), sum(group.choice.cost.cycles for group in found.groups)
+    costs = [group.choice.cost for group in found.groups]
+    planned, estimated = sum(cost.dram_bytes for cost in costs), sum(cost.cycles for cost in costs)
+    simulated, stalls = round(timeline.cycles), stalls_of(timeline)
+    energy = {level: pj * 1e-12 for level, pj in energy_by_level(timeline, profile).items()}
+    estimated_j, engines = sum(cost.energy_pj for cost in costs) * 1e-12, engine_times(timeline, stalls)
     return doc.ProgramReport(
         segment=found.segment.id,
         chip=chip,
@@ -194,9 +210,26 @@ def _program_report(
         dram_ratio=(read + written) / planned if planned else 1.0,
         simulated_cycles=simulated,
         simulated_group_cycles={name: round(cycles) for name, cycles in timeline.by_group().items()},
+        alone_group_cycles={name: round(cycles) for name, cycles in timeline.alone().items()},
         estimated_cycles=estimated,
-        estimate_ratio=estimated / simulated if simulated else 1.0,
+        estimate_ratio=_ratio(estimated, simulated),
+        stalls=core_stalls(engines),
+        engines=engines,
+        moved={
+            name: doc.LevelTraffic(read_bytes=level.read, written_bytes=level.written)
+            for name, level in moved_by(program, timeline.demands).memories.items()
+        },
+        energy_by_level=energy,
+        estimated_energy_j=estimated_j,
+        energy_ratio=_ratio(estimated_j, sum(energy.values())),
+        roofline=roofline_report(timeline, profile),
+        usage=usage_report(timeline, profile),
+        held=held_memories(timeline),
     )
+
+
+def _ratio(plan: float, simulation: float) -> float:
+    return plan / simulation if simulation else 1.0
 
 
 def _peaks(found: FusedSegment, program: Program, peak_bytes: tuple[int, ...]) -> dict[str, doc.LevelPeak]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
+from compiler.execution_time import EngineTime, HeldMemory, RooflineReport, UsageReport
+
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A part of a document."""
+
+
+class LevelTraffic(Part, frozen=True, kw_only=True):
+    """Bytes read from and written to one memory level."""
+
+    read_bytes: int
+    written_bytes: int
 
 
 class OutputCheck(Part, frozen=True, kw_only=True):
@@ -74,8 +83,12 @@ class ProgramReport(Part, frozen=True, kw_only=True):
     read once, of a gathered table the rows that are read; address tables are apart in `table_read_bytes`.
     `plan_dram_bytes`: what the plan says of the segment; `dram_ratio` is program / plan.
     `simulated_cycles`: until the last command has ended, by an event simulation of the commands on an otherwise idle
-    chip (SIM-2); `simulated_group_cycles`: by group, by how much it prolongs the program. `estimated_cycles`: what the
-    plan says of the segment; `estimate_ratio` is plan / simulation, below 1 where the plan is too fast (SIM-3).
+    chip (SIM-2); `simulated_group_cycles`: by group, by how much it prolongs the program; `alone_group_cycles`: how
+    long it takes by itself, which its price is to be compared with. `estimated_cycles`: what the plan says of the
+    segment; `estimate_ratio` is plan / simulation, below 1 where the plan is too fast (SIM-3).
+    `stalls`: cycles in which a core computes nothing, by cause, the mean of all cores; `engines`: the time of all
+    engines. `moved`: bytes by memory and direction. `energy_by_level`: joules of the commands and of static power for
+    the simulated time; `estimated_energy_j`: what the plan says of the segment, `energy_ratio` is plan / simulation.
     """
 
     segment: str
@@ -95,8 +108,18 @@ class ProgramReport(Part, frozen=True, kw_only=True):
     dram_ratio: float
     simulated_cycles: int
     simulated_group_cycles: dict[str, int]
+    alone_group_cycles: dict[str, int]
     estimated_cycles: int
     estimate_ratio: float
+    stalls: dict[str, int]
+    engines: tuple[EngineTime, ...]
+    moved: dict[str, LevelTraffic]
+    energy_by_level: dict[str, float]
+    estimated_energy_j: float
+    energy_ratio: float
+    roofline: RooflineReport
+    usage: UsageReport
+    held: tuple[HeldMemory, ...]
 
 
 class BufferReport(Part, frozen=True, kw_only=True):

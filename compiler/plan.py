@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from compiler.execution import MemoryMap, Part, ProgramReport, ValuesReport
+from compiler.execution import LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
+from compiler.execution_time import StreamReport
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
 
@@ -40,7 +41,9 @@ class Totals(Part, frozen=True, kw_only=True):
     or all multiply-accumulates on full arrays). Gaps are plan / yardstick. `macs` are the chips'. `host_link_bytes`
     cross between chips and host per inference. `stationary_weight_bytes` are loaded once, before the first inference,
     and are in no DRAM figure. `energy_by_level` are joules by memory level, unit and link, `stalls` cycles beyond
-    computation by their cause; both add up over groups.
+    computation by their cause; both add up over groups. Those are closed-form estimates; `simulated_latency_s` and
+    `simulated_energy_j` are what a simulation of the commands makes of the chips' programs, one after another; None
+    where there are none.
     """
 
     dram_bytes: int
@@ -59,6 +62,8 @@ class Totals(Part, frozen=True, kw_only=True):
     latency_gap_to_bound: float
     energy_by_level: dict[str, float]
     stalls: dict[str, int]
+    simulated_latency_s: float | None
+    simulated_energy_j: float | None
 
 
 class Baseline(Part, frozen=True, kw_only=True):
@@ -406,13 +411,6 @@ class Plan(Part, frozen=True, kw_only=True):
     segments: tuple[PlanSegment, ...]
 
 
-class LevelTraffic(Part, frozen=True, kw_only=True):
-    """Bytes read from and written to one memory level."""
-
-    read_bytes: int
-    written_bytes: int
-
-
 class OpReport(Part, frozen=True, kw_only=True):
     """One op of a stage: its ONNX node, the dataflow on the matrix unit, and the cycles that it computes."""
 
@@ -468,7 +466,8 @@ class Report(Part, frozen=True, kw_only=True):
     """report.json: the figures behind the plan, what was run of it, and the assumptions they rest on.
 
     `values_checked` is `values.checked`. `programs` are those of the chip segments, in order; none where the profile
-    describes what programs cannot do.
+    describes what programs cannot do. `stream`: batches one after another over the chips; None where no chip has
+    anything to do.
     """
 
     schema: Literal["tessera.report/1"]
@@ -480,6 +479,7 @@ class Report(Part, frozen=True, kw_only=True):
     values_checked: bool
     values: ValuesReport
     programs: tuple[ProgramReport, ...]
+    stream: StreamReport | None
     op_counts: dict[str, int]
     weight_bytes: int
     groups: tuple[GroupReport, ...]

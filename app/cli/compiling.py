@@ -17,10 +17,12 @@ from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job, Model
 from app.simulations.listings import SHORT, lines
+from app.simulations.traces import FILE_NAME as TRACE_NAME
 from compiler.errors import RequestError, TesseraError
 from compiler.options import parse_assignments
 from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.program.executable import Executable, write_to
+from compiler.program.timing.trace import trace_of
 
 if TYPE_CHECKING:
     from compiler.compile import Compilation
@@ -175,22 +177,35 @@ def write(compiled: Compiled, folder: Path) -> None:
     (folder / "report.json").write_bytes(compiled.report)
 
 
-def write_program(compiled: Compiled, folder: Path) -> list[str]:
-    """Write executable.tsx and listing.txt, the first and last commands of each segment; names of what was written."""
+def write_program(compiled: Compiled, folder: Path, *, trace: bool = False) -> list[str]:
+    """Write executable.tsx, listing.txt (the first and last commands of each segment), and the trace if asked for.
+
+    Names of what was written.
+    """
     if compiled.server is not None and compiled.job is not None:
         with TesseraClient(compiled.server) as client:
             if client.job(compiled.job).links.get("executable") is None:
                 return []
             client.save_executable(compiled.job, folder / EXECUTABLE_NAME)
             (folder / LISTING_NAME).write_text(client.listing(compiled.job), encoding="utf-8")
-        return [EXECUTABLE_NAME, LISTING_NAME]
+            if trace:
+                client.save_trace(compiled.job, folder / TRACE_NAME)
+        return [EXECUTABLE_NAME, LISTING_NAME, *([TRACE_NAME] if trace else [])]
     if compiled.executable is None:
         return []
     with (folder / EXECUTABLE_NAME).open("wb") as file:
         write_to(compiled.executable, file)
     with (folder / LISTING_NAME).open("w", encoding="utf-8") as text:
         text.writelines(f"{line}\n" for line in lines(compiled.executable, SHORT))
-    return [EXECUTABLE_NAME, LISTING_NAME]
+    if trace:
+        write_trace(compiled.executable, folder / TRACE_NAME)
+    return [EXECUTABLE_NAME, LISTING_NAME, *([TRACE_NAME] if trace else [])]
+
+
+def write_trace(executable: Executable, path: Path, commands: int | None = None) -> None:
+    """Write an executable's trace, of each segment the first commands (None: all)."""
+    with path.open("wb") as file:
+        file.writelines(trace_of(executable, limit=commands))
 
 
 def write_pictures(compiled: Compiled, folder: Path) -> None:

@@ -84,6 +84,7 @@ def compile_command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for plan, report, executable and listing")
     ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Also write a trace for Perfetto to --out")] = False,
     strict: StrictFlag = False,
     no_verify: NoVerifyFlag = False,
     server: ServerOption = None,
@@ -97,11 +98,15 @@ def compile_command(
 
         console = Console(stderr=True, markup=False)
         words = _all_settings(settings, strict, no_verify=no_verify)
+        if trace and out is None:
+            raise RequestError(
+                "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
+            )
         compiled = compiling.compiled(model, profile, words, console, server)
         written: list[str] = []
         if out is not None:
             compiling.write(compiled, out)
-            written = ["plan.json", "report.json", *compiling.write_program(compiled, out)]
+            written = ["plan.json", "report.json", *compiling.write_program(compiled, out, trace=trace)]
         if as_json:
             sys.stdout.write(compiled.plan.decode() + "\n")
             return
@@ -227,6 +232,33 @@ def listing(
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has seen enough
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what is left unsaid goes nowhere
+
+
+@cli.command()
+def trace(
+    target: Annotated[
+        Path, typer.Argument(help="An ONNX file, or an executable that was compiled", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, for ui.perfetto.dev")],
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    commands: Annotated[
+        int | None, typer.Option("--commands", min=0, help="The first so many commands of each segment [all]")
+    ] = None,
+    strict: StrictFlag = False,
+    server: ServerOption = None,
+) -> None:
+    """Simulate the program of a model or of an executable in time and write it as a trace for Perfetto."""
+    with failures(as_json=False):
+        from app.cli import running
+
+        console = Console(stderr=True, markup=False)
+        meant = running.Target(path=target, profile=profile, settings=_all_settings(settings, strict))
+        if server is None:
+            running.trace_here(meant, out, commands, console)
+        else:
+            running.trace_on_server(server, meant, out, commands, console)
+        Console(markup=False, highlight=False).print(f"wrote {out}")
 
 
 @cli.command(name="plan")

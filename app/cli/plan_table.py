@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -36,6 +37,8 @@ _DETAILED: Final = tuple(name for name in _COLUMNS if name != "latency")
 # What a narrow terminal goes without, the first first, and the least it leaves to the nodes.
 _GIVE_WAY: Final = ("placement", "halo", "stalls", "energy")
 _NODES_WIDTH: Final = 12
+# So many causes and levels are named, the largest.
+_CAUSES: Final = 4
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -84,7 +87,7 @@ def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = Fa
 
 
 def print_simulated(report: Mapping[str, Any], console: Console) -> None:
-    """Print what the commands take by simulation, and how far the plan's estimate is from it (SIM-3)."""
+    """Print what the commands take by simulation, where cores wait, and how far the plan's estimate is off (SIM-3)."""
     programs = report["programs"]
     simulated = sum(program["simulated_cycles"] for program in programs)
     if not simulated:
@@ -96,6 +99,44 @@ def print_simulated(report: Mapping[str, Any], console: Console) -> None:
             f"{ratio:.2f} of that."
         )
     )
+    if "stalls" in programs[0]:  # not in the report of an older service
+        console.print(Text(_waiting(programs, simulated)))
+        console.print(Text(_energy(programs)))
+    if report.get("stream") is not None:
+        console.print(Text(_stream(report["stream"])))
+
+
+def _waiting(programs: Sequence[Mapping[str, Any]], simulated: int) -> str:
+    """What a core does with its time on average, the largest part first."""
+    spent: Counter[str] = Counter()
+    for program in programs:
+        spent.update(next((one["cycles"] for one in program["engines"] if one["engine"] == "core"), {}))
+    working = spent.pop("work", 0)
+    waits = ", ".join(f"{cause} {_share(cycles, simulated)}" for cause, cycles in spent.most_common(_CAUSES))
+    return f"Of that a core works {_share(working, simulated)} on average, and waits for: {waits or 'nothing'}."
+
+
+def _energy(programs: Sequence[Mapping[str, Any]]) -> str:
+    """Energy by level of what is simulated, the largest part first."""
+    levels: Counter[str] = Counter()
+    for program in programs:
+        levels.update(program["energy_by_level"])
+    total = sum(levels.values())
+    ratio = sum(program["estimated_energy_j"] for program in programs) / total if total else 1.0
+    parts = ", ".join(f"{name} {_share(joules, total)}" for name, joules in levels.most_common(_CAUSES) if joules)
+    return f"Energy simulated: {quantity_si(total, 'J')} ({parts or 'none'}); estimated {ratio:.2f} of that."
+
+
+def _stream(stream: Mapping[str, Any]) -> str:
+    """How often a batch comes out of a steady stream."""
+    return (
+        f"Batch after batch: one every {quantity_si(stream['interval_s'], 's')} "
+        f"({stream['images_per_s']:.4g} images/s), bound by {printable(stream['bound_by'], 60)}."
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 
 def _group_rows(plan: Mapping[str, Any]) -> Iterator[dict[str, str]]:

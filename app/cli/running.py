@@ -21,11 +21,11 @@ from app.client.client import TesseraClient
 from app.simulations.arrays import Array, read_arrays, write_arrays
 from app.simulations.listings import MAX_COMMANDS, Wanted, lines
 from app.simulations.report import SimulationReport, simulation_json
-from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe
+from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe, verified_program
 from compiler.errors import InternalError, ModelError, RequestError, printable
 from compiler.options import Options, parse_assignments
 from compiler.plan import Report
-from compiler.program.executable import Executable, check_profile, write
+from compiler.program.executable import ChipSegment, Executable, check_profile, write
 
 _BOUNDS = frozenset(("time_limit_s", "memory_limit_bytes"))
 
@@ -100,19 +100,32 @@ def listing_here(target: Target, wanted: Wanted, console: Console) -> Iterator[s
 
 def listing_on_server(server: str, target: Target, wanted: Wanted, console: Console) -> Iterator[str]:
     """The lines of the listing of a model's program as a service gives it."""
-    if is_executable(target.path):
-        raise RequestError(
-            "an executable file is listed here, not on a service",
-            code="invalid_request",
-            actual="--server with an executable",
-            hint="Leave out --server",
-        )
+    _refuse_executable(target, "listed")
     compiled = _compiled_on_server(server, _unchecked(target), console)
     if wanted.head is None and wanted.tail is None:
         wanted = replace(wanted, head=MAX_COMMANDS)  # as many as one answer may hold
     with TesseraClient(server) as client:
         text = client.listing(compiled, group=wanted.group, head=wanted.head, tail=wanted.tail, summary=wanted.summary)
     return iter(text.splitlines())
+
+
+def trace_here(target: Target, path: Path, commands: int | None, console: Console) -> None:
+    """Write the trace of a model's programs, or of an executable file: the first commands of each (None: all)."""
+    options = _options(target)
+    with bounded(options.time_limit_s, options.memory_limit_bytes):
+        executable, _, _ = _executable(_unchecked(target), console)
+        for segment in executable.segments:
+            if isinstance(segment, ChipSegment):
+                verified_program(executable, segment)
+        compiling.write_trace(executable, path, commands)
+
+
+def trace_on_server(server: str, target: Target, path: Path, commands: int | None, console: Console) -> None:
+    """Write the trace of a model's program as a service gives it."""
+    _refuse_executable(target, "traced")
+    compiled = _compiled_on_server(server, _unchecked(target), console)
+    with TesseraClient(server) as client:
+        client.save_trace(compiled, path, commands=commands)
 
 
 def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
@@ -161,6 +174,17 @@ def _unchecked(target: Target) -> Target:
     if is_executable(target.path) or any(word.startswith("verify=") for word in target.settings):
         return target
     return Target(path=target.path, profile=target.profile, settings=[*target.settings, "verify=none"])
+
+
+def _refuse_executable(target: Target, done: str) -> None:
+    """Raise RequestError for an executable file, of which a service is not asked this."""
+    if is_executable(target.path):
+        raise RequestError(
+            f"an executable file is {done} here, not on a service",
+            code="invalid_request",
+            actual="--server with an executable",
+            hint="Leave out --server",
+        )
 
 
 def _given(feed: Feed) -> Mapping[str, Array] | None:

@@ -187,7 +187,13 @@ class TesseraClient:
 
     def save_executable(self, job_id: str, path: Path) -> None:
         """Save the executable of a compilation that succeeded, piece by piece."""
-        url = f"/v1/jobs/{job_id}/executables/0"
+        self._save(f"/v1/jobs/{job_id}/executables/0", path)
+
+    def save_trace(self, job_id: str, path: Path, *, commands: int | None = None) -> None:
+        """Save the trace of a compilation that succeeded, of each segment the first commands."""
+        self._save(f"/v1/jobs/{job_id}/trace" + ("" if commands is None else f"?commands={commands}"), path)
+
+    def _save(self, url: str, path: Path) -> None:
         try:
             with self._http.stream("GET", url) as answer:
                 if not answer.is_success:

@@ -17,7 +17,7 @@ from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobEvent
 from app.problems import Problem
-from app.simulations import listings
+from app.simulations import listings, traces
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -132,6 +132,31 @@ def get_listing(
         return Response(status_code=304, headers=headers)
     text = listings.pieces(context.store, digest, wanted)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get(
+    "/{job_id}/trace",
+    operation_id="getTrace",
+    response_class=Response,
+    responses={200: {"content": {traces.MEDIA_TYPE: {"schema": _FILE}}}, **_DOCUMENT, 422: {"model": Problem}},
+)
+def get_trace(
+    request: Request,
+    context: ContextDependency,
+    job_id: JobId,
+    commands: Annotated[
+        int, Query(ge=0, le=traces.MAX_COMMANDS, description="The first so many commands of each segment")
+    ] = traces.COMMANDS,
+) -> Response:
+    """The commands of a compilation that succeeded, simulated in time, as a trace for Perfetto (docs/time.md)."""
+    digest = service.document_digest(context, job_id, "executable")
+    tag = traces.tag(digest, commands)
+    headers = {"ETag": etag(tag), "Cache-Control": IMMUTABLE}
+    if not_modified(request, tag):
+        return Response(status_code=304, headers=headers)
+    headers["Content-Disposition"] = f'attachment; filename="{traces.FILE_NAME}"'
+    found = traces.pieces(context.store, digest, commands)
+    return StreamingResponse(found, media_type=traces.MEDIA_TYPE, headers=headers)
 
 
 @router.get(

@@ -27,6 +27,7 @@ class JobLinks(BaseModel):
     plan: str | None = None
     report: str | None = None
     listing: str | None = None
+    trace: str | None = None
     executable: str | None = None
     outputs: str | None = None
 

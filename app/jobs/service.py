@@ -50,6 +50,7 @@ def get(context: Context, job_id: str) -> Job:
             plan=f"{base}/plan" if "plan" in made else None,
             report=f"{base}/report" if "report" in made else None,
             listing=f"{base}/listing" if "executable" in made else None,
+            trace=f"{base}/trace" if "executable" in made else None,
             executable=f"{base}/executables/0" if "executable" in made else None,
             outputs=f"{base}/outputs" if "outputs" in made else None,
         ),

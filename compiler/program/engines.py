@@ -78,6 +78,11 @@ _RULES: Final[Mapping[str, _Rule]] = MappingProxyType(
 ENGINE_NAMES: Final = tuple(_RULES)
 
 
+def is_per_core(engine: str) -> bool:
+    """True if each core has an engine of this name, False if each cluster has one."""
+    return _RULES[engine].per_core
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """By queue and place, whether the engine reaches it and owns it; by queue and opcode, whether it may do it.

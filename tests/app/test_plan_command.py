@@ -47,10 +47,17 @@ def test_the_plan_says_what_a_simulation_of_its_commands_takes(tmp_path: Path) -
     options = ("--set", "fusion=none", "--set", "verify=none")
     answer = tessera("plan", SHUFFLENET, "--profile", "edge4", *options, "--out", str(tmp_path))
     assert answer.exit_code == 0, answer.output
-    (program,) = json.loads((tmp_path / "report.json").read_text())["programs"]
+    report = json.loads((tmp_path / "report.json").read_text())
+    (program,) = report["programs"]
     words = " ".join(answer.stdout.split())
     assert f"Simulated, command by command: {program['simulated_cycles']:,} cycles" in words
     assert f"{program['estimate_ratio']:.2f} of that" in words
+    share = 100 * next(one for one in program["engines"] if one["engine"] == "core")["cycles"]["work"]
+    assert f"a core works {share / program['simulated_cycles']:.0f} % on average" in words
+    cause = max(program["stalls"], key=lambda name: program["stalls"][name])
+    assert f"waits for: {cause} " in words
+    assert f"; estimated {program['energy_ratio']:.2f} of that." in words
+    assert f"({report['stream']['images_per_s']:.4g} images/s), bound by chip 0." in words
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
 from app.simulations.arrays import read_arrays
+from compiler.program.timing.trace import trace_of
 from tests.models import Model
 from tests.service.executables import embedding, executable, file_of, unsafe
 from tests.service.models import lstm, network, saved
@@ -158,6 +159,32 @@ def test_a_listing_is_of_a_model_or_of_an_executable_and_may_be_cut(folder: Path
     assert (found["code"], found["limit"]) == ("unknown_group", "s0.g0")
     lines = json.loads(tessera("listing", str(folder / "executable.tsx"), "--json").stdout)["listing"]
     assert "\n".join(lines) + "\n" == whole.stdout
+
+
+def test_a_trace_is_of_a_model_or_of_an_executable_and_may_be_cut(folder: Path, tmp_path: Path) -> None:
+    """SIM-4."""
+    paths = [tmp_path / f"{name}.perfetto-trace" for name in ("executable", "model", "cut")]
+    words = (
+        (str(folder / "executable.tsx"),),
+        (str(folder / "net.onnx"), "--profile", "edge4"),
+        (str(folder / "executable.tsx"), "--commands", "2"),
+    )
+    for path, word in zip(paths, words, strict=True):
+        answer = tessera("trace", *word, "--out", str(path))
+        assert (answer.exit_code, answer.stdout.replace("\n", "")) == (0, f"wrote {path}"), answer.output
+    whole, same, cut = (path.read_bytes() for path in paths)
+    assert whole == same == b"".join(trace_of(executable_of_folder(folder)))
+    assert cut == b"".join(trace_of(executable_of_folder(folder), limit=2))
+    assert problem("compile", str(folder / "net.onnx"), "-p", "edge4", "--trace", exit_code=2)["actual"] == "--trace"
+
+
+def test_the_traced_program_is_proved_safe_first(tmp_path: Path) -> None:
+    mutant, command = unsafe(executable(network()))
+    (tmp_path / "mutant.tsx").write_bytes(file_of(mutant))
+    answer = tessera("trace", str(tmp_path / "mutant.tsx"), "--out", str(tmp_path / "t"))
+    assert answer.exit_code == 3
+    assert f"command {command}" in answer.stderr
+    assert not (tmp_path / "t").exists()
 
 
 def test_a_reader_of_a_listing_may_stop_reading(folder: Path) -> None:

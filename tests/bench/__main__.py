@@ -7,7 +7,19 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import allocation, exported, light_models, partition, prices, programs, scaling, search, timing
+from tests.bench import (
+    allocation,
+    estimates,
+    exported,
+    light_models,
+    partition,
+    prices,
+    programs,
+    scaling,
+    search,
+    timelines,
+    timing,
+)
 
 BENCHMARKS = {
     "light-models": light_models.run,
@@ -19,6 +31,8 @@ BENCHMARKS = {
     "programs": programs.run,
     "search": search.run,
     "timing": timing.run,
+    "estimates": estimates.run,
+    "timelines": timelines.run,
 }
 
 
@@ -26,6 +40,9 @@ def main(names: list[str]) -> int:
     """Print the tables of the named benchmarks as Markdown."""
     if names and names[0] == "search" and all(name in search.TABLES for name in names[1:]):
         search.run(tuple(names[1:]))
+        return 0
+    if names and names[0] == "estimates" and all(name in estimates.CHIPS for name in names[1:]):
+        estimates.run(tuple(names[1:]))
         return 0
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

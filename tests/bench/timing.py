@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.profile import builtin_profile
 from compiler.program.emitter import machine_of
-from compiler.program.program import CALL, COMMAND, Opcode, Program, Step
+from compiler.program.program import BINDING, CALL, COMMAND, Opcode, Program, Step
 from compiler.program.timing.timeline import timeline_of
 
 _COUNTS: Final = (10_000, 100_000, 1_000_000)
@@ -78,7 +78,7 @@ def streaming(count: int) -> Program:
         wait_offsets=offsets,
         waits=before[waits],
         calls=np.zeros(0, dtype=CALL),
-        bindings=np.zeros(0),
+        bindings=np.zeros(0, dtype=BINDING),
         units=(),
         tables=(),
         regions=(),

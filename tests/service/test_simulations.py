@@ -16,6 +16,7 @@ from app.cli.main import cli
 from app.client.client import ServiceError, TesseraClient
 from app.supervisor.service import EmbeddedService
 from compiler.program.executable import read
+from compiler.program.timing.trace import trace_of
 from tests.service.executables import embedding, executable, file_of, unsafe
 from tests.service.harness import Api, conv_chain
 from tests.service.models import lstm, network
@@ -96,6 +97,23 @@ def test_a_job_gives_its_listing_whole_or_in_part(api: Api, job: str) -> None:
     assert "commands by opcode" in api.http.get(f"/v1/jobs/{job}/listing?summary=true").text
     assert_problem(api.http.get(f"/v1/jobs/{job}/listing?group=s7"), 422, "unknown_group", "s0.g0")
     assert_problem(api.http.get(f"/v1/jobs/{job}/listing?head=1000000"), 422, "invalid_request")
+
+
+def test_a_job_gives_the_trace_of_its_executable(api: Api, job: str) -> None:
+    """API-3, SIM-4: the same as that of the executable it gives."""
+    links = api.job(job)["links"]
+    answer = api.http.get(links["trace"])
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/vnd.perfetto.trace"
+    executable = read(api.http.get(links["executable"]).content)
+    assert answer.content == b"".join(trace_of(executable))
+    etag = answer.headers["etag"]
+    assert api.http.get(links["trace"], headers={"If-None-Match": etag}).status_code == 304
+    short = api.http.get(links["trace"], params={"commands": 3})
+    assert short.headers["etag"] != etag
+    assert short.content == b"".join(trace_of(executable, limit=3))
+    assert_problem(api.http.get(f"/v1/jobs/{job}/trace?commands=-1"), 422, "invalid_request")
+    assert_problem(api.http.get("/v1/jobs/nonesuch/trace"), 404, "unknown_job")
 
 
 def test_the_executable_of_a_job_runs_on_given_inputs_and_is_compared_with_its_model(api: Api, job: str) -> None:
@@ -250,6 +268,10 @@ def test_the_client_has_the_verbs(service: EmbeddedService, job: str, tmp_path: 
     with TesseraClient(service.url) as client:
         client.save_executable(job, tmp_path / "e.tsx")
         assert "group s0.g0" in client.listing(job, group="s0.g0", head=1)
+        client.save_trace(job, tmp_path / "t.perfetto-trace", commands=5)
+        assert (tmp_path / "t.perfetto-trace").read_bytes() == b"".join(
+            trace_of(read((tmp_path / "e.tsx").read_bytes()), limit=5)
+        )
         first = client.finished(client.simulate(job=job, seed=41).id)
         second = client.finished(client.simulate(executable=tmp_path / "e.tsx", seed=41).id)
         assert first.kind == second.kind == "simulation"
@@ -282,9 +304,11 @@ def test_the_command_line_runs_and_lists_on_a_service_as_it_does_here(service: E
         assert "group s1.g0" in run_twice(service, "listing", path, "--profile", "edge4", *more)
     out = {name: tmp_path / name for name in ("here", "there")}
     for name, more in (("here", []), ("there", ["--server", service.url])):
-        answer = CliRunner().invoke(cli, ["compile", path, "--profile", "edge4", "--out", str(out[name]), *more])
+        answer = CliRunner().invoke(
+            cli, ["compile", path, "--profile", "edge4", "--out", str(out[name]), "--trace", *more]
+        )
         assert answer.exit_code == 0, answer.output
-    for name in ("plan.json", "report.json", "executable.tsx", "listing.txt"):
+    for name in ("plan.json", "report.json", "executable.tsx", "listing.txt", "trace.perfetto-trace"):
         assert (out["here"] / name).read_bytes() == (out["there"] / name).read_bytes(), name
     file = str(out["here"] / "executable.tsx")
     assert "every program is safe" in run_twice(service, "simulate", file, "--seed", "2")

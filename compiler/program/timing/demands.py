@@ -30,12 +30,24 @@ Ints = NDArray[np.int64]
 _UNBOUNDED: Final = 1e18
 
 
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What those who move at one time share: `name` is `dram`, `link`, or that of the level whose port it is.
+
+    `where` tells resources of one name apart: cores of a link, or number and direction of a port.
+    """
+
+    name: str
+    where: tuple[int | str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Demands:
     """Per command, in program order: start-up in cycles, amount, own rate, and the number of its kind.
 
     A kind passes the resources `resources[offsets[kind]:offsets[kind + 1]]`, with their `weights`; `capacities` are by
-    resource, in bytes per cycle. `moved`: bytes that a transfer moves to each target, 0 of calls.
+    resource, in bytes per cycle. `moved`: bytes that a transfer moves to each target, 0 of calls. `works`: by kind,
+    what a call does, None of transfers. `names`: by resource.
     """
 
     startups: Floats
@@ -47,6 +59,8 @@ class Demands:
     resources: Ints
     weights: Floats
     capacities: Floats
+    works: tuple[CallWork | None, ...]
+    names: tuple[Resource, ...]
 
     def ordered(self, order: Ints) -> Demands:
         """Those of the same commands in another order."""
@@ -65,29 +79,28 @@ class _Resources:
     """The shared resources of a chip, numbered as they are met."""
 
     profile: Profile
-    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    numbers: dict[Resource, int] = field(default_factory=dict)
     capacities: list[float] = field(default_factory=list)
 
     def dram(self) -> int:
         """The DRAM, reads and writes together."""
-        return self._number(("dram",), self.profile.dram_bytes_per_cycle)
+        return self._number(Resource("dram"), self.profile.dram_bytes_per_cycle)
 
     def port(self, place: Place, *, is_read: bool) -> int | None:
         """The port of a memory; None if it has no rate of its own."""
         memory = _memory(place.level, self.profile)
         if memory is None or memory.bytes_per_cycle is None:
             return None
-        way = "" if memory.ports == "shared" else " read" if is_read else " write"
-        key = ("port", place.level, place.number, way)
-        return self._number(key, memory.bytes_per_cycle)
+        way = () if memory.ports == "shared" else ("read",) if is_read else ("write",)
+        return self._number(Resource(place.level.value, (place.number, *way)), memory.bytes_per_cycle)
 
     def link(self, hop: tuple[int, int]) -> int:
         """One direction of the link between two cores."""
         link = self.profile.engines.link
         assert link is not None
-        return self._number(("link", *hop), link.bytes_per_cycle)
+        return self._number(Resource("link", hop), link.bytes_per_cycle)
 
-    def _number(self, key: tuple[object, ...], capacity: float) -> int:
+    def _number(self, key: Resource, capacity: float) -> int:
         found = self.numbers.get(key)
         if found is None:
             found = self.numbers[key] = len(self.capacities)
@@ -99,13 +112,14 @@ class _Resources:
 class _Route:
     """What commands of one kind have in common: start-up in cycles, own rate, resources with weights.
 
-    `amount`: of a call; None of a transfer, whose amount is what it moves.
+    `amount` and `work`: of a call; None of a transfer, whose amount is what it moves.
     """
 
     startup: float
     rate: float
     passes: tuple[tuple[int, float], ...]
     amount: float | None = None
+    work: CallWork | None = None
 
 
 def demands_of(program: Program, profile: Profile) -> Demands:
@@ -148,6 +162,8 @@ def demands_of(program: Program, profile: Profile) -> Demands:
         resources=np.array([number for route in routes for number, _ in route.passes], dtype=np.int64),
         weights=np.array([weight for route in routes for _, weight in route.passes]),
         capacities=np.array(resources.capacities),
+        works=tuple(route.work for route in routes),
+        names=tuple(resources.numbers),
     )
 
 
@@ -243,7 +259,7 @@ class _Routes:
         """A call keeps its core's memories as busy as it reads and writes them."""
         core, duration = self._program.queues[queue].number, _duration(work)
         if not duration:
-            return _Route(startup=0.0, rate=1.0, passes=(), amount=0.0)
+            return _Route(startup=0.0, rate=1.0, passes=(), amount=0.0, work=work)
         taken: dict[int, float] = {}
         level = Level.WRAM if self._profile.wram is not None and work.has_weights else Level.NRAM
         for where, cycles, is_read in (
@@ -260,7 +276,7 @@ class _Routes:
             taken[number] = max(taken.get(number, 0.0), weight)
         most = max(taken.values(), default=1.0)
         shares = tuple((number, weight / most) for number, weight in taken.items())
-        return _Route(startup=0.0, rate=most, passes=shares, amount=duration * most)
+        return _Route(startup=0.0, rate=most, passes=shares, amount=duration * most, work=work)
 
     def _transfer(self, queue: int, source: Place, targets: list[Place]) -> _Route:
         profile, resources = self._profile, self._resources

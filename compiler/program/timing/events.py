@@ -21,7 +21,7 @@ _ROUNDING: Final = 1e-9
 _SAME_TIME: Final = 1e-12
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any]) -> Any:
     """The function in machine code, kept from one process to the next where some folder can be written."""
     try:
         return numba.njit(cache=True, error_model="numpy")(function)
@@ -29,7 +29,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(error_model="numpy")(function)
 
 
-@_compiled
+@compiled
 def _push(times: Any, keys: Any, count: int, time: float, key: int) -> int:
     """Put an event on a heap of `count`, ordered by time and then by key; the new count."""
     place = count
@@ -43,7 +43,7 @@ def _push(times: Any, keys: Any, count: int, time: float, key: int) -> int:
     return count + 1
 
 
-@_compiled
+@compiled
 def _drop(times: Any, keys: Any, count: int) -> int:
     """Take the first event off the heap; the new count."""
     count -= 1
@@ -66,7 +66,7 @@ def _drop(times: Any, keys: Any, count: int) -> int:
     return count
 
 
-@_compiled
+@compiled
 def _possible(kind: int, own: float, offsets: Any, resources: Any, left: Any, users: Any) -> float:
     """The rate that one who moves could have: its own, or its even part of what is left of a resource."""
     rate = own
@@ -76,8 +76,8 @@ def _possible(kind: int, own: float, offsets: Any, resources: Any, left: Any, us
     return rate
 
 
-@_compiled
-def _share(
+@compiled
+def share(
     kinds: Any,
     own: Any,
     count: int,
@@ -118,7 +118,7 @@ def _share(
                     users[number] -= weights[k]
 
 
-@_compiled
+@compiled
 def run_events(
     queues: Any,
     streams: Any,
@@ -207,7 +207,7 @@ def run_events(
                         if startups[c] > 0.0:
                             events = _push(times, keys, events, now + startups[c], 2 * queue)
         if is_new:
-            _share(moving_kinds, moving_own, moving_count, rates, offsets, resources, weights, capacities, left, users)
+            share(moving_kinds, moving_own, moving_count, rates, offsets, resources, weights, capacities, left, users)
             soonest = np.inf
             for i in range(moving_count):
                 due[i] = now + max(0.0, rest[i]) / rates[i]
@@ -262,7 +262,7 @@ def run_events(
     return issues, begins, ends, last
 
 
-@_compiled
+@compiled
 def longest_to_end(durations: Any, wait_offsets: Any, waits: Any, following: Any) -> Any:
     """Per command the longest way from its begin to the end: through what waits for it, and what follows in its stream.
 

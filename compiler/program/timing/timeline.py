@@ -35,19 +35,53 @@ class Timeline:
         """Cycles until the last command has ended."""
         return float(self.ends.max(initial=0.0))
 
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups of the plan that commands work for, in order."""
+        return tuple(dict.fromkeys(step.group for step in self.program.steps))
+
+    @property
+    def groups(self) -> Ints:
+        """Per command the number of its group; of those that work for none, one past the last."""
+        names = {name: number for number, name in enumerate(self.group_names)}
+        of_step = np.array([*(names[step.group] for step in self.program.steps), len(names)], dtype=np.int64)
+        found: Ints = of_step[self.program.commands["step"]]
+        return found
+
     def by_group(self) -> dict[str, float]:
         """Cycles by which each group of the plan prolongs the program, in the order of the groups.
 
         Groups overlap at their ends; the cycles from the last end of all before to a group's own are its, and the sum
         of all is the program's length.
         """
-        names = list(dict.fromkeys(step.group for step in self.program.steps))
-        numbers = {name: number for number, name in enumerate(names)}
-        of_step = np.array([*(numbers[step.group] for step in self.program.steps), -1], dtype=np.int64)
-        groups = of_step[self.program.commands["step"]]
-        ends = np.zeros(len(names))
-        np.maximum.at(ends, groups[groups >= 0], self.ends[groups >= 0])
-        return dict(zip(names, np.diff(np.maximum.accumulate(ends), prepend=0.0).tolist(), strict=True))
+        names = self.group_names
+        ends = np.zeros(len(names) + 1)
+        np.maximum.at(ends, self.groups, self.ends)
+        lengths = np.diff(np.maximum.accumulate(ends[:-1]), prepend=0.0)
+        return dict(zip(names, lengths.tolist(), strict=True))
+
+    def alone(self) -> dict[str, float]:
+        """Cycles that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates.
+
+        In a program groups overlap: one begins while the one before it still stores.
+        """
+        program, groups = self.program, self.groups
+        count = len(program.commands)
+        owners = np.repeat(np.arange(count), np.diff(program.wait_offsets))
+        inside = groups[owners] == groups[program.waits]
+        found = {}
+        for number, name in enumerate(self.group_names):
+            mine = np.flatnonzero(groups == number)
+            place = np.zeros(count, dtype=np.int64)
+            place[mine] = np.arange(len(mine))
+            kept = inside & (groups[owners] == number)
+            offsets = np.zeros(len(mine) + 1, dtype=np.int64)
+            np.cumsum(np.bincount(place[owners[kept]], minlength=len(mine)), out=offsets[1:])
+            part = replace(
+                program, commands=program.commands[mine], waits=place[program.waits[kept]], wait_offsets=offsets
+            )
+            found[name] = timeline_under(part, self.demands.ordered(mine)).cycles
+        return found
 
 
 def timeline_of(program: Program, profile: Profile) -> Timeline:
@@ -100,30 +134,6 @@ def timeline_under(
             "commands of a program wait in a circle", stage="simulate", actual=int(np.isnan(ends).argmax())
         )
     return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
-
-
-def alone(program: Program, demands: Demands) -> dict[str, float]:
-    """Cycles that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates.
-
-    In a program groups overlap: one begins while the one before it still stores.
-    """
-    commands, counts = program.commands, np.diff(program.wait_offsets)
-    numbers: dict[str, int] = {}
-    of_step = [numbers.setdefault(step.group, len(numbers)) for step in program.steps]
-    groups = np.array([*of_step, -1], dtype=np.int64)[commands["step"]]
-    owners = np.repeat(np.arange(len(commands)), counts)
-    inside = groups[owners] == groups[program.waits]
-    found = {}
-    for name, number in numbers.items():
-        mine = np.flatnonzero(groups == number)
-        place = np.zeros(len(commands), dtype=np.int64)
-        place[mine] = np.arange(len(mine))
-        kept = inside & (groups[owners] == number)
-        offsets = np.zeros(len(mine) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(place[owners[kept]], minlength=len(mine)), out=offsets[1:])
-        part = replace(program, commands=commands[mine], waits=place[program.waits[kept]], wait_offsets=offsets)
-        found[name] = timeline_under(part, demands.ordered(mine)).cycles
-    return found
 
 
 def to_the_end(program: Program, demands: Demands, streams: Ints) -> Floats:

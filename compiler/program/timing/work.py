@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, prod
 
 from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use
+from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
 from compiler.ops.facts import OpFacts, call_facts
@@ -23,10 +24,19 @@ from compiler.units import ceil_div, element_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWork:
-    """One call: what its core does; `has_weights`: its second factor is a constant, read from the weight memory."""
+    """One call: what its core does; `has_weights`: its second factor is a constant, read from the weight memory.
+
+    sums: bytes of partial sums through the activation memory beyond `use`: those that the call adds to, and what it
+    leaves of larger elements than results have. macs, vector_ops: products, and operations of the vector unit beside
+    them; `dtype` is what the products are of.
+    """
 
     use: CoreUse
     has_weights: bool
+    sums: LevelBytes
+    macs: float
+    vector_ops: float
+    dtype: str
 
 
 class CallWorks:
@@ -44,10 +54,12 @@ class CallWorks:
         row = rows.entries[entry]
         lengths = tuple(row["lengths"][: len(rows.shape)].tolist())
         depth = int(row["sum_stop"]) - int(row["sum_start"])
-        key = (table, lengths, depth, int(row["ends"]))
+        is_first, is_last = bool(row["begins"]), bool(row["ends"])
+        key = (table, lengths, depth, is_first, is_last)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._table(table).of(lengths, depth, is_last=bool(row["ends"]))
+            found = self._table(table).of(lengths, depth, is_first=is_first, is_last=is_last)
+            self._known[key] = found
         return found
 
     def _table(self, number: int) -> _TableWork:
@@ -85,8 +97,8 @@ class _TableWork:
             profile=profile,
         )
 
-    def of(self, lengths: tuple[int, ...], depth: int, *, is_last: bool) -> CallWork:
-        """The work on a box; `depth`: how much of the summed axis, 0 for all of it."""
+    def of(self, lengths: tuple[int, ...], depth: int, *, is_first: bool, is_last: bool) -> CallWork:
+        """The work on a box; `depth`: how much of the summed axis, 0 for all of it; whether sums begin and end here."""
         facts, share = self.facts, Fraction(1)
         if depth and self.summed:
             share = Fraction(depth, self.summed)
@@ -98,7 +110,22 @@ class _TableWork:
             facts = replace(facts, vector_ops=Fraction(0) if facts.matrix is not None else facts.vector_ops)
         work = self._core_work(lengths)
         use = core_use(facts, work, self.sizes, self.profile)
-        return CallWork(use=use, has_weights=any(operand.constant for operand in facts.operands))
+        elements = prod(lengths)
+        return CallWork(
+            use=use,
+            has_weights=any(operand.constant for operand in facts.operands),
+            sums=NO_BYTES if is_first and is_last else self._sums(elements, is_first=is_first, is_last=is_last),
+            macs=float(elements * facts.macs),
+            vector_ops=float(elements * facts.vector_ops),
+            dtype=facts.dtype,
+        )
+
+    def _sums(self, elements: int, *, is_first: bool, is_last: bool) -> LevelBytes:
+        size = self.profile.partial_sum_bytes
+        return LevelBytes(
+            read=0 if is_first else elements * size,
+            written=0 if is_last else elements * (size - self.sizes.output),
+        )
 
     def _core_work(self, lengths: tuple[int, ...]) -> CoreWork:
         facts, axes = self.facts, self.unit.output.axes

@@ -1,0 +1,144 @@
+"""From timelines to what the report says of time and energy (SIM-2, SIM-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, cast
+
+import numpy as np
+
+from compiler import execution_time as doc
+from compiler.profile import Profile
+from compiler.program.executable import Executable
+from compiler.program.timing.chips import stream_of, tasks_of
+from compiler.program.timing.occupancy import Occupancy, occupancies_of
+from compiler.program.timing.roofline import Point, roofline_of
+from compiler.program.timing.stalls import Spent, Stalls
+from compiler.program.timing.timeline import Timeline
+from compiler.program.timing.usage import usage_of
+
+# What an engine does while it is busy.
+_BUSY: Final = (Spent.WORK, Spent.PORTS, Spent.SHARING)
+_DIGITS: Final = 4
+
+
+def engine_times(timeline: Timeline, stalls: Stalls) -> tuple[doc.EngineTime, ...]:
+    """Engines of one name together, by name."""
+    queues = timeline.program.queues
+    found = []
+    for name in sorted({queue.engine for queue in queues}):
+        rows = stalls.engines[[number for number, queue in enumerate(queues) if queue.engine == name]]
+        found.append(
+            doc.EngineTime(
+                engine=name,
+                count=len(rows),
+                cycles=_labelled(rows.mean(axis=0)),
+                busiest_cycles=round(float(rows[:, _BUSY].sum(axis=1).max())),
+            )
+        )
+    return tuple(found)
+
+
+def core_stalls(engines: Sequence[doc.EngineTime]) -> dict[str, int]:
+    """Cycles in which a core does not work, by cause, the mean of all cores; none where no core has anything to do."""
+    cores = next((one.cycles for one in engines if one.engine == "core"), {})
+    return {cause: cycles for cause, cycles in cores.items() if cause != Spent.WORK.label}
+
+
+def _labelled(cycles: Any) -> dict[str, int]:
+    return {spent.label: round(float(cycles[spent])) for spent in Spent if cycles[spent] > 0}
+
+
+def usage_report(timeline: Timeline, profile: Profile) -> doc.UsageReport:
+    """The usage in slices."""
+    usage = usage_of(timeline, profile)
+    return doc.UsageReport(
+        slice_cycles=usage.slice_cycles,
+        bytes={name: tuple(np.rint(sizes).astype(int).tolist()) for name, sizes in usage.bytes.items()},
+        bytes_per_cycle=usage.capacities,
+        array=_rounded(usage.array),
+        vector=_rounded(usage.vector),
+    )
+
+
+def _rounded(values: Any) -> tuple[float, ...]:
+    return tuple(np.round(values, _DIGITS).tolist())
+
+
+def roofline_report(timeline: Timeline, profile: Profile) -> doc.RooflineReport:
+    """Ceilings and points."""
+    whole, groups = roofline_of(timeline, profile)
+    per_s = profile.cores * profile.clock_hz
+    used = {work.dtype for work in timeline.demands.works if work is not None and work.macs}
+    return doc.RooflineReport(
+        array_operations_per_s={
+            dtype: 2 * array.k * array.c * array.ox * array.oy * per_s
+            for dtype, array in sorted(profile.matrix.arrays.items())
+            if dtype in used
+        },
+        vector_operations_per_s=profile.vector.lanes * per_s,
+        dram_bytes_per_s=profile.dram.bandwidth_bytes_per_s,
+        program=_point(whole, None, profile),
+        groups=tuple(_point(point, point.name, profile) for point in groups),
+    )
+
+
+def _point(point: Point, group: str | None, profile: Profile) -> doc.RooflinePoint:
+    bounds = point.bounds
+    by = max(bounds, key=lambda name: bounds[name])
+    return doc.RooflinePoint(
+        group=group,
+        operations=round(point.operations),
+        dram_bytes=round(point.dram_bytes),
+        intensity=point.operations / point.dram_bytes if point.dram_bytes else None,
+        cycles=round(point.cycles),
+        operations_per_s=point.operations * profile.clock_hz / point.cycles if point.cycles else 0.0,
+        bound_cycles=bounds[by],
+        bound_by=cast(Literal["dram", "array", "vector"], by),
+    )
+
+
+def held_memories(timeline: Timeline) -> tuple[doc.HeldMemory, ...]:
+    """The fullest memory of each level."""
+    steps = timeline.program.steps
+    return tuple(
+        doc.HeldMemory(
+            level=found.level.value,
+            number=found.number,
+            capacity_bytes=found.capacity_bytes,
+            address_step_bytes=found.address_step,
+            step_cycles=found.cycle_step,
+            held_bytes=tuple(found.held_bytes().tolist()),
+            held=tuple(_held(found, [step.tensor for step in steps])),
+        )
+        for found in occupancies_of(timeline)
+    )
+
+
+def _held(found: Occupancy, tensors: Sequence[str]) -> Iterator[doc.HeldBytes]:
+    for address, size, begin, end, writer in found.rectangles.tolist():
+        tensor = None if writer < 0 else tensors[writer]
+        yield doc.HeldBytes(address=address, size_bytes=size, begin=begin, end=end, tensor=tensor)
+
+
+def stream_report(
+    executable: Executable, cycles: Mapping[str, float], images: int, profile: Profile
+) -> doc.StreamReport | None:
+    """Batches over chips whose segments take so many cycles; None where they take no time."""
+    tasks = tasks_of(executable, cycles, profile)
+    stream = stream_of(tasks)
+    clock_hz = profile.clock_hz
+    if not stream.interval_cycles:
+        return None
+    return doc.StreamReport(
+        latency_s=stream.latency_cycles / clock_hz,
+        interval_s=stream.interval_cycles / clock_hz,
+        images_per_s=images * clock_hz / stream.interval_cycles,
+        bound_by=max(stream.busy, key=lambda name: stream.busy[name]),
+        busy_s={name: busy / clock_hz for name, busy in stream.busy.items()},
+        segments_begin_s={
+            task.segment: begin / clock_hz
+            for task, begin in zip(tasks, stream.begins, strict=True)
+            if task.segment is not None
+        },
+    )

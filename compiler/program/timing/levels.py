@@ -1,0 +1,111 @@
+"""Bytes that the commands of a program read from and write to each level of memory, and across links (SIM-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from compiler.cost.levels import NO_BYTES, LevelBytes
+from compiler.program.program import Level, Opcode, Place, Program
+from compiler.program.timing.demands import Demands, Ints
+from compiler.program.timing.work import CallWork
+from compiler.units import element_bytes
+
+# The memory of the profile that each kind of place is a part of, under the planner's names.
+MEMORY_OF: Final = MappingProxyType(
+    {
+        Level.DRAM: "dram",
+        Level.SRAM: "sram",
+        Level.SRAM_WEIGHTS: "sram",
+        Level.NRAM: "nram",
+        Level.NRAM_WEIGHTS: "nram",
+        Level.WRAM: "wram",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What all commands move: bytes by memory (those that the chip has), and bytes times links crossed."""
+
+    memories: dict[str, LevelBytes]
+    link_byte_hops: int
+
+
+def moved_by(program: Program, demands: Demands) -> Moved:
+    """Bytes by memory and direction: transfers and gathers at both ends, calls inside their cores."""
+    found = {MEMORY_OF[place.level]: NO_BYTES for place in program.places}
+    has_wram, hops = "wram" in found, 0
+    links = _links_of_kinds(demands)
+    firsts, counts, sums = kinds_of(demands)
+    for kind, (first, count, size) in enumerate(zip(firsts, counts, sums, strict=True)):
+        row, work = program.commands[first], demands.works[kind]
+        if work is not None:
+            moved = _by_call(work, count, has_wram=has_wram)
+        elif row["opcode"] in (Opcode.GATHER, Opcode.BARRIER):
+            continue
+        else:
+            moved = _by_transfer(program.places, row, size)
+            hops += size * int(links[kind])
+        for name, level in moved:
+            found[name] += level
+    for _, place, is_result, size in gathered(program):
+        found[MEMORY_OF[place.level]] += LevelBytes(written=size) if is_result else LevelBytes(read=size)
+    return Moved(memories=found, link_byte_hops=hops)
+
+
+def kinds_of(demands: Demands) -> tuple[list[int], list[int], list[int]]:
+    """By kind of command: the first one, how many there are, and the bytes that all of them move to each target."""
+    _, firsts, counts = np.unique(demands.kinds, return_index=True, return_counts=True)
+    sums = np.zeros(len(firsts), dtype=np.int64)
+    np.add.at(sums, demands.kinds, demands.moved)
+    return firsts.tolist(), counts.tolist(), sums.tolist()
+
+
+def gathered(program: Program) -> Iterator[tuple[int, Place, bool, int]]:
+    """What gathers read and write (True): command, memory, and bytes; of a table only the rows that are named."""
+    numbers: Ints = np.flatnonzero(program.commands["opcode"] == Opcode.GATHER)
+    for command, number in zip(numbers.tolist(), program.commands["call"][numbers].tolist(), strict=True):
+        call = program.calls[number]
+        table = program.tables[call["table"]]
+        unit = program.units[table.unit]
+        rows = prod(table.entries[call["entry"]]["lengths"][: len(table.shape)].tolist())
+        for binding in program.bindings[call["first"] : call["first"] + call["count"]]:
+            operand = int(binding["operand"])
+            kind = unit.output if operand < 0 else unit.operands[operand]
+            if kind is not None:
+                whole = operand == unit.gathers or operand < 0
+                elements = rows if whole else prod(binding["lengths"][: len(kind.axes)].tolist())
+                place = program.places[binding["place"]]
+                yield command, place, operand < 0, elements * element_bytes(kind.stored_dtype)
+
+
+def _links_of_kinds(demands: Demands) -> Ints:
+    """How many links commands of each kind cross."""
+    is_link = np.array([resource.name == "link" for resource in demands.names], dtype=np.int64)
+    crossed = np.append(0, np.cumsum(is_link[demands.resources]))
+    return np.diff(crossed[demands.offsets])
+
+
+def _by_transfer(places: tuple[Place, ...], row: np.void, size: int) -> Iterator[tuple[str, LevelBytes]]:
+    """Read once at the source, written in each target."""
+    source, target = int(row["source"]), int(row["target"])
+    yield MEMORY_OF[places[source].level], LevelBytes(read=size)
+    for place in places[target : target + max(1, int(row["targets"]))]:
+        yield MEMORY_OF[place.level], LevelBytes(written=size)
+
+
+def _by_call(work: CallWork, count: int, *, has_wram: bool) -> Iterator[tuple[str, LevelBytes]]:
+    """Operands, partial sums and results in the activation memory, weights in theirs (as the planner counts them)."""
+    use = work.use
+    apart = has_wram and work.has_weights
+    read = use.input_bytes + use.partial_bytes + work.sums.read + (0 if apart else use.weight_bytes)
+    written = use.output_bytes + use.partial_bytes + work.sums.written
+    yield "nram", LevelBytes(read=read * count, written=written * count)
+    if apart:
+        yield "wram", LevelBytes(read=use.weight_bytes * count)

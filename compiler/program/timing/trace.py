@@ -1,0 +1,218 @@
+"""An executable's commands in time as a Perfetto trace: a track per engine, counters of memory and bandwidth (SIM-4).
+
+Cores, clusters and chips are groups of tracks. On an engine's track its waits, the start-ups that nothing hides, and
+what it moves or computes follow one another without overlapping; what it prepares meanwhile is not shown. A slice is
+named by the ONNX nodes that it works for, and its category is what the command does. Times are rounded to whole
+nanoseconds, each by itself; `cycles` is the exact length. Segments begin as in a lone batch (`chips.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from compiler.errors import printable
+from compiler.profile.schema import Profile
+from compiler.program.engines import is_per_core
+from compiler.program.executable import ChipSegment, Executable
+from compiler.program.program import Opcode, Queue, Step
+from compiler.program.timing.chips import Stream, Task, stream_of, tasks_of
+from compiler.program.timing.occupancy import occupancies_of
+from compiler.program.timing.packets import Argument, TraceWriter
+from compiler.program.timing.stalls import Spent, stalls_of
+from compiler.program.timing.timeline import Timeline, timeline_of
+from compiler.program.timing.usage import usage_of
+
+# Categories of slices that are no commands.
+WAIT: Final = "wait"
+STARTUP: Final = "start-up"
+LINK: Final = "transfer"
+NOTE: Final = "note"
+_COMMANDS_PER_PIECE: Final = 1024
+_NAME_LIMIT: Final = 80
+
+
+def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[bytes]:
+    """The trace of an executable, piece by piece; with `limit` so many commands of each segment, the first ones."""
+    profile = executable.profile
+    timelines = {
+        segment.id: timeline_of(segment.program, profile)
+        for segment in executable.segments
+        if isinstance(segment, ChipSegment)
+    }
+    tasks = tasks_of(executable, {name: timeline.cycles for name, timeline in timelines.items()}, profile)
+    stream = stream_of(tasks)
+    begins = dict(zip((task.segment for task in tasks), stream.begins, strict=True))
+    trace = _Trace(profile)
+    for segment in executable.segments:
+        if isinstance(segment, ChipSegment):
+            part = _Part(segment=segment, timeline=timelines[segment.id], begin=begins[segment.id])
+            yield from trace.commands(part, limit)
+            trace.counters(part)
+            yield trace.take()
+    trace.links(tasks, stream)
+    yield trace.take()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """A segment in the trace, and when it begins, in cycles."""
+
+    segment: ChipSegment
+    timeline: Timeline
+    begin: float
+
+
+class _Trace:
+    """The trace as it is written; groups of tracks and tracks appear as they are met."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._writer = TraceWriter()
+        self._profile = profile
+        self._ns = 1e9 / profile.clock_hz
+        self._groups: dict[str, int] = {}
+        self._tracks: dict[tuple[str, str], int] = {}
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        return self._writer.take()
+
+    def commands(self, part: _Part, limit: int | None) -> Iterator[bytes]:
+        """The commands of a segment, engine after engine."""
+        program = part.timeline.program
+        count = len(program.commands)
+        rows, written = _Commands(part.timeline), 0
+        queues = program.commands["queue"][: count if limit is None else limit]
+        for number, queue in enumerate(program.queues):
+            track, free = self._engine(part.segment.chip, queue), 0.0
+            for command in np.flatnonzero(queues == number).tolist():
+                self._command(track, part.begin, rows, command, free)
+                free = rows.ends[command]
+                written += 1
+                if written % _COMMANDS_PER_PIECE == 0:
+                    yield self.take()
+        if len(queues) < count:
+            track = self._track(f"chip {part.segment.chip}", NOTE)
+            text = f"{count - len(queues)} of {count} commands of {part.segment.id} are left out"
+            self._slice(track, part.begin, 0.0, part.timeline.cycles, text, NOTE, {})
+
+    def _command(self, track: int, at: float, rows: _Commands, command: int, free: float) -> None:
+        """What an engine does from being free until a command has ended."""
+        turn, begin = max(free, rows.issues[command]), rows.begins[command]
+        if turn > free:
+            cause = rows.cause(command)
+            self._slice(track, at, free, turn, f"waits: {cause}", WAIT, {"for": cause, "cycles": turn - free})
+        if begin > turn:
+            self._slice(track, at, turn, begin, STARTUP, STARTUP, {"cycles": begin - turn})
+        name, category = rows.name(command), rows.category(command)
+        self._slice(track, at, begin, rows.ends[command], name, category, rows.arguments(command))
+
+    def counters(self, part: _Part) -> None:
+        """What the fullest memory of each level holds, and the bytes per second through the DRAM's port."""
+        chip = f"chip {part.segment.chip}"
+        for found in occupancies_of(part.timeline):
+            track = self._counter(chip, f"{found.level.value} {found.number} holds")
+            for step, size in enumerate([*found.held_bytes().tolist(), 0]):
+                self._writer.value(track, self._time(part.begin, step * found.cycle_step), size)
+        usage = usage_of(part.timeline, self._profile)
+        track = self._counter(chip, "DRAM bandwidth", unit="bytes/s")
+        sizes = usage.bytes["dram"].tolist() if "dram" in usage.bytes else []
+        for number, size in enumerate([*sizes, 0.0]):
+            rate = size / usage.slice_cycles * self._profile.clock_hz
+            self._writer.value(track, self._time(part.begin, number * usage.slice_cycles), rate)
+
+    def links(self, tasks: Sequence[Task], stream: Stream) -> None:
+        """Tensors on their way between chips and host, where that takes time."""
+        for task, begin in zip(tasks, stream.begins, strict=True):
+            if task.segment is None and task.cycles:
+                track = self._track("links", task.resource)
+                self._slice(track, begin, 0.0, task.cycles, task.resource, LINK, {"cycles": task.cycles})
+
+    def _slice(
+        self,
+        track: int,
+        at: float,
+        begin: float,
+        end: float,
+        name: str,
+        category: str,
+        arguments: dict[str, Argument],
+    ) -> None:
+        self._writer.slice(track, self._time(at, begin), self._time(at, end), name, category, arguments)
+
+    def _time(self, at: float, cycle: float) -> int:
+        """Nanoseconds from the beginning of the lone batch; later is never rounded to earlier."""
+        return round((at + cycle) * self._ns)
+
+    def _engine(self, chip: int, queue: Queue) -> int:
+        owner = "core" if is_per_core(queue.engine) else "cluster"
+        return self._track(f"chip {chip} {owner} {queue.number}", queue.engine)
+
+    def _track(self, group: str, name: str) -> int:
+        found = self._tracks.get((group, name))
+        if found is None:
+            parent = self._group(group)
+            found = self._tracks[group, name] = self._writer.track(name, parent, len(self._tracks))
+        return found
+
+    def _counter(self, group: str, name: str, *, unit: str | None = None) -> int:
+        found = self._tracks.get((group, name))
+        if found is None:
+            parent = self._group(group)
+            found = self._tracks[group, name] = self._writer.counter(name, parent, len(self._tracks), unit=unit)
+        return found
+
+    def _group(self, name: str) -> int:
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = self._writer.process(name, len(self._groups))
+        return found
+
+
+class _Commands:
+    """The commands of a program as they stand in the trace; times in cycles of the program."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        program = timeline.program
+        self.issues, self.begins, self.ends = (c.tolist() for c in (timeline.issues, timeline.begins, timeline.ends))
+        self._causes = stalls_of(timeline).causes.tolist()
+        self._opcodes, self._steps = (program.commands[name].tolist() for name in ("opcode", "step"))
+        self._moved = timeline.demands.moved.tolist()
+        self._names = [*map(_name, program.steps), ""]
+        self._for: list[dict[str, Argument]] = [
+            {"group": printable(step.group, _NAME_LIMIT), "tensor": printable(step.tensor, _NAME_LIMIT)}
+            for step in program.steps
+        ]
+        self._for.append({})
+
+    def cause(self, command: int) -> str:
+        """What the engine waits for before it."""
+        return Spent(self._causes[command]).label
+
+    def name(self, command: int) -> str:
+        """The ONNX nodes that it works for; of what works for none, what it does."""
+        return self._names[self._steps[command]] or self.category(command)
+
+    def category(self, command: int) -> str:
+        """What it does."""
+        return Opcode(self._opcodes[command]).name.lower()
+
+    def arguments(self, command: int) -> dict[str, Argument]:
+        """Its number, its length, what it moves, and for what."""
+        moved = self._moved[command]
+        cycles = self.ends[command] - self.begins[command]
+        return {
+            "command": command,
+            "cycles": cycles,
+            **({"bytes": moved} if moved else {}),
+            **self._for[self._steps[command]],
+        }
+
+
+def _name(step: Step) -> str:
+    """A step's nodes in short."""
+    names = [printable(node, _NAME_LIMIT) for node in step.nodes]
+    return names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "") if names else ""

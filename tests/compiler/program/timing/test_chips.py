@@ -1,0 +1,70 @@
+"""Batches over several chips, worked out by hand (SIM-2, PART-5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.program.timing.chips import Task, stream_of
+
+
+def chain(*cycles: float, link: float = 0.0, places: tuple[str, ...] = ()) -> tuple[Task, ...]:
+    """Segments one after another, each on a chip of its own unless placed, with links between different ones."""
+    on = places or tuple(f"chip {number}" for number in range(len(cycles)))
+    tasks: list[Task] = []
+    for number, (length, place) in enumerate(zip(cycles, on, strict=True)):
+        before: tuple[int, ...] = (len(tasks) - 1,) if number else ()
+        if number and link and place != on[number - 1]:
+            tasks.append(Task(segment=None, resource=f"{on[number - 1]} to {place}", cycles=link, after=before))
+            before = (len(tasks) - 1,)
+        tasks.append(Task(segment=f"s{number}", resource=place, cycles=length, after=before))
+    return tuple(tasks)
+
+
+def test_three_chips_in_steady_state_keep_the_pace_of_the_busiest() -> None:
+    """A batch takes 100 + 30 + 250 + 30 + 150; one comes out every 250 cycles."""
+    found = stream_of(chain(100, 250, 150, link=30))
+    assert found.latency_cycles == 560
+    assert found.interval_cycles == 250
+    assert list(found.begins) == [0, 100, 130, 380, 410]
+    assert found.busy == {"chip 0": 100, "chip 0 to chip 1": 30, "chip 1": 250, "chip 1 to chip 2": 30, "chip 2": 150}
+
+
+def test_a_link_can_be_what_bounds_a_pipeline() -> None:
+    found = stream_of(chain(100, 250, link=400))
+    assert (found.latency_cycles, found.interval_cycles) == (750, 400)
+
+
+def test_a_chip_that_runs_two_segments_takes_both_for_each_batch() -> None:
+    """Chip 0 runs the first and the third segment: 100 + 100 for each batch, while chip 1 does 100."""
+    found = stream_of(chain(100, 100, 100, places=("chip 0", "chip 1", "chip 0")))
+    assert (found.latency_cycles, found.interval_cycles) == (300, 200)
+
+
+def test_segments_of_one_chip_run_one_after_another() -> None:
+    found = stream_of(chain(70, 30, places=("chip 0", "chip 0")))
+    assert (found.latency_cycles, found.interval_cycles) == (100, 100)
+
+
+def test_no_pipeline_is_faster_than_its_busiest_resource_nor_slower_than_a_batch_after_another() -> None:
+    random = np.random.default_rng(2)
+    for _ in range(100):
+        count = int(random.integers(1, 9))
+        tasks = tuple(
+            Task(
+                segment=str(number),
+                resource=f"chip {int(random.integers(4))}",
+                cycles=float(random.integers(0, 100)),
+                after=tuple(sorted(set(random.integers(number, size=2).tolist()))) if number else (),
+            )
+            for number in range(count)
+        )
+        found = stream_of(tasks)
+        assert max(found.busy.values()) <= found.interval_cycles * (1 + 1e-9) + 1e-9
+        assert found.interval_cycles <= sum(task.cycles for task in tasks) * (1 + 1e-9)
+        assert found.latency_cycles <= sum(task.cycles for task in tasks)
+        for task, begin in zip(tasks, found.begins, strict=True):
+            assert all(begin >= found.begins[before] + tasks[before].cycles for before in task.after)
+    assert pytest.approx(found.latency_cycles) == max(
+        begin + task.cycles for begin, task in zip(found.begins, tasks, strict=True)
+    )

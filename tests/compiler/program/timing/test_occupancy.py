@@ -1,0 +1,83 @@
+"""Memory as a map of address x time, from what commands write and read (PROG-2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.program.program import Level
+from compiler.program.timing.occupancy import MAX_RECTANGLES, Occupancy, occupancies_of
+from compiler.program.timing.timeline import Timeline
+from tests.compiler.program.builder import CORE0, IODMA0, IODMA1, NRAM0, NRAM1
+from tests.compiler.program.timing.test_timeline import LONG, SIZE, Small, chip
+
+
+def map_of(timeline: Timeline, level: Level = Level.NRAM) -> Occupancy:
+    (found,) = (one for one in occupancies_of(timeline) if one.level is level)
+    return found
+
+
+def test_a_buffer_is_held_from_its_writing_until_its_last_reading() -> None:
+    """Loaded in 0 to 100, read and overwritten in place by a call until 150, stored until 250."""
+    small = Small()
+    small.store(IODMA0, NRAM0, (small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),)),))
+    found = map_of(small.timeline(chip(startup=False)))
+    assert (found.number, found.capacity_bytes, found.cycle_step) == (0, 2048, 2.5)
+    assert found.rectangles.tolist() == [[0, SIZE, 0, 100, 0]]
+    assert found.held_bytes().tolist() == [SIZE] * 100
+
+
+def test_what_is_between_the_last_reading_and_the_next_writing_is_free() -> None:
+    """Two buffers in turn; the first is free between its store and the second load, which another engine delays."""
+    small = Small()
+    stored = small.store(IODMA0, NRAM0, (small.load(IODMA0, NRAM0),))
+    calls = [small.call(CORE0, NRAM1, (stored,)) for _ in range(2 * LONG // 50)]
+    small.store(IODMA0, NRAM0, (small.load(IODMA0, NRAM0, waits=(calls[-1],)),))
+    timeline = small.timeline(chip(startup=False))
+    assert timeline.cycles == 600
+    found = map_of(timeline)
+    assert found.cycle_step == 6.0
+    # 200 to 400 is free
+    assert found.rectangles.tolist() == [[0, SIZE, 0, 34, 0], [0, SIZE, 66, 100, 0]]
+
+
+def test_what_is_read_without_having_been_written_was_there_before() -> None:
+    small = Small()
+    first = small.load(IODMA1, NRAM1)
+    small.store(IODMA0, NRAM0, (first,))
+    found = map_of(small.timeline(chip(startup=False)))
+    assert found.number == 0
+    assert found.rectangles.tolist() == [[0, SIZE, 0, 100, -1]]
+
+
+def test_a_map_is_small_however_long_the_program_and_misses_nothing() -> None:
+    random = np.random.default_rng(5)
+    small = Small()
+    for number in range(3000):
+        at = 8 * int(random.integers(150))
+        waits = (number - 1,) if number else ()
+        if random.random() < 0.5:
+            small.load(IODMA0, NRAM0, at=at, size=int(random.integers(1, 400)), waits=waits)
+        else:
+            small.store(IODMA0, NRAM0, waits, at=at)
+    timeline = small.timeline(chip())
+    found = map_of(timeline)
+    assert 0 < len(found.rectangles) <= MAX_RECTANGLES
+    used = int(found.rectangles[:, :2].sum(axis=1).max())
+    assert (found.held_bytes() <= used).all()
+    # every load's bytes are held at its end
+    rows = timeline.program.commands
+    for number in np.flatnonzero(rows["opcode"] == 0).tolist():
+        step = min(int(timeline.begins[number] / found.cycle_step), 10**9)
+        low = int(rows["target_address"][number])
+        assert any(
+            address <= low < address + size and begin <= step < end
+            for address, size, begin, end, _ in found.rectangles.tolist()
+        )
+
+
+def test_maps_of_levels_are_those_of_their_fullest_memory() -> None:
+    small = Small()
+    small.load(IODMA0, NRAM0)
+    small.load(IODMA1, NRAM1, at=SIZE)
+    found = occupancies_of(small.timeline(chip()))
+    assert [(one.level, one.number) for one in found] == [(Level.DRAM, 0), (Level.NRAM, 1)]
