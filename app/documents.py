@@ -8,14 +8,25 @@ from pathlib import Path
 
 import msgspec
 
+from app.comparisons.compare import ComparisonDocument
 from app.main import create_app
 from app.settings import Settings
 from app.simulations.report import SimulationReport
+from app.sweeps.report import SweepReport
+from app.sweeps.sizing import SizeReport
 from compiler.frontend.supported import supported_ops
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 
-_SCHEMAS = {"plan": Plan, "report": Report, "profile": Profile, "simulation": SimulationReport}
+_SCHEMAS = {
+    "plan": Plan,
+    "report": Report,
+    "profile": Profile,
+    "simulation": SimulationReport,
+    "sweep": SweepReport,
+    "size": SizeReport,
+    "comparison": ComparisonDocument,
+}
 
 
 def documents() -> dict[str, str]:

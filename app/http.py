@@ -6,14 +6,17 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ValidationError
 
-from app.errors import MalformedError, TooLargeError
+from app.errors import MalformedError, TooLargeError, UnsupportedMediaError
 from compiler.errors import RequestError, printable
+
+M = TypeVar("M", bound=BaseModel)
 
 IMMUTABLE = "private, max-age=31536000, immutable"
 
@@ -102,6 +105,34 @@ def json_object(data: bytes, what: str) -> dict[str, Any]:
             f"{what} is not an object", code="invalid_request", stage="request", actual=type(values).__name__
         )
     return values
+
+
+async def json_request(request: Request, limit_bytes: int, kind: type[M], *, what: str) -> M:
+    """A small JSON body as the type that describes it; `what` is asked for.
+
+    Raises UnsupportedMediaError for another media type, MalformedError for what is no JSON, TooLargeError, and
+    RequestError as `request_from`.
+    """
+    given = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise UnsupportedMediaError(
+            f"{what} is asked for in JSON", stage="request", actual=printable(given, 80), limit="application/json"
+        )
+    return request_from(json_object(await read_bounded(request, limit_bytes), "the body"), kind)
+
+
+def request_from(values: dict[str, Any], kind: type[M]) -> M:
+    """The values of a body as the type that describes it; raises RequestError naming the part that does not fit."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RequestError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            code="invalid_request",
+            stage="request",
+            hint=f"The body is {{{', '.join(kind.model_fields)}}}",
+        ) from None
 
 
 def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:

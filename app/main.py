@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from app import problems
+from app.comparisons.endpoints import router as comparisons
 from app.compilations.endpoints import router as compilations
 from app.context import create_context
 from app.health.endpoints import router as health
@@ -19,6 +20,7 @@ from app.models.endpoints import router as models
 from app.profiles.endpoints import router as profiles
 from app.settings import Settings
 from app.simulations.endpoints import router as simulations
+from app.sweeps.endpoints import router as sweeps
 from compiler.version import COMPILER_VERSION
 
 
@@ -48,7 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(RequestMiddleware)
-    for router in (models, profiles, compilations, simulations, jobs, health):
+    for router in (models, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)
 
     @app.get("/", include_in_schema=False)

@@ -16,6 +16,7 @@ from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
 from app.settings import Settings
 from app.store import BlobStore
+from app.sweeps.figures import figures_json, figures_of
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.source import ModelSource
@@ -84,6 +85,7 @@ class Computer:
                 "state": "succeeded",
                 "plan": self.store.put(plan_json(compilation.plan)),
                 "report": self.store.put(report_json(compilation.report)),
+                "figures": figures_json(figures_of(compilation.plan, compilation.report, profile)),
             }
             if compilation.executable is not None:
                 with self.store.writer() as writer:

@@ -124,13 +124,13 @@ def compile_on_server(server: str, model: Path, profile: str, settings: Sequence
     with TesseraClient(server) as client:
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
-        uploaded = _upload(client, model)
+        uploaded = upload(client, model)
         job = client.compile(uploaded.id, reference, options)
         job = follow(client, job, model.name, console)
         return Compiled(plan=client.plan(job.id), report=client.report(job.id), server=server, job=job.id)
 
 
-def _upload(client: TesseraClient, model: Path) -> Model:
+def upload(client: TesseraClient, model: Path) -> Model:
     """Upload a model, with its external data as one archive if it has any.
 
     What is wrong with the model the service says; only data from outside of its folder is refused before it is sent.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from http import HTTPStatus
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -61,6 +65,11 @@ USAGE_CODES = frozenset(
         "wrong_tensor",
         "input_type",
         "invalid_address_table",
+        "invalid_grid",
+        "invalid_quantity",
+        "too_many_fields",
+        "too_many_points",
+        "unknown_field",
         "unknown_tensor",
         "unknown_value",
         "cancelled",
@@ -102,3 +111,33 @@ def show(error: TesseraError, *, as_json: bool) -> None:
     for name, value in rows.items():
         if value is not None:
             console.print(Text.assemble((f"  {name:<9}", "dim"), printable(str(value), 1000)))
+
+
+@contextmanager
+def failures(*, as_json: bool) -> Iterator[None]:
+    """Turn errors into one block on stderr and the exit code."""
+    try:
+        yield
+    except TesseraError as error:
+        show(error, as_json=as_json)
+        raise typer.Exit(exit_code_of(error)) from None
+    except OSError as error:
+        show(
+            RequestError(f"{error.strerror}: {error.filename}", code="file_error"),
+            as_json=as_json,
+        )
+        raise typer.Exit(ExitCode.USAGE) from None
+    except (KeyboardInterrupt, typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).debug("unexpected", exc_info=True)
+        show(
+            TesseraError(
+                "Tessera failed in an unexpected way; this is our fault",
+                code="internal_error",
+                actual=type(error).__name__,
+                hint="Report it with the command you gave",
+            ),
+            as_json=as_json,
+        )
+        raise typer.Exit(ExitCode.INTERNAL) from None

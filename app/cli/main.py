@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +13,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.failures import ExitCode, exit_code_of, show
-from compiler.errors import RequestError, TesseraError, printable
+from app.cli import exploring
+from app.cli.failures import ExitCode, failures
+from app.cli.parameters import (
+    DataDirOption,
+    InputsOption,
+    JsonFlag,
+    NoVerifyFlag,
+    ProfileOfTarget,
+    ProfileOption,
+    SeedOption,
+    ServerOption,
+    SetOption,
+    StrictFlag,
+    all_settings,
+)
+from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -30,19 +41,9 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="An option of the compilation, key=value")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
-NoVerifyFlag = Annotated[bool, typer.Option("--no-verify", help="Compile without the value check: verify=none")]
-ProfileOfTarget = Annotated[
-    str | None, typer.Option("--profile", "-p", help="Of a model: a built-in profile, or a file", show_default=False)
-]
-InputsOption = Annotated[Path | None, typer.Option("--inputs", help="An .npz file; its keys are names of inputs")]
-SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of made-up inputs [5]")]
-StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
-ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
-DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
+cli.command()(exploring.sweep)
+cli.command()(exploring.size)
+cli.command()(exploring.compare)
 
 
 def run() -> None:
@@ -97,7 +98,7 @@ def compile_command(
         from app.cli.run_table import print_values
 
         console = Console(stderr=True, markup=False)
-        words = _all_settings(settings, strict, no_verify=no_verify)
+        words = all_settings(settings, strict, no_verify=no_verify)
         if trace and out is None:
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
@@ -144,7 +145,7 @@ def run_command(
         from app.cli.run_table import print_outputs
 
         ran = _ran(
-            running.Target(path=target, profile=profile, settings=_all_settings(settings, strict, no_verify=no_verify)),
+            running.Target(path=target, profile=profile, settings=all_settings(settings, strict, no_verify=no_verify)),
             inputs,
             seed,
             server,
@@ -187,7 +188,7 @@ def simulate(
                 actual=printable(str(executable), 200),
                 hint="`tessera compile --out DIR` writes one; `tessera run` takes a model too",
             )
-        target = running.Target(path=executable, profile=profile, settings=_all_settings(settings, strict=False))
+        target = running.Target(path=executable, profile=profile, settings=all_settings(settings, strict=False))
         ran = _ran(target, inputs, seed, server)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
@@ -219,7 +220,7 @@ def listing(
 
         console = Console(stderr=True, markup=False)
         wanted = Wanted(group=group, head=head, tail=tail, summary=summary)
-        meant = running.Target(path=target, profile=profile, settings=_all_settings(settings, strict))
+        meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
         if server is None:
             lines = running.listing_here(meant, wanted, console)
         else:
@@ -253,7 +254,7 @@ def trace(
         from app.cli import running
 
         console = Console(stderr=True, markup=False)
-        meant = running.Target(path=target, profile=profile, settings=_all_settings(settings, strict))
+        meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
         if server is None:
             running.trace_here(meant, out, commands, console)
         else:
@@ -281,7 +282,7 @@ def plan_command(
         from app.cli.plan_table import print_plan, print_simulated
 
         console = Console(stderr=True, markup=False)
-        words = _all_settings(settings, strict)
+        words = all_settings(settings, strict)
         if compare is not None:
             if pictures is not None:
                 raise RequestError(
@@ -336,7 +337,7 @@ def explain(
         from compiler.explain import group_values
 
         console = Console(stderr=True, markup=False)
-        compiled = compiling.compiled(model, profile, _all_settings(settings, strict), console, server)
+        compiled = compiling.compiled(model, profile, all_settings(settings, strict), console, server)
         plan, report = compiled.plan_document(), compiled.report_document()
         text = in_words(plan, group, report)
         values = {"explanation": text.splitlines(), **group_values(plan, report, group)}
@@ -361,44 +362,6 @@ def profiles(server: ServerOption = None, as_json: JsonFlag = False) -> None:
 def version() -> None:
     """Print the version of the compiler."""
     sys.stdout.write(COMPILER_VERSION + "\n")
-
-
-@contextmanager
-def failures(*, as_json: bool) -> Iterator[None]:
-    """Turn errors into one block on stderr and the exit code."""
-    try:
-        yield
-    except TesseraError as error:
-        show(error, as_json=as_json)
-        raise typer.Exit(exit_code_of(error)) from None
-    except OSError as error:
-        show(
-            RequestError(f"{error.strerror}: {error.filename}", code="file_error"),
-            as_json=as_json,
-        )
-        raise typer.Exit(ExitCode.USAGE) from None
-    except (KeyboardInterrupt, typer.Exit, typer.Abort):
-        raise
-    except Exception as error:
-        logging.getLogger(__name__).debug("unexpected", exc_info=True)
-        show(
-            TesseraError(
-                "Tessera failed in an unexpected way; this is our fault",
-                code="internal_error",
-                actual=type(error).__name__,
-                hint="Report it with the command you gave",
-            ),
-            as_json=as_json,
-        )
-        raise typer.Exit(ExitCode.INTERNAL) from None
-
-
-def _all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:
-    """The options given, schedules read from their files, with the flags --strict and --no-verify among them."""
-    from app.cli.inputs import with_schedules
-
-    flags = {"strict=true": strict, "verify=none": no_verify}
-    return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]
 
 
 def _compare(

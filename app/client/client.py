@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -106,6 +107,10 @@ class TesseraClient:
             if cursor is None:
                 return items
 
+    def profile(self, name: str) -> bytes:
+        """The canonical form of a profile by name or digest, as JSON."""
+        return self._request("GET", f"/v1/profiles/{quote(name, safe='')}").content
+
     def compile(
         self,
         model: str,
@@ -119,6 +124,29 @@ class TesseraClient:
         body = {"model": model, "profile": profile, "options": dict(options or {})}
         answer = self._request("POST", "/v1/compilations", json=body, headers=headers)
         return msgspec.json.decode(answer.content, type=Job)
+
+    def sweep(
+        self,
+        model: str,
+        profiles: Sequence[str],
+        grid: Mapping[str, Sequence[object]],
+        options: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Ask for an uploaded model on each profile with each combination of the values of their fields."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        body = {"model": model, "profiles": profiles, "grid": dict(grid), "options": dict(options or {})}
+        answer = self._request("POST", "/v1/sweeps", json=body, headers=headers)
+        return msgspec.json.decode(answer.content, type=Job)
+
+    def sweep_table(self, job_id: str) -> bytes:
+        """The table and the front of a sweep as JSON, also while it runs."""
+        return self._request("GET", f"/v1/sweeps/{job_id}").content
+
+    def compare(self, a: str, b: str) -> bytes:
+        """Two compilations that succeeded side by side, as JSON."""
+        return self._request("POST", "/v1/comparisons", json={"a": a, "b": b}).content
 
     def job(self, job_id: str) -> Job:
         """A job as it is now."""

@@ -6,14 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import ValidationError
 
 from app.compilations import service
 from app.compilations.schemas import CompilationRequest
 from app.compilations.service import Wanted
 from app.context import Context, ContextDependency
 from app.errors import UnsupportedMediaError
-from app.http import json_object, read_bounded
+from app.http import json_object, read_bounded, request_from
 from app.jobs import accepting
 from app.jobs.schemas import Job
 from app.models import service as models
@@ -86,16 +85,7 @@ async def _from_json(request: Request, context: Context) -> Wanted:
             limit="application/json or multipart/form-data",
         )
     values = json_object(await read_bounded(request, context.settings.max_document_bytes), "the body")
-    try:
-        body = CompilationRequest.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RequestError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-            code="invalid_request",
-            stage="request",
-            hint="The body is {model, profile, options}",
-        ) from None
+    body = request_from(values, CompilationRequest)
 
     def resolve() -> Wanted:
         if models.find(context, body.model) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,34 +51,60 @@ def checked_options(context: Context, values: dict[str, Any]) -> Options:
 
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
     """Accept a job; raises RequestError for an unknown model or a key used for another request."""
-    settings = context.settings
-    record = models.find(context, wanted.model)
-    if record is None:
-        raise unknown_model(wanted.model)
-    digest = profiles.keep(context, wanted.profile)
-    options = msgspec.json.encode(wanted.options, order="deterministic").decode()
-    content = cache_key(wanted.model, wanted.profile, wanted.options, name=record["name"])
-    large = int(record["size_bytes"]) >= settings.long_model_bytes
-    request = JobRequest(
+    record = known_model(context, wanted.model)
+    large = int(record["size_bytes"]) >= context.settings.long_model_bytes
+    request = job_request(
+        context,
+        wanted,
         job=secrets.token_hex(16),
-        content=content,
-        model=wanted.model,
         model_name=record["name"],
-        profile=digest,
-        profile_name=printable(wanted.profile.name, 200),
-        options=options,
         queue="long" if large else "short",
+        request_id=request_id,
+    )
+    accepted = accepting.accept(
+        context,
+        request,
+        idempotency_key=idempotency_key,
+        fingerprint=(wanted.model, request.profile, request.options),
+    )
+    if accepted.answer == "unknown_model":
+        raise unknown_model(wanted.model)
+    return accepted
+
+
+def job_request(
+    context: Context,
+    wanted: Wanted,
+    *,
+    job: str,
+    model_name: str,
+    queue: Literal["short", "long"],
+    request_id: str | None,
+) -> JobRequest:
+    """The request for the job of one compilation, its profile kept where the worker reads it."""
+    settings = context.settings
+    return JobRequest(
+        job=job,
+        content=cache_key(wanted.model, wanted.profile, wanted.options, name=model_name),
+        model=wanted.model,
+        model_name=model_name,
+        profile=profiles.keep(context, wanted.profile),
+        profile_name=printable(wanted.profile.name, 200),
+        options=msgspec.json.encode(wanted.options, order="deterministic").decode(),
+        queue=queue,
         time_limit_s=wanted.options.time_limit_s or settings.time_limit_s,
         memory_limit_bytes=wanted.options.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
     )
-    accepted = accepting.accept(
-        context, request, idempotency_key=idempotency_key, fingerprint=(wanted.model, digest, options)
-    )
-    if accepted.answer == "unknown_model":
-        raise unknown_model(wanted.model)
-    return accepted
+
+
+def known_model(context: Context, model: str) -> dict[str, str]:
+    """The record of an uploaded model; raises RequestError if it is not there."""
+    record = models.find(context, model)
+    if record is None:
+        raise unknown_model(model)
+    return record
 
 
 def unknown_model(model: str) -> RequestError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -11,7 +12,7 @@ from fastapi.responses import JSONResponse
 from app.context import Context
 from app.http import preferred_wait_s
 from app.jobs import events, service
-from app.jobs.records import FINAL_STATES, Accepted, JobRequest
+from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
 from compiler.errors import RequestError, printable
 
 
@@ -19,12 +20,29 @@ def accept(
     context: Context, request: JobRequest, *, idempotency_key: str | None, fingerprint: tuple[str, ...]
 ) -> Accepted:
     """Record a job, with its outcome if that is known; raises RequestError for a key used for another request."""
-    accepted = context.records.accept(
-        request,
-        outcome=context.results.get(request.content),
-        idempotency_key=None if idempotency_key is None else _sha256(idempotency_key),
-        fingerprint=_sha256("\n".join(fingerprint)),
-    )
+    key = _idempotency(idempotency_key, fingerprint)
+    accepted = context.records.accept(request, outcome=context.results.get(request.content), key=key)
+    return _checked(context, accepted, idempotency_key)
+
+
+def accept_sweep(
+    context: Context,
+    request: SweepRequest,
+    points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
+    *,
+    idempotency_key: str | None,
+    fingerprint: tuple[str, ...],
+) -> Accepted:
+    """Record a sweep and its points at once; an outcome beside a point is that of a point that cannot be computed.
+
+    Raises RequestError as `accept` does.
+    """
+    key = _idempotency(idempotency_key, fingerprint)
+    known = [(point, context.results.get(point.content) if outcome is None else outcome) for point, outcome in points]
+    return _checked(context, context.records.accept_sweep(request, known, key=key), idempotency_key)
+
+
+def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) -> Accepted:
     if accepted.answer == "conflict":
         raise RequestError(
             "this Idempotency-Key was used for another request",
@@ -37,9 +55,9 @@ def accept(
     return accepted
 
 
-async def answer(request: Request, context: Context, accepted: Accepted) -> Response:
+async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
     """202 with where to look, or 200 where the job is final already or within the time that the caller waits."""
-    headers = {"Location": f"/v1/jobs/{accepted.job}"}
+    headers = {"Location": f"/v1/{resource}/{accepted.job}"}
     job = await run_in_threadpool(service.get, context, accepted.job)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None:
@@ -52,6 +70,10 @@ async def answer(request: Request, context: Context, accepted: Accepted) -> Resp
         headers["Retry-After"] = "1"
     body = job.model_dump(mode="json", exclude_none=True)
     return JSONResponse(body, status_code=200 if final else 202, headers=headers)
+
+
+def _idempotency(key: str | None, fingerprint: tuple[str, ...]) -> Idempotency | None:
+    return None if key is None else Idempotency(key=_sha256(key), fingerprint=_sha256("\n".join(fingerprint)))
 
 
 def _sha256(text: str) -> str:

@@ -19,7 +19,7 @@ import redis
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
-Kind = Literal["compilation", "simulation"]
+Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
 WORKERS_KEY = "tessera:workers"
@@ -28,6 +28,7 @@ STOPPED_KEY = "tessera:stopped"
 
 _SCRIPTS = (
     "accept",
+    "accept_sweep",
     "cancel",
     "claim",
     "finish",
@@ -63,6 +64,29 @@ class JobRequest:
     compiler_version: str
     request_id: str
     kind: Kind = "compilation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """What a sweep asks for; its points are jobs of their own, with the ids of `point_id`.
+
+    `options` holds the profiles, the grid and the options of each point (SweepOptions), as JSON.
+    """
+
+    job: str
+    model: str
+    model_name: str
+    options: str
+    compiler_version: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idempotency:
+    """An Idempotency-Key and what it was used for, both as digests."""
+
+    key: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,44 +146,50 @@ class Records:
         return self._redis
 
     def accept(
-        self,
-        request: JobRequest,
-        *,
-        outcome: Mapping[str, str] | None = None,
-        idempotency_key: str | None = None,
-        fingerprint: str = "",
+        self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
     ) -> Accepted:
         """Record a job, and its computation and outbox entry unless an outcome is known already."""
-        fields = {
-            "model": request.model,
-            "model_name": request.model_name,
-            "profile": request.profile,
-            "profile_name": request.profile_name,
-            "options": request.options,
-            "memory_limit_bytes": str(request.memory_limit_bytes),
-            "compiler_version": request.compiler_version,
-            "request_id": request.request_id,
-            "kind": request.kind,
-        }
-        answer, job = self._run(
-            "accept",
-            request.job,
-            request.content,
-            request.model,
-            request.queue,
-            _json(fields),
-            _ms(request.time_limit_s),
-            "" if idempotency_key is None else f"tessera:idempotency:{idempotency_key}",
-            fingerprint,
-            _ms(self._settings.keep_idempotency_s),
-            "" if outcome is None else _json(outcome),
-        )
+        answer, job = self._run("accept", self._asked(request, key), _json(_wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
+
+    def accept_sweep(
+        self,
+        request: SweepRequest,
+        points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
+        *,
+        key: Idempotency | None = None,
+    ) -> Accepted:
+        """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
+        fields = _fields(request)
+        wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
+        answer, job = self._run("accept_sweep", self._asked(request, key), _json(fields), _json(wanted))
+        return Accepted(answer=answer, job=job)
+
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None) -> str:
+        """The `request` of common.lua: what tells whether it was asked before."""
+        return _json(
+            {
+                "job": request.job,
+                "model": request.model,
+                "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
+                "fingerprint": "" if key is None else key.fingerprint,
+                "idempotency_ms": _ms(self._settings.keep_idempotency_s),
+            }
+        )
 
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if there is no such job."""
         fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
         return fields or None
+
+    def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
+        """The fields of a sweep and of its points at one moment, or None if there is no such job any more."""
+        total = int(cast(str, self._redis.hget(f"tessera:job:{sweep}", "total") or 0))
+        pipeline = self._redis.pipeline(transaction=True)
+        for job in (sweep, *(point_id(sweep, number) for number in range(total))):
+            pipeline.hgetall(f"tessera:job:{job}")
+        own, *points = cast(list[dict[str, str]], pipeline.execute())
+        return (own, points) if own and all(points) else None
 
     def queue_position(self, content: str) -> int | None:
         """How many computations stand before this one, plus one; None if it is not queued."""
@@ -282,9 +312,47 @@ def events_key(job: str) -> str:
     return f"tessera:job:{job}:events"
 
 
+def point_id(sweep: str, number: int) -> str:
+    """The job of a point of a sweep, numbered from 0 in the order of its table."""
+    return f"{sweep}p{number}"
+
+
+def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
+    """The fields of a record that never change."""
+    shared = {
+        "model": request.model,
+        "model_name": request.model_name,
+        "options": request.options,
+        "compiler_version": request.compiler_version,
+        "request_id": request.request_id,
+    }
+    if isinstance(request, SweepRequest):
+        return {**shared, "kind": "sweep"}
+    return {
+        **shared,
+        "profile": request.profile,
+        "profile_name": request.profile_name,
+        "memory_limit_bytes": str(request.memory_limit_bytes),
+        "kind": request.kind,
+    }
+
+
+def _wanted(request: JobRequest, outcome: Mapping[str, str] | None, more: Mapping[str, str]) -> dict[str, object]:
+    """The `wanted` of common.lua."""
+    wanted: dict[str, object] = {
+        "job": request.job,
+        "content": request.content,
+        "model": request.model,
+        "queue": request.queue,
+        "time_limit_ms": _ms(request.time_limit_s),
+        "fields": {**_fields(request), **more},
+    }
+    return wanted if outcome is None else {**wanted, "outcome": outcome}
+
+
 def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _json(values: Mapping[str, str] | Sequence[str]) -> str:
+def _json(values: object) -> str:
     return msgspec.json.encode(values).decode()

@@ -24,6 +24,7 @@ class JobLinks(BaseModel):
     self: str
     events: str
     cancel: str
+    sweep: str | None = Field(default=None, description="The table, of a sweep or of one of its points")
     plan: str | None = None
     report: str | None = None
     listing: str | None = None
@@ -33,22 +34,28 @@ class JobLinks(BaseModel):
 
 
 class Job(BaseModel):
-    """One request for a compilation or a simulation, and what became of it."""
+    """One request for a compilation, a simulation or a sweep, and what became of it."""
 
     id: str
     kind: Kind
     state: State
-    phase: str | None = Field(default=None, description="The compiler pass, or the phase of a simulation, that runs")
-    step: int | None = Field(default=None, description="Number of the phase, from 1")
-    total: int | None = Field(default=None, description="How many phases there are")
+    phase: str | None = Field(
+        default=None, description="The compiler pass, or the phase of a simulation, that runs; points"
+    )
+    step: int | None = Field(
+        default=None, description="Number of the phase, from 1; of a sweep how many points are final"
+    )
+    total: int | None = Field(default=None, description="How many phases, or points, there are")
     queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    attempts: int = Field(description="How many times a worker has begun")
+    attempts: int = Field(description="How many times a worker has begun; 0 of a sweep")
     cached: bool = Field(description="Whether the outcome was known when the job was accepted")
     model: Reference | None = Field(default=None, description="Absent where the executable came without its model")
-    profile: Reference | None = Field(default=None, description="Absent of a simulation: the executable has its own")
+    profile: Reference | None = Field(
+        default=None, description="Absent of a simulation, whose executable has its own, and of a sweep: see options"
+    )
     options: dict[str, Any]
     versions: dict[str, str]
     problem: Problem | None = Field(default=None, description="Why it failed")

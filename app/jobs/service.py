@@ -22,12 +22,13 @@ def get(context: Context, job_id: str) -> Job:
     """A job as it is now; raises NotFoundError."""
     fields = fields_of(context, job_id)
     state = cast(State, fields["state"])
-    position = context.records.queue_position(fields["content"]) if state == "queued" else None
+    kind = kind_of(fields)
+    position = context.records.queue_position(fields["content"]) if state == "queued" and kind != "sweep" else None
     base = f"/v1/jobs/{job_id}"
     made = {name for name in RESULTS if name in fields} if state == "succeeded" else set()
     return Job(
         id=job_id,
-        kind=cast(Kind, fields.get("kind", "compilation")),
+        kind=kind,
         state=state,
         phase=fields.get("phase"),
         step=_integer(fields.get("step")),
@@ -42,11 +43,12 @@ def get(context: Context, job_id: str) -> Job:
         profile=_reference(fields, "profile"),
         options=json.loads(fields["options"]),
         versions={"compiler": fields["compiler_version"]},
-        problem=_problem(fields),
+        problem=problem_of(fields),
         links=JobLinks(
             self=base,
             events=f"{base}/events",
             cancel=f"{base}/cancel",
+            sweep=f"/v1/sweeps/{sweep}" if (sweep := job_id if kind == "sweep" else fields.get("sweep")) else None,
             plan=f"{base}/plan" if "plan" in made else None,
             report=f"{base}/report" if "report" in made else None,
             listing=f"{base}/listing" if "executable" in made else None,
@@ -61,10 +63,18 @@ def fields_of(context: Context, job_id: str) -> dict[str, str]:
     """The record of a job; raises NotFoundError."""
     fields = context.records.job(job_id) if job_id.isalnum() else None
     if fields is None:
-        raise NotFoundError(
-            f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80)
-        )
+        raise unknown_job(job_id)
     return fields
+
+
+def unknown_job(job_id: str) -> NotFoundError:
+    """The error for a job that does not exist, or not any more."""
+    return NotFoundError(f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80))
+
+
+def kind_of(fields: dict[str, str]) -> Kind:
+    """What a job is, by its record; one of the version before has no kind."""
+    return cast(Kind, fields.get("kind", "compilation"))
 
 
 def document_digest(context: Context, job_id: str, name: str) -> str:
@@ -83,7 +93,7 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             hint=f"See GET /v1/jobs/{job_id}" if final else f"Follow GET /v1/jobs/{job_id}/events",
         )
     if name not in fields:
-        kind = fields.get("kind", "compilation")
+        kind = kind_of(fields)
         raise NotFoundError(
             f"job {job_id} has no {name}",
             code="no_such_result",
@@ -114,7 +124,8 @@ def cancel(context: Context, job_id: str) -> Job:
     return get(context, job_id)
 
 
-def _problem(fields: dict[str, str]) -> Problem | None:
+def problem_of(fields: dict[str, str]) -> Problem | None:
+    """Why a job failed, by its record; None if it has not."""
     if fields["state"] != "failed":
         return None
     parts = json.loads(fields["problem"])

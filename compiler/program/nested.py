@@ -300,7 +300,7 @@ class NestedLowering(NestedMemory):
                     (near if other == unit else far).append((target, part))
             # in a cluster by the sender's engine, else from cluster to cluster
             number = self.core_number(unit, core)
-            own = source.slot.written_by((self.queue("core", number),))
+            own = source.slot.written_by(self.makers(number))
             self.send_own(source, own, near, self.queue("mvdma", number), element)
             self.send_own(source, own, far, self.queue("cdma", unit) if far else 0, element)
 

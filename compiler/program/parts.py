@@ -140,9 +140,12 @@ class SharedLowering(Located):
             if part is not None and target is not None:
                 found.append((target, part))
         cores = range(self.configuration.cores if self.level is Level.SRAM else 1)
-        makers = [self.queue("core" if self.level is Level.NRAM else "mvdma", self.core_number(unit, c)) for c in cores]
-        own = held.slot.written_by(makers)
+        own = held.slot.written_by([queue for core in cores for queue in self.makers(self.core_number(unit, core))])
         self.send_own(held, own, found, self.queue(engine, unit), self.element(op.output))
+
+    def makers(self, core: int) -> list[int]:
+        """The queues through which a core makes results: its own, and those of what it moves and gathers."""
+        return [self.queue(engine, core) for engine in ("core", "mvdma", "iodma") if self.machine.has(engine)]
 
     def send_own(
         self,

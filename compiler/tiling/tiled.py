@@ -13,7 +13,7 @@ from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import largest_part
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
-from compiler.tiling.weights import StepWeights, buffers_read, step_weights, table_bytes, weight_homes
+from compiler.tiling.weights import StepWeights, align, buffers_read, step_weights, table_bytes, weight_homes
 from compiler.units import ceil_div
 
 
@@ -87,8 +87,11 @@ class TiledGroup(GroupCut):
     def second_weight_bytes(self, step: int) -> int:
         """What a second buffer takes for an op's weights that give way to more of them whole; 0 if they do not."""
         weights = self.weights[step]
-        is_whole = self.homes[step] is WeightHome.CORE or weights.slices == 1
-        return weights.core_bytes - weights.table_bytes if weights.comes_again and is_whole else 0
+        if not weights.comes_again or not (self.homes[step] is WeightHome.CORE or weights.slices == 1):
+            return 0
+        size = weights.core_bytes - weights.table_bytes
+        # either of them begins where any element may lie
+        return 2 * align(size) - size
 
     @cached_property
     def weight_room_bytes(self) -> int:

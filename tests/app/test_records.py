@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from app.jobs.records import FINAL_STATES, JobRequest, Lease, Records, events_key
+from app.jobs.records import FINAL_STATES, Idempotency, JobRequest, Lease, Records, events_key
 from app.settings import Settings
 
 MODEL = "a" * 64
@@ -132,7 +132,7 @@ def test_identical_work_is_done_once_for_all_jobs(bench: Bench) -> None:
 def test_an_idempotency_key_gives_the_same_job_and_refuses_another_request(bench: Bench) -> None:
     def accept(job: str, fingerprint: str) -> tuple[str, str]:
         request = bench.request(job)
-        accepted = bench.records.accept(request, idempotency_key="k", fingerprint=fingerprint)
+        accepted = bench.records.accept(request, key=Idempotency(key="k", fingerprint=fingerprint))
         return accepted.answer, accepted.job
 
     assert accept("j1", "f") == ("accepted", "j1")

@@ -17,6 +17,7 @@ from tests.bench import (
     programs,
     scaling,
     search,
+    sweep,
     timelines,
     timing,
 )
@@ -33,6 +34,8 @@ BENCHMARKS = {
     "timing": timing.run,
     "estimates": estimates.run,
     "timelines": timelines.run,
+    "sweep": sweep.run,
+    "sweep-recovery": sweep.run_recovery,
 }
 
 

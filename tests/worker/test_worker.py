@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -93,7 +94,9 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
     assert desk.store.exists(fields["report"])
     with desk.store.mapped(fields["executable"]) as data:
         assert read(data).model_name == "net.onnx"
-    names = ("state", "plan", "report", "executable")
+    totals = json.loads(desk.store.read(fields["plan"]))["totals"]
+    assert json.loads(fields["figures"])["dram_bytes"] == totals["dram_bytes"]
+    names = ("state", "plan", "report", "executable", "figures")
     assert desk.results.get("c1") == {name: fields[name] for name in names}
 
 

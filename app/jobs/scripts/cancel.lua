@@ -1,18 +1,13 @@
--- Cancels a job: it leaves its computation, which stops at the next phase if no other job waits for it.
+-- Cancels a job; of a sweep all points that are not final, so that it ends with the last of them.
 -- ARGV: keep_ms, job
 local job = ARGV[2]
 local now = now_ms()
-local v = redis.call('HMGET', job_key(job), 'state', 'content')
+local v = redis.call('HMGET', job_key(job), 'state', 'kind', 'total')
 if not v[1] then return false end
-if not NEXT[v[1]] or v[1] == 'cancelling' then return v[1] end
-local content = v[2]
-redis.call('ZREM', waiting_key(content), job)
-local last = redis.call('ZCARD', waiting_key(content)) == 0
-if last and redis.call('HGET', computation_key(content), 'state') == 'running' then
-  redis.call('SADD', stopping_key(content), job)
-  transition(job, 'cancelling', now)
+if v[2] == 'sweep' then
+  transition(job, 'cancelling', now) -- one that is queued still is cancelled by its points alone
+  for number = 0, tonumber(v[3]) - 1 do cancel_job(point_of(job, number), now) end
 else
-  transition(job, 'cancelled', now)
+  cancel_job(job, now)
 end
-release(content)
 return redis.call('HGET', job_key(job), 'state')

@@ -31,6 +31,9 @@ local NEXT = {
   cancelling = { cancelled = true },
 }
 
+-- A sweep's points are jobs with a name of their own each, numbered from 0 in the order of its table.
+local function point_of(sweep, number) return sweep .. 'p' .. number end
+
 local function event(job)
   local v = redis.call('HMGET', job_key(job), 'state', 'phase', 'step', 'total', 'attempts')
   local data = { state = v[1], phase = v[2] or nil, step = tonumber(v[3] or 0), total = tonumber(v[4] or 0),
@@ -38,10 +41,14 @@ local function event(job)
   redis.call('XADD', events_key(job), 'MAXLEN', '~', EVENTS_KEPT, '*', 'state', v[1], 'data', cjson.encode(data))
 end
 
+local follow_point
+
 -- Compare and set: moves a job to a state if its present one allows it; further arguments are fields to set.
+-- A point of a sweep takes its sweep along, and expires with it.
 local function transition(job, to, now, ...)
   local key = job_key(job)
-  local from = redis.call('HGET', key, 'state')
+  local v = redis.call('HMGET', key, 'state', 'sweep')
+  local from, sweep = v[1], v[2]
   if not from or not NEXT[from] or not NEXT[from][to] then return false end
   redis.call('HSET', key, 'state', to, 'changed_ms', now, ...)
   if not NEXT[to] then
@@ -50,11 +57,52 @@ local function transition(job, to, now, ...)
   end
   if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
-  if not NEXT[to] then
+  if sweep then
+    follow_point(sweep, to, now)
+  elseif not NEXT[to] then
     redis.call('PEXPIRE', key, KEEP_FINISHED_MS)
     redis.call('PEXPIRE', events_key(job), KEEP_FINISHED_MS)
   end
   return true
+end
+
+-- The state of a sweep whose points are all final.
+local function outcome_of_points(state, succeeded, cancelled, total)
+  if state == 'cancelling' or cancelled == total then return 'cancelled' end
+  if succeeded > 0 then return 'succeeded' end
+  return 'failed'
+end
+
+local function finish_sweep(sweep, now)
+  local v = redis.call('HMGET', job_key(sweep), 'state', 'total', 'points_succeeded', 'points_cancelled')
+  local total = tonumber(v[2])
+  local to = outcome_of_points(v[1], tonumber(v[3] or 0), tonumber(v[4] or 0), total)
+  if to == 'failed' then
+    transition(sweep, to, now, 'problem', cjson.encode({
+      code = 'no_point_succeeded', stage = 'sweep', actual = 0, limit = total,
+      message = 'none of the points of the sweep succeeded',
+      hint = 'The sweep says of each point why',
+    }))
+  else
+    transition(sweep, to, now)
+  end
+  for number = 0, total - 1 do
+    redis.call('PEXPIRE', job_key(point_of(sweep, number)), KEEP_FINISHED_MS)
+    redis.call('PEXPIRE', events_key(point_of(sweep, number)), KEEP_FINISHED_MS)
+  end
+end
+
+-- A sweep has no computation of its own: it starts with the first of its points and ends with the last.
+function follow_point(sweep, to, now)
+  local key = job_key(sweep)
+  if redis.call('HGET', key, 'state') == 'queued' and to ~= 'queued' and to ~= 'cancelled' then
+    redis.call('HSETNX', key, 'started_ms', now)
+    transition(sweep, 'running', now)
+  end
+  if NEXT[to] then return end
+  local done = redis.call('HINCRBY', key, 'step', 1)
+  redis.call('HINCRBY', key, 'points_' .. to, 1)
+  if done == tonumber(redis.call('HGET', key, 'total')) then finish_sweep(sweep, now) else event(sweep) end
 end
 
 local function waiting(content) return redis.call('ZRANGE', waiting_key(content), 0, -1) end
@@ -138,4 +186,80 @@ local function abandon(content, now, max_attempts)
   end
   enqueue(content, now)
   return 'queued'
+end
+
+-- Records a job with its fields and, unless an outcome is known, the computation it waits for and the outbox entry.
+-- wanted: job, content, model, queue, time_limit_ms, fields (of text), outcome (of text, or nil)
+local function record_job(wanted, now)
+  local job, content, model, fields = wanted.job, wanted.content, wanted.model, wanted.fields
+  redis.call('HSET', job_key(job), 'state', 'queued', 'content', content, 'created_ms', now, 'changed_ms', now,
+             'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
+  for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
+  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
+
+  if wanted.outcome then
+    for name, value in pairs(wanted.outcome) do
+      if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
+    end
+    redis.call('HINCRBY', COUNTS_KEY, 'jobs_cached', 1)
+    transition(job, wanted.outcome.state, now, 'cached', 1)
+    return 'finished'
+  end
+
+  event(job)
+  local key = computation_key(content)
+  local state = redis.call('HGET', key, 'state')
+  if state == 'stopping' then -- the old work is beyond recall: its fence closes and the new job starts afresh
+    finish_stopping(content, now)
+    state = false
+  end
+  if not state then
+    redis.call('HSET', key, 'model', model, 'model_name', fields.model_name, 'profile', fields.profile,
+               'options', fields.options, 'queue', wanted.queue, 'kind', fields.kind, 'attempts', 0, 'created_ms', now)
+    if model ~= '' then redis.call('SADD', users_key(model), content) end
+    enqueue(content, now)
+  end
+  redis.call('ZADD', waiting_key(content), now, job)
+  if state == 'running' then
+    local v = redis.call('HMGET', key, 'attempts', 'phase', 'step', 'total')
+    if v[2] then redis.call('HSET', job_key(job), 'phase', v[2], 'step', v[3], 'total', v[4]) end
+    start_job(job, now, v[1])
+  end
+  return 'accepted'
+end
+
+-- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
+-- request: job, model, idempotency (key or ''), fingerprint, idempotency_ms; nil: the key is taken, record it
+local function answered_before(request)
+  local job, idempotency = request.job, request.idempotency
+  if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
+  local earlier = idempotency ~= '' and redis.call('GET', idempotency)
+  if earlier then
+    earlier = cjson.decode(earlier)
+    if redis.call('EXISTS', job_key(earlier.job)) == 1 then
+      return { earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job }
+    end
+  end
+  if request.model ~= '' and redis.call('EXISTS', model_key(request.model)) == 0 then return { 'unknown_model', '' } end
+  if idempotency ~= '' then
+    local taken = cjson.encode({ job = job, fingerprint = request.fingerprint })
+    redis.call('SET', idempotency, taken, 'PX', request.idempotency_ms)
+  end
+  return nil
+end
+
+-- A job leaves its computation, which stops at the next phase if no other job waits for it.
+local function cancel_job(job, now)
+  local v = redis.call('HMGET', job_key(job), 'state', 'content')
+  if not v[1] or not NEXT[v[1]] or v[1] == 'cancelling' then return end
+  local content = v[2]
+  redis.call('ZREM', waiting_key(content), job)
+  local last = redis.call('ZCARD', waiting_key(content)) == 0
+  if last and redis.call('HGET', computation_key(content), 'state') == 'running' then
+    redis.call('SADD', stopping_key(content), job)
+    transition(job, 'cancelling', now)
+  else
+    transition(job, 'cancelled', now)
+  end
+  release(content)
 end

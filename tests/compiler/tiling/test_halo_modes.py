@@ -10,6 +10,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.halos import exchanged_halo
 from compiler.tiling.loads import op_weights
+from compiler.tiling.pace import in_turn, turns
 from compiler.tiling.placement import Placement, pairs
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
@@ -273,7 +274,13 @@ def test_a_product_summed_in_parts_over_units_passes_partial_sums_between_them()
     assert (found.input_bytes, found.weight_bytes) == (4 * 8 * 4, 8 * 6 * 4)
     assert group.weights[0].unit_bytes == 8 * 6 * 4 // 2
     assert found.steps[0].exchanged_bytes == 24 * 4
-    assert found.steps[0].compute_cycles < traffic_of(tiled(geometry, {})).steps[0].compute_cycles
+    # one adds to the sums of the other: of a single tile they are at work one after the other
+    assert found.steps[0].compute_cycles == traffic_of(tiled(geometry, {})).steps[0].compute_cycles
+    assert in_turn(group) == 1
+    # of four tiles, while one adds to the first the other makes the second: five turns of half the work each
+    rows = tiled(geometry, {"N": 1}, units=2, spread=Spread.INPUT_CHANNELS)
+    assert turns(rows) == 4
+    assert in_turn(rows) == 5 / 8
 
 
 # --- N-1: the kept rows of VGG-E's head -----------------------------------------------------------------------------

@@ -1,0 +1,29 @@
+"""Parameters that several commands have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="An option of the compilation, key=value")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
+NoVerifyFlag = Annotated[bool, typer.Option("--no-verify", help="Compile without the value check: verify=none")]
+ProfileOfTarget = Annotated[
+    str | None, typer.Option("--profile", "-p", help="Of a model: a built-in profile, or a file", show_default=False)
+]
+InputsOption = Annotated[Path | None, typer.Option("--inputs", help="An .npz file; its keys are names of inputs")]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of made-up inputs [5]")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
+ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
+DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
+
+
+def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:
+    """The options given, schedules read from their files, with the flags --strict and --no-verify among them."""
+    from app.cli.inputs import with_schedules
+
+    flags = {"strict=true": strict, "verify=none": no_verify}
+    return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]

@@ -1,0 +1,173 @@
+"""A sweep, and the curve of a size, as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.plan_table import quantity_bytes, quantity_si
+from app.sweeps.report import PointReport, SweepReport
+from app.sweeps.sizing import SizeReport
+from compiler.errors import printable
+from compiler.profile.fields import SHORT_NAMES, Value, field_named
+
+# What a narrow terminal goes without, the first first.
+_GIVE_WAY: Final = ("above floor", "on chip", "energy")
+_FIGURES: Final = ("latency", "energy", "DRAM", "above floor", "on chip")
+_SHORT: Final[Mapping[str, str]] = MappingProxyType({path: name for name, path in SHORT_NAMES.items()})
+
+
+def print_sweep(report: SweepReport, console: Console) -> None:
+    """Print a row per point, those of the front marked, and what the figures are."""
+    profiles = [profile.name for profile in report.profiles]
+    several = len(profiles) > 1
+    fields = [varied.field for varied in report.grid]
+    front = set(report.front)
+    rows = [
+        {
+            "": "*" if number in front else "",
+            **({"profile": printable(point.profile, 60)} if several else {}),
+            **{_short(path): value_text(path, point.values[path]) for path in fields},
+            **_figures(point, report.latency),
+        }
+        for number, point in enumerate(report.points)
+    ]
+    names = ["", *(["profile"] if several else []), *map(_short, fields), *_FIGURES]
+    title = f"{printable(report.model.name, 60)} on {printable(', '.join(profiles), 120)}"
+    _print_rows(title, names, rows, console)
+    console.print()
+    console.print(Text(_legend(report)))
+    for line in _problems(report.points):
+        console.print(Text(line), soft_wrap=True)
+
+
+def print_size(report: SizeReport, console: Console) -> None:
+    """Print the curve by rising value, and the smallest value that reaches the target."""
+    name = _short(report.field)
+    rows = [
+        {
+            "": "*" if point.value == report.smallest else "",
+            name: value_text(report.field, point.value),
+            "target": "reached" if point.reached else "missed" if point.row.figures else point.row.state,
+            **_figures(point.row, None),
+        }
+        for point in report.curve
+    ]
+    title = (
+        f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}: {printable(report.target, 60)}"
+    )
+    _print_rows(title, ["", name, "target", *_FIGURES], rows, console)
+    console.print()
+    for line in _findings(report):
+        console.print(Text(line), soft_wrap=True)
+    for line in _problems([point.row for point in report.curve]):
+        console.print(Text(line), soft_wrap=True)
+
+
+def value_text(path: str, value: Value) -> str:
+    """The value of a field with its unit."""
+    unit = field_named(path).unit
+    if isinstance(value, bool | str) or not unit:
+        return printable(str(value), 40)
+    if unit == "B":
+        return _exact_bytes(value)
+    if unit == "s":
+        return f"{value:g} ns"
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:g} {prefix}{unit}"
+    return f"{value:g} {unit}"
+
+
+def _exact_bytes(value: float) -> str:
+    """Bytes in the largest binary unit that they are whole multiples of: values of a curve may be near each other."""
+    for power, prefix in ((3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if value and value % 1024**power == 0:
+            return f"{value // 1024**power:.0f} {prefix}B"
+    return f"{value:.0f} B"
+
+
+def _short(path: str) -> str:
+    return _SHORT.get(path, path)
+
+
+def _figures(point: PointReport, latency: str | None) -> dict[str, str]:
+    """The figures of a row in words; of a point without any, its state."""
+    figures = point.figures
+    if figures is None:
+        return {"latency": point.state if point.problem is None else str(point.problem["code"])}
+    floor = figures.dram_bytes_floor
+    return {
+        "latency": quantity_si(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s"),
+        "energy": quantity_si(figures.energy_j, "J"),
+        "DRAM": quantity_bytes(figures.dram_bytes),
+        "above floor": f"{100 * (figures.dram_bytes / floor - 1):.1f} %" if floor else "",
+        "on chip": quantity_bytes(figures.on_chip_bytes),
+    }
+
+
+def _print_rows(title: str, names: Sequence[str], rows: Sequence[Mapping[str, str]], console: Console) -> None:
+    """Print a table no wider than the terminal."""
+    widths = {name: max([len(name), *(len(row.get(name, "")) for row in rows)]) for name in names}
+    shown, left_out = list(names), []
+    for name in _GIVE_WAY:
+        if sum(widths[column] + 2 for column in shown) > console.width:
+            shown.remove(name)
+            left_out.append(name)
+    table = Table(
+        title=Text(title), title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1)
+    )
+    for name in shown:
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row.get(name, "") for name in shown))
+    console.print(table)
+    if left_out:
+        console.print(Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim"))
+
+
+def _legend(report: SweepReport) -> str:
+    latency = {
+        "simulated": "latency by simulation of the commands",
+        "estimated": "latency as estimated, for not every point has a program",
+        None: "no figures",
+    }[report.latency]
+    values = "compared with the model's" if report.values_checked else "not executed"
+    return (
+        f"{report.done} of {report.total} points done; * none is better in latency, energy, DRAM and on-chip bytes at "
+        f"once ({len(report.front)}); {latency}; values {values}"
+    )
+
+
+def _findings(report: SizeReport) -> Iterator[str]:
+    target, grain = printable(report.target, 60), value_text(report.field, report.granularity)
+    if report.smallest is None:
+        yield f"none of the {len(report.curve)} values tried reaches {target}"
+        if report.best is not None:
+            yield f"nearest is {value_text(report.field, report.best)}"
+        return
+    yield (
+        f"{value_text(report.field, report.smallest)} is the smallest of the {len(report.curve)} values tried that "
+        f"reaches {target}; values are multiples of {grain}"
+    )
+    if report.smallest == report.curve[0].value:
+        yield "it is the smallest value of the range: try --from with less"
+    if report.larger_misses:
+        misses = ", ".join(value_text(report.field, value) for value in report.larger_misses)
+        yield f"the curve is not monotone: {misses} would miss it again"
+
+
+def _problems(points: Sequence[PointReport]) -> Iterator[str]:
+    """Each problem once, with how many points have it."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for point in points:
+        if point.problem is not None:
+            found.setdefault(str(point.problem["code"]), []).append(point.problem)
+    for code, problems in found.items():
+        first = problems[0].get("message") or problems[0].get("detail")
+        yield f"{code} ({len(problems)}): {printable(str(first), 200)}"

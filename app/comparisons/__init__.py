@@ -1,0 +1,1 @@
+"""Comparisons: two compilations side by side (API-3)."""

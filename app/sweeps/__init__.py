@@ -1,0 +1,1 @@
+"""Sweeps: one model for many profiles, as a table and a Pareto front (SIM-5)."""

@@ -1,0 +1,52 @@
+"""What a sweep says of one point: the figures of a compilation that its table is made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from compiler.execution import Part
+from compiler.plan import Plan, Report
+from compiler.profile import Profile
+from compiler.profile.fields import on_chip_bytes
+
+
+class Figures(Part, frozen=True, kw_only=True):
+    """A compilation in figures, for the whole batch.
+
+    `estimated_latency_s` is the planner's closed form; `simulated_latency_s` that of the commands, segment after
+    segment, None where there is no program. `on_chip_bytes` is the capacity of all memories on the chips together.
+    """
+
+    estimated_latency_s: float
+    simulated_latency_s: float | None
+    latency_bound_s: float
+    energy_j: float
+    dram_bytes: int
+    dram_bytes_floor: int
+    on_chip_bytes: int
+    groups: int
+
+    @property
+    def latency_s(self) -> float:
+        """The latency that is known best."""
+        return self.estimated_latency_s if self.simulated_latency_s is None else self.simulated_latency_s
+
+
+def figures_of(plan: Plan, report: Report, profile: Profile) -> Figures:
+    """The figures of a compilation for a profile."""
+    cycles = sum(program.simulated_cycles for program in report.programs)
+    return Figures(
+        estimated_latency_s=plan.totals.latency_s,
+        simulated_latency_s=cycles / profile.clock_hz if report.programs else None,
+        latency_bound_s=plan.totals.latency_bound_s,
+        energy_j=plan.totals.energy_j,
+        dram_bytes=plan.totals.dram_bytes,
+        dram_bytes_floor=plan.totals.dram_bytes_floor,
+        on_chip_bytes=on_chip_bytes(profile),
+        groups=sum(len(segment.groups) for segment in plan.segments),
+    )
+
+
+def figures_json(figures: Figures) -> str:
+    """The figures as a record holds them."""
+    return msgspec.json.encode(figures).decode()

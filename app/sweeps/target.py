@@ -1,0 +1,58 @@
+"""A target of `tessera size`: dram_bytes=1.05xfloor, dram_bytes=12MB, latency=1.2ms, energy=5mJ (SIM-5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from app.sweeps.figures import Figures
+from compiler.errors import RequestError, printable
+from compiler.profile.quantities import quantity
+
+# The figures that may be aimed at, with their units.
+_UNITS: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "B", "latency": "s", "energy": "J"})
+_OF_FLOOR: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*[x×*]\s*floor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """At most so much of a figure: bytes, seconds or joules, or with `of_floor` times the floor of its DRAM bytes."""
+
+    figure: str
+    limit: float
+    of_floor: bool
+
+    def value(self, figures: Figures) -> float:
+        """The figure that is aimed at; latency is simulated where there is a program."""
+        values = {"dram_bytes": figures.dram_bytes, "latency": figures.latency_s, "energy": figures.energy_j}
+        return values[self.figure]
+
+    def limit_for(self, figures: Figures) -> float:
+        """The most that it may be."""
+        return self.limit * figures.dram_bytes_floor if self.of_floor else self.limit
+
+    def reached(self, figures: Figures | None) -> bool:
+        """Whether a point with these figures reaches the target; a point without does not."""
+        return figures is not None and self.value(figures) <= self.limit_for(figures)
+
+
+def parse_target(text: str) -> Target:
+    """A target from `figure=amount`; raises RequestError."""
+    figure, _, amount = text.partition("=")
+    figure, amount = figure.strip(), amount.strip()
+    of_floor = _OF_FLOOR.fullmatch(amount)
+    if figure not in _UNITS or not amount or (of_floor is not None and figure != "dram_bytes"):
+        raise RequestError(
+            f"{printable(text, 80)!r} is no target",
+            code="invalid_target",
+            stage="size",
+            actual=printable(text, 80),
+            limit=", ".join(_UNITS),
+            hint="Aim at dram_bytes=1.05xfloor, dram_bytes=12MB, latency=1.2ms or energy=5mJ",
+        )
+    if of_floor is not None:
+        return Target(figure=figure, limit=float(of_floor[1]), of_floor=True)
+    return Target(figure=figure, limit=quantity(amount, _UNITS[figure]), of_floor=False)

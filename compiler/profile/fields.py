@@ -1,0 +1,179 @@
+"""The fields of a profile by name: which there are, and a profile with some of them changed (SIM-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from compiler.errors import ProfileError, RequestError, printable
+from compiler.profile.load import profile_from_values
+from compiler.profile.quantities import quantity
+from compiler.profile.schema import Profile
+from compiler.units import DTYPE_NAMES
+
+Value: TypeAlias = bool | int | float | str
+
+# What people call the fields that they vary most.
+SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "clock": "clock_hz",
+        "clusters": "clusters_per_chip",
+        "cores": "cores_per_cluster",
+        "dram": "dram.capacity_bytes",
+        "dram_bandwidth": "dram.bandwidth_bytes_per_s",
+        "sram": "sram.capacity_bytes",
+        "sram_weights": "sram.weight_bytes",
+        "nram": "nram.capacity_bytes",
+        "nram_weights": "nram.weight_bytes",
+        "wram": "wram.capacity_bytes",
+        "gdma": "engines.gdma.bytes_per_cycle",
+        "iodma": "engines.iodma.bytes_per_cycle",
+        "mvdma": "engines.mvdma.bytes_per_cycle",
+        "cdma": "engines.cdma.bytes_per_cycle",
+        "bus": "engines.bus.bytes_per_cycle",
+        "link": "engines.link.bytes_per_cycle",
+        "host_link": "host_link_bytes_per_s",
+        "chip_link": "chip_link_bytes_per_s",
+        "lanes": "vector.lanes",
+    }
+)
+# What a profile is called is no property of the accelerator.
+_NAMES: Final = frozenset(("schema", "name", "description"))
+# The unit of a field, by how its name ends; the first that fits.
+_UNITS: Final = (
+    ("_bytes_per_s", "B/s"),
+    ("bytes_per_cycle", "B/cycle"),
+    ("_bytes_per_core", "B"),
+    ("_bytes", "B"),
+    ("_hz", "Hz"),
+    ("_ns", "s"),
+    ("_w", "W"),
+)
+_NS_PER_S: Final = 10**9
+_VARIED: Final = "-varied"
+_NAME_LENGTH_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field: its path with dots, what kind of value it takes, and its unit, "" for a mere number."""
+
+    path: str
+    kind: Literal["integer", "number", "word", "flag"]
+    unit: str
+
+    def parsed(self, value: object) -> Value:
+        """A value as given, in the field's unit; raises RequestError for an amount that is none."""
+        if self.kind == "flag" and value in ("true", "false"):
+            return value == "true"
+        if self.kind in ("flag", "word"):
+            return value if isinstance(value, bool | int | float) else printable(str(value), 120)
+        if self.path.endswith("_ns") and isinstance(value, str) and value.strip().endswith("s"):
+            return quantity(value, self.unit) * _NS_PER_S
+        return quantity(value, "" if self.unit == "s" else self.unit)
+
+
+def profile_fields() -> tuple[Field, ...]:
+    """All fields that may be varied, in the order of the schema."""
+    return tuple(field for field in _fields_of(Profile, "") if field.path not in _NAMES)
+
+
+def field_named(name: str) -> Field:
+    """A field by its path or short name; raises RequestError with the names that come near."""
+    known = {field.path: field for field in profile_fields()}
+    found = known.get(SHORT_NAMES.get(name, name))
+    if found is not None:
+        return found
+    near = get_close_matches(name[:120], [*SHORT_NAMES, *known], n=3, cutoff=0.5)
+    raise RequestError(
+        f"a profile has no field {printable(name, 80)!r}",
+        code="unknown_field",
+        stage="profile",
+        actual=printable(name, 80),
+        limit=", ".join(near) or None,
+        hint=f"Short names are {', '.join(SHORT_NAMES)}; others are paths such as vector.lanes",
+    )
+
+
+def value_of(profile: Profile, field: Field) -> Value | None:
+    """What a profile has in a field; None where it has none."""
+    values: Any = msgspec.to_builtins(profile)
+    for part in field.path.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    if values is None or isinstance(values, bool | int | float | str):
+        return values
+    raise TypeError(field.path)
+
+
+def with_fields(profile: Profile, changes: Mapping[str, Value]) -> Profile:
+    """The profile with fields changed, by path; checked like any, and named anew if it differs.
+
+    Raises ProfileError for a part that the profile does not have, or a value that its parser refuses.
+    """
+    values = msgspec.to_builtins(profile)
+    for path, value in changes.items():
+        *parents, leaf = path.split(".")
+        target = values
+        for depth, part in enumerate(parents, 1):
+            target = target.get(part)
+            if target is None:
+                raise _no_part(profile, path, ".".join(parents[:depth]))
+        target[leaf] = value
+    changed = profile_from_values(values, origin=profile.name)
+    if changed == profile:
+        return profile
+    base = profile.name.removesuffix(_VARIED)[: _NAME_LENGTH_MAX - len(_VARIED)]
+    return msgspec.structs.replace(changed, name=base + _VARIED)
+
+
+def on_chip_bytes(profile: Profile) -> int:
+    """The capacity of all memories on all chips together: SRAM, NRAM and WRAM with their weight parts."""
+    per_cluster = 0 if profile.sram is None else profile.sram.capacity_bytes + (profile.sram.weight_bytes or 0)
+    per_core = sum(
+        memory.capacity_bytes + (memory.weight_bytes or 0)
+        for memory in (profile.nram, profile.wram)
+        if memory is not None
+    )
+    return profile.chips * profile.clusters_per_chip * (per_cluster + profile.cores_per_cluster * per_core)
+
+
+def _no_part(profile: Profile, path: str, part: str) -> ProfileError:
+    return ProfileError(
+        f"profile {printable(profile.name, 80)} has no {part}, so {path} cannot be varied",
+        code="no_such_part",
+        stage="profile",
+        actual="absent",
+        limit=part,
+        hint="Vary a part that the profile has, or give a profile file that has this one",
+    )
+
+
+def _fields_of(part: type[msgspec.Struct], prefix: str) -> Iterator[Field]:
+    info = msgspec.inspect.type_info(part)
+    assert isinstance(info, msgspec.inspect.StructType)
+    for field in info.fields:
+        yield from _fields_at(field.type, prefix + field.name)
+
+
+def _fields_at(kind: msgspec.inspect.Type, path: str) -> Iterator[Field]:
+    """The fields of one entry; of a table by element type there are as many as types."""
+    inspect = msgspec.inspect
+    if isinstance(kind, inspect.UnionType):
+        (kind,) = (part for part in kind.types if not isinstance(part, inspect.NoneType))
+    if isinstance(kind, inspect.StructType):
+        yield from _fields_of(kind.cls, f"{path}.")
+    elif isinstance(kind, inspect.DictType):
+        for dtype in DTYPE_NAMES:
+            yield from _fields_at(kind.value_type, f"{path}.{dtype}")
+    elif isinstance(kind, inspect.BoolType):
+        yield Field(path=path, kind="flag", unit="")
+    elif isinstance(kind, inspect.StrType | inspect.LiteralType):
+        yield Field(path=path, kind="word", unit="")
+    elif isinstance(kind, inspect.IntType | inspect.FloatType):
+        unit = next((unit for suffix, unit in _UNITS if path.endswith(suffix)), "")
+        yield Field(path=path, kind="integer" if isinstance(kind, inspect.IntType) else "number", unit=unit)

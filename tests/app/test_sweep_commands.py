@@ -1,0 +1,293 @@
+"""UI-1, SIM-5: `tessera sweep`, `size` and `compare` without a server, in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli.main import cli
+from app.cli.point_pool import MAX_ATTEMPTS, PointPool
+from app.comparisons.compare import Compiled, compare
+from compiler.options import parse_options
+from compiler.plan import Plan
+from compiler.profile import Profile, builtin_profile, parse_profile, profile_json
+from compiler.profile.fields import with_fields
+from tests.compiler.planning import plan_model
+from tests.models import Model
+from tests.service.harness import conv_chain, gone, until
+
+TESSERA = Path(sys.executable).with_name("tessera")
+
+
+def tessera(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words))
+
+
+def chain(ops: int) -> bytes:
+    """Convolutions with weights of their own and activations, which fuse where memory allows."""
+    model = Model(name="chain")
+    x = model.input([1, 8, 32, 32], "image")
+    for number in range(ops):
+        x = model.relu(model.conv(x, 8, 8, 3, name=f"conv{number}"))
+    model.output(x)
+    return model.data()
+
+
+@pytest.fixture(autouse=True)
+def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a chain of four convolutions in it and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    Path("chain.onnx").write_bytes(chain(4))
+
+
+def swept(*words: str) -> dict[str, Any]:
+    answer = tessera("sweep", "chain.onnx", "--workers", "2", *words, "--json")
+    assert answer.exit_code == 0, answer.output
+    return dict(json.loads(answer.stdout))
+
+
+def test_a_sweep_gives_the_figures_that_a_compilation_of_each_profile_gives() -> None:
+    report = swept("--profile", "edge4", "--grid", "nram=64KiB,256KiB", "--grid", "dram_bandwidth=6.4GB/s,12.8GB/s")
+    assert [point["state"] for point in report["points"]] == ["succeeded"] * 4
+    profile = with_fields(
+        builtin_profile("edge4"), {"nram.capacity_bytes": 65536, "dram.bandwidth_bytes_per_s": 6_400_000_000}
+    )
+    Path("varied.json").write_bytes(profile_json(profile))
+    assert tessera("compile", "chain.onnx", "--profile", "varied.json", "--no-verify", "--out", "out").exit_code == 0
+    plan, described = (json.loads(Path("out", name).read_text()) for name in ("plan.json", "report.json"))
+    figures = report["points"][0]["figures"]
+    assert {name: figures[name] for name in ("dram_bytes", "dram_bytes_floor", "energy_j", "latency_bound_s")} == {
+        name: plan["totals"][name] for name in ("dram_bytes", "dram_bytes_floor", "energy_j", "latency_bound_s")
+    }
+    assert figures["estimated_latency_s"] == plan["totals"]["latency_s"]
+    cycles = sum(program["simulated_cycles"] for program in described["programs"])
+    assert figures["simulated_latency_s"] == cycles / profile.clock_hz
+
+
+def test_a_sweep_is_the_same_however_many_processes_compute_it() -> None:
+    words = ["sweep", "chain.onnx", "-p", "edge4", "-p", "cluster4x4", "--grid", "nram=128KiB,256KiB,0", "--json"]
+    one, three = (tessera(*words, "--workers", count) for count in ("1", "3"))
+    assert (one.exit_code, one.stdout) == (three.exit_code, three.stdout)
+    assert [point["state"] for point in json.loads(one.stdout)["points"]] == ["succeeded", "succeeded", "failed"] * 2
+
+
+def test_the_table_fits_the_terminal_and_says_what_was_not_run() -> None:
+    answer = tessera("sweep", "chain.onnx", "-p", "edge4", "--grid", "nram=64KiB,0", "--out", "sweep.json")
+    assert answer.exit_code == 0
+    assert max(len(line) for line in answer.stdout.splitlines() if "invalid_profile (" not in line) <= 80
+    for words in ("64 KiB", "2 of 2 points", "by simulation", "not executed", "invalid_profile (1)"):
+        assert words in answer.stdout.replace("\n", " "), words
+    assert json.loads(Path("sweep.json").read_text())["schema"] == "tessera.sweep/1"
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "code"),
+    [
+        (["-p", "edge4", "--grid", "nrm=1"], 2, "unknown_field"),
+        (["-p", "edge4", "--grid", "nram=1,1"], 2, "invalid_grid"),
+        (["-p", "nonesuch"], 2, "unknown_profile"),
+        (["-p", "edge4", "--set", "fuson=none"], 2, "unknown_option"),
+        (["-p", "edge4", "--workers", "2", "--server", "http://localhost:1"], 2, "invalid_request"),
+        (["-p", "edge4", "--server", "http://localhost:1"], 2, "service_unreachable"),
+        (["-p", "edge4", "--grid", "sram=256KiB,1MiB"], 3, "no_point_succeeded"),
+        (["-p", "edge4", "--set", "time_limit_s=0.001"], 3, "time_limit"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_is_said_with_its_exit_code(words: list[str], exit_code: int, code: str) -> None:
+    answer = tessera("sweep", "chain.onnx", *words)
+    assert (answer.exit_code, code in answer.output) == (exit_code, True), answer.output
+    assert "Traceback" not in answer.output
+
+
+def test_a_point_whose_process_is_killed_is_computed_by_another() -> None:
+    profiles = [profile for _, profile in zip(range(4), variants(), strict=False)]
+    Path("long.onnx").write_bytes(conv_chain(30))
+    with PointPool(Path("long.onnx"), ["verify=none"], 2) as pool:
+        found = pool.run(profiles)
+        first = next(found)
+        (victim, *_) = before = workers_of(psutil.Process())
+        victim.kill()
+        rest = dict([first, *found])
+        left = workers_of(psutil.Process())
+    assert sorted(rest) == [0, 1, 2, 3]
+    assert all(computed.problem is None for computed in rest.values())
+    assert (len(before), len(left), victim in left) == (2, 2, False)
+    assert gone(left)
+
+
+def workers_of(process: psutil.Process) -> list[psutil.Process]:
+    """The processes of a pool; Python starts one more beside them, which looks after their resources."""
+    return [child for child in process.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
+
+
+def test_a_point_whose_process_dies_each_time_fails_and_the_others_are_computed() -> None:
+    # no process lives beyond its first breath: the model's file is no longer there when it looks for it
+    with PointPool(Path("nonesuch.onnx"), ["verify=none"], 1) as pool:
+        ((_, computed),) = pool.run([builtin_profile("edge4")])
+    assert computed.problem is not None
+    assert (computed.problem["code"], computed.problem["actual"]) == ("worker_lost", MAX_ATTEMPTS)
+
+
+def variants() -> Iterator[Profile]:
+    for capacity in range(64, 1024, 8):
+        yield with_fields(builtin_profile("edge4"), {"nram.capacity_bytes": capacity * 1024})
+
+
+def test_ctrl_c_keeps_the_points_that_are_finished_and_leaves_no_process() -> None:
+    Path("long.onnx").write_bytes(conv_chain(40))
+    grid = "nram=" + ",".join(f"{capacity}KiB" for capacity in range(64, 1024, 16))
+    words = [str(TESSERA), "sweep", "long.onnx", "-p", "edge4", "--grid", grid, "--workers", "2", "--out", "s.json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
+        children: list[psutil.Process] = until(
+            lambda: found if len(found := workers_of(psutil.Process(process.pid))) == 2 else None,
+            "its processes",
+        )
+        until(lambda: sum(child.cpu_times().user for child in children) > 6, "some points")
+        os.killpg(process.pid, signal.SIGINT)
+        text = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 130
+    assert "Traceback" not in text
+    report = json.loads(Path("s.json").read_text())
+    states = [point["state"] for point in report["points"]]
+    assert (report["state"], set(states)) == ("cancelled", {"succeeded", "cancelled"})
+    assert all((point["figures"] is not None) == (point["state"] == "succeeded") for point in report["points"])
+    until(lambda: gone(children), "its processes to end")
+
+
+# size
+
+
+def sized(*words: str) -> Result:
+    return tessera("size", "chain.onnx", "-p", "edge4", "--field", "nram", "--workers", "2", *words)
+
+
+def test_a_size_is_the_least_value_tried_that_reaches_the_target() -> None:
+    answer = sized(
+        "--target", "dram_bytes=1.05xfloor", "--from", "4KiB", "--to", "128KiB", "--granularity", "4KiB", "--json"
+    )
+    assert answer.exit_code == 0, answer.output
+    report = json.loads(answer.stdout)
+    curve = {point["value"]: point for point in report["curve"]}
+    assert [point["value"] for point in report["curve"]] == sorted(curve)
+    for point in report["curve"]:
+        figures = point["row"]["figures"]
+        assert point["reached"] == (figures is not None and figures["dram_bytes"] <= 1.05 * figures["dram_bytes_floor"])
+    smallest = report["smallest"]
+    assert curve[smallest]["reached"]
+    assert not curve[smallest - report["granularity"]]["reached"]
+    assert min(value for value, point in curve.items() if point["reached"]) == smallest
+    assert report["larger_misses"] == [value for value, p in curve.items() if value > smallest and not p["reached"]]
+
+
+def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
+    answer = sized("--target", "latency=1ns", "--from", "64KiB", "--to", "128KiB")
+    assert answer.exit_code == 3
+    assert "none of the 2 values tried reaches latency=1ns" in answer.stdout.replace("\n", " ")
+    assert "target_not_reached" in answer.stderr
+    assert "Nearest is" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--target", "speed=1"], "invalid_target"),
+        (["--target", "latency=1ms", "--from", "2MiB", "--to", "1MiB"], "invalid_range"),
+        (["--target", "latency=1ms", "--from", "2 parsecs"], "invalid_quantity"),
+        (["--target", "latency=1ms", "--field", "srm"], "unknown_field"),
+        (["--target", "latency=1ms", "--field", "sram"], "invalid_range"),
+    ],
+)
+def test_what_is_wrong_with_a_size_is_a_matter_of_usage(words: list[str], code: str) -> None:
+    answer = sized(*words)
+    assert (answer.exit_code, code in answer.output) == (2, True), answer.output
+
+
+# compare
+
+
+@cache
+def plan(strategy: str, objective: str = "latency", ops: int = 4) -> Plan:
+    options = parse_options({"fusion": strategy, "objective": objective})
+    return plan_model(chain(ops), builtin_profile("edge4"), options).plan
+
+
+def test_groups_are_paired_by_the_nodes_they_cover_and_nothing_is_counted_twice() -> None:
+    a, b = plan("rules"), plan("none")
+    document = compare(Compiled(plan=a, report=None), Compiled(plan=b, report=None))
+    for side, found in ((a, [pair.a for pair in document.groups]), (b, [pair.b for pair in document.groups])):
+        groups = [group for segment in side.segments for group in segment.groups]
+        sums = [entry for entry in found if entry is not None]
+        assert sorted(name for entry in sums for name in entry.groups) == sorted(group.id for group in groups)
+        assert sum(entry.dram_bytes for entry in sums) == sum(group.dram_bytes for group in groups)
+        assert sum(entry.estimated_latency_s for entry in sums) == pytest.approx(side.totals.latency_s)
+    wide = document.groups[0]
+    assert wide.a is not None
+    assert wide.b is not None
+    assert (len(wide.a.groups), len(wide.b.groups) > 1, wide.same) == (1, True, False)
+    assert document.a.options == {"fusion": "rules"}
+    totals = {row.figure: row for row in document.totals}
+    percent = totals["dram_bytes"].change_percent
+    assert percent == pytest.approx(100 * (b.totals.dram_bytes / a.totals.dram_bytes - 1))
+    assert totals["simulated_latency_s"].a is None
+
+
+def test_a_compilation_beside_itself_differs_in_nothing() -> None:
+    document = compare(Compiled(plan=plan("none"), report=None), Compiled(plan=plan("none"), report=None))
+    assert document.same_model
+    assert all(pair.same and pair.a == pair.b for pair in document.groups)
+    assert {row.change_percent for row in document.totals} <= {0.0, None}
+
+
+def test_what_only_one_side_has_stands_alone_at_the_end() -> None:
+    document = compare(Compiled(plan=plan("none", ops=2), report=None), Compiled(plan=plan("none", ops=4), report=None))
+    assert not document.same_model
+    assert [pair.a is None for pair in document.groups] == [False] * 2 + [True] * 2
+
+
+def test_folders_and_plans_are_compared_and_fit_the_terminal() -> None:
+    for strategy in ("search", "none"):
+        words = [
+            "compile",
+            "chain.onnx",
+            "-p",
+            "edge4",
+            "--no-verify",
+            "--set",
+            f"fusion={strategy}",
+            "--out",
+            strategy,
+        ]
+        assert tessera(*words).exit_code == 0
+    answer = tessera("compare", "search", "none")
+    assert answer.exit_code == 0
+    assert max(len(line) for line in answer.stdout.splitlines()) <= 80
+    for text in ("fusion=search", "fusion=none", "simulated_latency_s", "s0.g0"):
+        assert text in answer.stdout
+    alone = json.loads(tessera("compare", "search/plan.json", "none", "--json").stdout)
+    assert alone == json.loads(tessera("compare", "search", "none", "--json").stdout)
+
+
+@pytest.mark.parametrize(("name", "text"), [("plan.json", "{}"), ("plan.json", "\x00"), ("other.json", "{}")])
+def test_what_is_no_compilation_cannot_be_compared(name: str, text: str) -> None:
+    Path("folder").mkdir()
+    Path("folder", name).write_text(text)
+    answer = tessera("compare", "folder", "folder")
+    assert answer.exit_code == 2
+    assert "Traceback" not in answer.output
+
+
+def test_a_profile_file_may_be_swept() -> None:
+    Path("mine.json").write_bytes(profile_json(parse_profile(profile_json(builtin_profile("edge4")))))
+    assert swept("--profile", "mine.json", "--grid", "cores=2,4")["profiles"][0]["name"] == "edge4"
