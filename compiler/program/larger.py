@@ -1,8 +1,7 @@
 """Room in a core for what the plan's buffers have none for: pieces of tiles that are larger than the usual one.
 
 The first tile of a walk is larger than others where halos are kept. What stays in the core otherwise passes it in
-pieces then (`tiling/stages.py`), through the space that is free meanwhile: beside all buffers, and in those of what
-does not stay.
+pieces then (`tiling/stages.py`), through the space that is free meanwhile: beside the buffers of the stage at work.
 """
 
 from __future__ import annotations
@@ -43,6 +42,16 @@ class FreeSpace:
                 self._taken[number] = begin + -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
                 return begin
         return None
+
+
+def gaps(taken: Iterable[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    """What lies between ranges of addresses, from 0 to an end; ranges may overlap."""
+    found, at = [], 0
+    for start, stop in sorted(taken):
+        if start > at:
+            found.append((at, start))
+        at = max(at, stop)
+    return [*found, (at, end)] if at < end else found
 
 
 def cut(box: Box, extents: Iterable[int]) -> list[Box]:

@@ -11,7 +11,7 @@ from compiler.program.buffers import in_slot
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.group import GroupLowering
-from compiler.program.larger import FreeSpace, cut, smaller
+from compiler.program.larger import FreeSpace, cut, gaps, smaller
 from compiler.program.program import Level, Opcode
 from compiler.program.tiles import Index
 from compiler.tiling.memory import PIECE, STAYING
@@ -136,15 +136,20 @@ class StageMemory(GroupLowering):
     def _space(self, number: int, unit: int, index: Index) -> FreeSpace | None:
         """Where a stage's pieces find room besides their buffer; None for a tile of which all stays that should.
 
-        What no buffer takes, and the buffers of what does not stay.
+        What no buffer takes while the stage works, that of what does not stay apart.
         """
-        place = self.core_place(unit, 0)
         away = [name for name in self._staying_at(number) if self.staying(name, unit, index) is None]
         if not away:
             return None
-        slots = [self.buffers.slots[place, ("staying", name)] for name in away]
-        beside = (self.twins(Level.NRAM).begin, self.twins(Level.NRAM).end)
-        return FreeSpace([beside, *((slot.address, slot.address + slot.size_bytes) for slot in slots)])
+        free, memory = self.twins(Level.NRAM), self.buffers.levels[Level.NRAM.value]
+        steps = self.group.stages[number].steps
+        kept = {STAYING + name for name in away}
+        taken = [
+            (address := memory.allocation.addresses[buffer.name], address + buffer.size_bytes)
+            for buffer in memory.buffers
+            if buffer.name not in kept and buffer.begin <= steps[-1] and buffer.end > steps[0]
+        ]
+        return FreeSpace([*gaps(taken, memory.allocation.peak_bytes), (free.begin, free.end)])
 
     def _staying_at(self, number: int) -> list[str]:
         """What the plan keeps in the core while a stage works."""
@@ -152,7 +157,7 @@ class StageMemory(GroupLowering):
         for i, stage in enumerate(self.group.stages):
             for name in stage.staying:
                 spans.setdefault(name, []).append(i)
-        return [name for name, span in spans.items() if name in self._stays and span[0] <= number <= span[-1]]
+        return [name for name, span in spans.items() if span[0] <= number <= span[-1]]
 
     def _smaller_pieces(
         self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box, sizes: tuple[int, ...]

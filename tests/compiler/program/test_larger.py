@@ -8,7 +8,7 @@ from compiler.compile import compile_model
 from compiler.options import parse_options
 from compiler.profile import parse_profile
 from compiler.profile.schema import Profile
-from compiler.program.larger import FreeSpace, cut, smaller
+from compiler.program.larger import FreeSpace, cut, gaps, smaller
 from tests.models import Model
 
 _PROFILE = """
@@ -73,6 +73,11 @@ def test_space_is_taken_where_there_is_room_first() -> None:
     assert space.take(45) is None
     assert space.take(44) == 256
     assert space.take(1) is None
+
+
+def test_what_is_free_lies_between_what_is_taken() -> None:
+    assert gaps([(30, 40), (10, 20), (35, 38), (15, 25)], 50) == [(0, 10), (25, 30), (40, 50)]
+    assert gaps([(0, 50)], 50) == []
 
 
 def test_pieces_cover_a_box_once_and_shrink_axis_after_axis() -> None:
