@@ -228,12 +228,20 @@ def _staying(group: TiledGroup) -> list[Buffer]:
     ]
 
 
+def _passing_life(group: TiledGroup, step: int) -> tuple[int, int]:
+    """The steps during which an op's weights that pass a core lie there: those of its stage, where all have room."""
+    found = group.stage_of[step]
+    if found is None or not group.stays_together(found[1].steps):
+        return step, step + 1
+    return found[1].steps[0], found[1].steps[-1] + 1
+
+
 def _core_weights(group: TiledGroup) -> list[Buffer]:
     """Weights in one core: those that wait there all the time; while an op works, the slices of it that pass."""
     steps, align = len(group.geometry.ops), alignment_bytes(group)
     buffers = []
     for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True)):
-        size, life = weights.passing_core_bytes, (step, step + 1)
+        size, life = weights.passing_core_bytes, _passing_life(group, step)
         if group.weights_in_place:
             # of stationary weights that lie where they are used nothing comes but the address tables
             size, life = weights.table_bytes, (0, steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -153,16 +153,26 @@ class TiledGroup(GroupCut):
         """How often a stage's weights come for one tile, and how often what it reads comes to its pieces.
 
         Where pieces follow one another in a core, and the weights of the stage's first op pass in slices, pieces go
-        through slice by slice if the stage may cut its channels; else all slices come for each of them.
+        through slice by slice if the stage may cut its channels; else all slices come for each of them, and so do the
+        weights of all ops where these take each other's place.
         """
         found = self.stage_of[step]
         if found is None or found[1].rounds == 1:
             return 1, 1
-        first = found[1].steps[0]
-        slices = 1 if self.homes[first] is WeightHome.CORE else self.weights[first].slices
+        steps = found[1].steps
+        slices = 1 if self.homes[steps[0]] is WeightHome.CORE else self.weights[steps[0]].slices
+        if not self.stays_together(steps):
+            return found[1].rounds, 1
         if slices == 1:
             return 1, 1
         return (1, slices) if found[1].cuts_channels else (found[1].rounds, 1)
+
+    def stays_together(self, steps: Sequence[int]) -> bool:
+        """True if what passes of the weights of a stage's ops has room in a core at once, so that it comes once."""
+        passing = [self.weights[step].passing_core_bytes for step in steps if self.homes[step] is not WeightHome.CORE]
+        if sum(size > 0 for size in passing) <= 1 or self.weights_in_place:
+            return True
+        return sum(passing) <= self.weight_room_bytes - self.resident_weight_bytes
 
     @property
     def parts_come_again(self) -> bool:
