@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import Annotated
 
 import redis
@@ -14,6 +15,7 @@ from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
 from app.redis_urls import connect, connect_async
 from app.settings import Settings
+from app.simulations import traces
 from app.store import BlobStore, document_store, model_store
 
 
@@ -30,6 +32,7 @@ class Context:
     records: Records
     results: ResultCache
     relay: Relay
+    trace_makers: BoundedSemaphore
 
 
 def create_context(settings: Settings) -> Context:
@@ -49,6 +52,7 @@ def create_context(settings: Settings) -> Context:
         records=records,
         results=ResultCache(cache, settings, store),
         relay=Relay(Records(connect(settings.broker_url), settings), settings),
+        trace_makers=BoundedSemaphore(traces.AT_ONCE),
     )
 
 

@@ -138,7 +138,12 @@ def get_listing(
     "/{job_id}/trace",
     operation_id="getTrace",
     response_class=Response,
-    responses={200: {"content": {traces.MEDIA_TYPE: {"schema": _FILE}}}, **_DOCUMENT, 422: {"model": Problem}},
+    responses={
+        200: {"content": {traces.MEDIA_TYPE: {"schema": _FILE}}},
+        **_DOCUMENT,
+        422: {"model": Problem},
+        503: {"model": Problem},
+    },
 )
 def get_trace(
     request: Request,
@@ -155,7 +160,8 @@ def get_trace(
     if not_modified(request, tag):
         return Response(status_code=304, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{traces.FILE_NAME}"'
-    found = traces.pieces(context.store, digest, commands)
+    settings = context.settings
+    found = traces.pieces(settings.store_dir, digest, commands, settings.max_wait_s, context.trace_makers)
     return StreamingResponse(found, media_type=traces.MEDIA_TYPE, headers=headers)
 
 

@@ -1,17 +1,28 @@
-"""Traces of executables as the service and the command line give them (SIM-4)."""
+"""Traces of executables as the service and the command line give them (SIM-4).
+
+The service makes a trace in a process of its own, which has limits of time and memory and is ended with the request:
+what is simulated is as large as somebody's program.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
+from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Final
 
-from app.store import BlobStore
-from compiler.errors import InternalError
-from compiler.program.executable import read
-from compiler.program.timing.trace import trace_of
+from app.errors import UnavailableError
+from app.store import document_store
+from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.version import COMPILER_VERSION
 
 FILE_NAME: Final = "trace.perfetto-trace"
@@ -21,6 +32,9 @@ COMMANDS: Final = 100_000
 MAX_COMMANDS: Final = 1_000_000
 # What reading one executable for its trace may take in memory.
 _LIMIT_BYTES: Final = 1 << 30
+# So many traces are made at one time.
+AT_ONCE: Final = 2
+_CHUNK_BYTES: Final = 1 << 16
 
 
 def tag(digest: str, commands: int) -> str:
@@ -28,20 +42,83 @@ def tag(digest: str, commands: int) -> str:
     return hashlib.sha256(repr(("trace", digest, commands, COMPILER_VERSION)).encode()).hexdigest()
 
 
-def pieces(store: BlobStore, digest: str, commands: int) -> Iterator[bytes]:
+def pieces(
+    store_dir: Path, digest: str, commands: int, time_limit_s: float, makers: BoundedSemaphore
+) -> Iterator[bytes]:
     """The trace of an executable in a store, piece by piece: of each segment the first commands.
 
-    It is simulated in time before the first piece is asked for, so what is wrong is said at once.
+    `makers`: places for those who make traces. What is wrong before the first piece is said at once: UnavailableError
+    if all places are taken, LimitError beyond a limit, InternalError if the executable is missing.
     """
     with ExitStack() as stack:
-        try:
-            data = stack.enter_context(store.mapped(digest))
-        except FileNotFoundError:
-            raise InternalError("an executable is missing from the store", stage="store", actual=digest) from None
-        found = trace_of(read(data, limit_bytes=_LIMIT_BYTES, check_weights=False), limit=commands)
-        return _closing(chain([next(found)], found), stack.pop_all())
+        if not makers.acquire(blocking=False):
+            raise UnavailableError(
+                "too many traces are made at this time", code="busy", limit=AT_ONCE, hint="Try again in a few seconds"
+            )
+        stack.callback(makers.release)
+        command = [sys.executable, "-m", "app.simulations.traces", str(store_dir), digest, str(commands)]
+        child = stack.enter_context(
+            subprocess.Popen(
+                [*command, str(max(1, round(time_limit_s)))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+        stack.callback(child.kill)
+        assert child.stdout is not None
+        assert child.stderr is not None
+        first = child.stdout.read(_CHUNK_BYTES)
+        if not first:
+            raise _error(child.stderr.read(), child.wait(), time_limit_s)
+        rest = iter(partial(child.stdout.read, _CHUNK_BYTES), b"")
+        return _closing(chain([first], rest), stack.pop_all())
 
 
 def _closing(found: Iterator[bytes], stack: ExitStack) -> Iterator[bytes]:
     with stack:
         yield from found
+
+
+def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:
+    """What ended a child before it gave anything."""
+    if code == -signal.SIGALRM:
+        return LimitError(
+            "a trace takes longer than the service gives to one",
+            code="time_limit",
+            stage="simulate",
+            limit=f"{time_limit_s:.0f} s",
+            hint="Ask for fewer commands, or make it from the executable with `tessera trace`",
+        )
+    try:
+        told = json.loads(said.splitlines()[-1])
+        return LimitError(str(told["message"]), code=str(told["code"]), stage="simulate")
+    except (ValueError, KeyError, IndexError, TypeError):
+        return InternalError("the process that makes a trace ended", stage="simulate", actual=code)
+
+
+def main(store_dir: str, digest: str, commands: str, time_limit_s: str) -> int:
+    """Write the trace of an executable in a store to the standard output, within limits."""
+    # the service, which imports this module, reads no programs
+    from compiler.program.executable import read
+    from compiler.program.timing.trace import trace_of
+
+    signal.alarm(int(time_limit_s))
+    # twice what reading takes: the simulation holds some hundred bytes per command beside the program
+    resource.setrlimit(resource.RLIMIT_DATA, (2 * _LIMIT_BYTES, 2 * _LIMIT_BYTES))
+    try:
+        with document_store(Path(store_dir)).mapped(digest) as data:
+            program = read(data, limit_bytes=_LIMIT_BYTES, check_weights=False)
+            for piece in trace_of(program, limit=int(commands)):
+                sys.stdout.buffer.write(piece)
+    except TesseraError as error:
+        print(json.dumps({"code": error.code, "message": str(error)}), file=sys.stderr)
+        return 1
+    except MemoryError:
+        print(json.dumps({"code": "memory_limit", "message": "a trace needs too much memory"}), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

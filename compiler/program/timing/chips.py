@@ -136,12 +136,13 @@ def stream_of(tasks: Sequence[Task]) -> Stream:
 def _interval(ends: Sequence[float], least: float) -> float:
     """Cycles per batch: batches come out in a rhythm, which may take several of them.
 
-    If there is none it is the mean, which bursts may make seem less than the busiest resource needs, `least`.
+    If there is none it is the mean. Neither is less than the busiest resource needs, `least`, in the end: bursts may
+    make the mean seem so, and a rhythm that lasts until what the busiest resource does late has piled up.
     """
     for period in range(1, len(ends) // 2):
         steps = [later - earlier for earlier, later in zip(ends, ends[period:], strict=False)]
         if max(steps) - min(steps) <= _ROUNDING * ends[-1]:
-            return steps[-1] / period
+            return max(least, steps[-1] / period)
     return max(least, (ends[-1] - ends[0]) / (len(ends) - 1))
 
 

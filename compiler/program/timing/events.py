@@ -4,7 +4,8 @@ Every engine runs its commands in the order of the program. A command is issued 
 the one before it in its queue has begun to move: an engine prepares one transfer while it moves another. Then its
 start-up passes, and its amount moves as soon as the engine is free. What moves at once shares the resources that it
 passes max-min fair: nobody's rate can grow without that of one who has no more shrinking. Times are cycles, as
-floating-point numbers; all functions are deterministic to the bit.
+floating-point numbers; all functions are deterministic to the bit. All compiled functions are in this file: a cache of
+machine code does not see that what a function calls has changed in another one.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ _SAME_TIME: Final = 1e-12
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """The function in machine code, kept from one process to the next where some folder can be written."""
+    """The function in machine code, kept from one process to the next where some folder can be written.
+
+    Other threads go on while it runs.
+    """
     try:
-        return numba.njit(cache=True, error_model="numpy")(function)
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:
-        return numba.njit(error_model="numpy")(function)
+        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @compiled
@@ -67,16 +71,6 @@ def _drop(times: Any, keys: Any, count: int) -> int:
 
 
 @compiled
-def _possible(kind: int, own: float, offsets: Any, resources: Any, left: Any, users: Any) -> float:
-    """The rate that one who moves could have: its own, or its even part of what is left of a resource."""
-    rate = own
-    for k in range(offsets[kind], offsets[kind + 1]):
-        number = resources[k]
-        rate = min(rate, left[number] / users[number])
-    return rate
-
-
-@compiled
 def share(
     kinds: Any,
     own: Any,
@@ -91,31 +85,36 @@ def share(
 ) -> None:
     """Max-min fair rates of `count` who move: who can have least is settled first, then the others share the rest."""
     for i in range(count):
-        rates[i] = 0.0
         for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
             left[resources[k]] = capacities[resources[k]]
             users[resources[k]] = 0.0
     for i in range(count):
         for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
             users[resources[k]] += weights[k]
-    unsettled = count
-    while unsettled:
+    possible, unsettled, open_count = np.empty(count), np.arange(count), count
+    while open_count:
         least = np.inf
-        for i in range(count):
-            if rates[i] == 0.0:
-                least = min(least, _possible(kinds[i], own[i], offsets, resources, left, users))
-        limit = least * (1 + _ROUNDING)
-        for i in range(count):
-            if rates[i] == 0.0 and _possible(kinds[i], own[i], offsets, resources, left, users) <= limit:
-                rates[i] = -least
-        for i in range(count):
-            if rates[i] < 0.0:
-                rates[i] = least
-                unsettled -= 1
-                for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
-                    number = resources[k]
-                    left[number] = max(0.0, left[number] - least * weights[k])
-                    users[number] -= weights[k]
+        for j in range(open_count):
+            # its own rate, or its even part of what is left of a resource
+            i = unsettled[j]
+            rate = own[i]
+            for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
+                rate = min(rate, left[resources[k]] / users[resources[k]])
+            possible[j] = rate
+            least = min(least, rate)
+        limit, kept = least * (1 + _ROUNDING), 0
+        for j in range(open_count):
+            i = unsettled[j]
+            if possible[j] > limit:
+                unsettled[kept] = i
+                kept += 1
+                continue
+            rates[i] = least
+            for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
+                number = resources[k]
+                left[number] = max(0.0, left[number] - least * weights[k])
+                users[number] -= weights[k]
+        open_count = kept
 
 
 @compiled
@@ -260,6 +259,62 @@ def run_events(
                         stack[depth] = other
                         depth += 1
     return issues, begins, ends, last
+
+
+@compiled
+def run_flows(
+    times: Any,
+    events: Any,
+    slice_cycles: float,
+    slice_count: int,
+    engines: int,
+    kinds: Any,
+    own_rates: Any,
+    offsets: Any,
+    resources: Any,
+    weights: Any,
+    capacities: Any,
+) -> Any:
+    """Amounts through each resource in each slice; shape (resources, slices).
+
+    The event loop keeps when moves begin and end, not how fast they were in between. Between two such times the rates
+    are the max-min fair shares of those who move, so that the same function gives them again.
+
+    times, events: ascending; event 2 c + 1 says that command c begins to move, 2 c that it has ended, which is later.
+    `engines`: how many may move at once. The rest are columns of `Demands`.
+    """
+    flows = np.zeros((len(capacities), slice_count))
+    places = np.full(len(kinds), NONE, dtype=np.int64)
+    moving, moving_kinds = np.empty(engines, dtype=np.int64), np.empty(engines, dtype=np.int64)
+    moving_own, rates, count = np.empty(engines), np.empty(engines), 0
+    left, users = np.empty(len(capacities)), np.empty(len(capacities))
+    i = 0
+    while i < len(times):
+        now = times[i]
+        while i < len(times) and times[i] == now:
+            c = events[i] >> 1
+            if events[i] & 1:
+                places[c], moving[count], moving_kinds[count], moving_own[count] = count, c, kinds[c], own_rates[c]
+                count += 1
+            else:
+                place, count = places[c], count - 1
+                moving[place], moving_kinds[place] = moving[count], moving_kinds[count]
+                moving_own[place] = moving_own[count]
+                places[moving[place]] = place
+            i += 1
+        if i == len(times) or not count:
+            continue
+        share(moving_kinds, moving_own, count, rates, offsets, resources, weights, capacities, left, users)
+        first = min(slice_count - 1, int(now / slice_cycles))
+        last = min(slice_count - 1, int(times[i] / slice_cycles))
+        for number in range(first, last + 1):
+            begin, end = max(now, number * slice_cycles), times[i]
+            if number < last:
+                end = min(end, (number + 1) * slice_cycles)
+            for j in range(count):
+                for k in range(offsets[moving_kinds[j]], offsets[moving_kinds[j] + 1]):
+                    flows[resources[k], number] += rates[j] * weights[k] * max(0.0, end - begin)
+    return flows
 
 
 @compiled

@@ -15,7 +15,7 @@ import numpy as np
 
 from compiler.program.engines import CORE_LEVELS
 from compiler.program.program import Level, Opcode, Program
-from compiler.program.timing.demands import Floats, Ints
+from compiler.program.timing.demands import Floats, Ints, least_rates
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Flags, Touches, touches_of
 
@@ -26,12 +26,12 @@ _PAIRS: Final = 1 << 21
 class Spent(IntEnum):
     """What an engine does with its time.
 
-    WORK: it computes, or moves at its own rate. PORTS: a call goes on, because its core's memories give and take no
-    faster. SHARING: it works more slowly than it could, because others use the same DRAM, port or link. STARTUP: it
-    prepares a transfer, and nothing hides that. The next are waits, by what ended last before the command: DRAM, data
-    from or to it; WEIGHTS, weights or address tables, wherever from; NEIGHBOUR, what another core or cluster sends;
-    SRAM, data between SRAM and cores; COMPUTE, a call's result; MEMORY, room that what was there before had to leave;
-    BARRIER. DONE: there is no more for it to do.
+    WORK: it computes, or moves as fast as it could alone. PORTS: a call goes on, because its core's memories give and
+    take no faster. SHARING: it works more slowly than it could, because others use the same DRAM, port or link.
+    STARTUP: it prepares a transfer, and nothing hides that. The next are waits, by what ended last before the command:
+    DRAM, data from or to it; WEIGHTS, weights or address tables, wherever from; NEIGHBOUR, what another core or cluster
+    sends; SRAM, data between SRAM and cores; COMPUTE, a call's result; MEMORY, room that what was there before had to
+    leave; BARRIER. DONE: there is no more for it to do.
     """
 
     WORK = 0
@@ -99,7 +99,8 @@ def _busy(timeline: Timeline) -> dict[Spent, Floats]:
     """Of each command what it takes alone, what its core's ports add to a call, and what sharing adds."""
     demands = timeline.demands
     taken = timeline.ends - timeline.begins
-    alone = np.minimum(taken, demands.amounts / demands.rates)
+    rates = np.minimum(demands.rates, least_rates(demands)[demands.kinds])
+    alone = np.minimum(taken, demands.amounts / rates)
     computing = np.array([np.inf if work is None else work.use.cycles for work in demands.works])[demands.kinds]
     working = np.minimum(alone, computing)
     return {Spent.WORK: working, Spent.PORTS: alone - working, Spent.SHARING: taken - alone}

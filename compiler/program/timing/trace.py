@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from compiler.errors import printable
+from compiler.errors import LimitError, printable
 from compiler.profile.schema import Profile
 from compiler.program.engines import is_per_core
 from compiler.program.executable import ChipSegment, Executable
@@ -33,10 +33,15 @@ LINK: Final = "transfer"
 NOTE: Final = "note"
 _COMMANDS_PER_PIECE: Final = 1024
 _NAME_LIMIT: Final = 80
+# The last time that a reader of traces can tell, in nanoseconds.
+_LAST_NS: Final = 2**63 - 1
 
 
 def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[bytes]:
-    """The trace of an executable, piece by piece; with `limit` so many commands of each segment, the first ones."""
+    """The trace of an executable, piece by piece; with `limit` so many commands of each segment, the first ones.
+
+    Raises LimitError, before the first piece, if the lone batch lasts longer than a trace can tell.
+    """
     profile = executable.profile
     timelines = {
         segment.id: timeline_of(segment.program, profile)
@@ -45,6 +50,7 @@ def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[by
     }
     tasks = tasks_of(executable, {name: timeline.cycles for name, timeline in timelines.items()}, profile)
     stream = stream_of(tasks)
+    _check_length(stream, profile)
     begins = dict(zip((task.segment for task in tasks), stream.begins, strict=True))
     trace = _Trace(profile)
     for segment in executable.segments:
@@ -55,6 +61,17 @@ def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[by
             yield trace.take()
     trace.links(tasks, stream)
     yield trace.take()
+
+
+def _check_length(stream: Stream, profile: Profile) -> None:
+    seconds = stream.latency_cycles / profile.clock_hz
+    if seconds * 1e9 > _LAST_NS:
+        raise LimitError(
+            "the program takes longer than a trace can tell",
+            stage="trace",
+            actual=f"{seconds:.3g} s",
+            limit=f"{_LAST_NS / 1e9:.3g} s",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,8 +101,9 @@ class _Trace:
         """The commands of a segment, engine after engine."""
         program = part.timeline.program
         count = len(program.commands)
-        rows, written = _Commands(part.timeline), 0
-        queues = program.commands["queue"][: count if limit is None else limit]
+        shown = count if limit is None else min(limit, count)
+        rows, written = _Commands(part.timeline, shown), 0
+        queues = program.commands["queue"][:shown]
         for number, queue in enumerate(program.queues):
             track, free = self._engine(part.segment.chip, queue), 0.0
             for command in np.flatnonzero(queues == number).tolist():
@@ -94,9 +112,10 @@ class _Trace:
                 written += 1
                 if written % _COMMANDS_PER_PIECE == 0:
                     yield self.take()
-        if len(queues) < count:
+        if shown < count:
             track = self._track(f"chip {part.segment.chip}", NOTE)
-            text = f"{count - len(queues)} of {count} commands of {part.segment.id} are left out"
+            name = printable(part.segment.id, _NAME_LIMIT)
+            text = f"{count - shown} of {count} commands of {name} are left out"
             self._slice(track, part.begin, 0.0, part.timeline.cycles, text, NOTE, {})
 
     def _command(self, track: int, at: float, rows: _Commands, command: int, free: float) -> None:
@@ -173,14 +192,15 @@ class _Trace:
 
 
 class _Commands:
-    """The commands of a program as they stand in the trace; times in cycles of the program."""
+    """The first commands of a program, so many, as they stand in the trace; times in cycles of the program."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, count: int) -> None:
         program = timeline.program
-        self.issues, self.begins, self.ends = (c.tolist() for c in (timeline.issues, timeline.begins, timeline.ends))
-        self._causes = stalls_of(timeline).causes.tolist()
-        self._opcodes, self._steps = (program.commands[name].tolist() for name in ("opcode", "step"))
-        self._moved = timeline.demands.moved.tolist()
+        times = (timeline.issues, timeline.begins, timeline.ends)
+        self.issues, self.begins, self.ends = (column[:count].tolist() for column in times)
+        self._causes = stalls_of(timeline).causes[:count].tolist()
+        self._opcodes, self._steps = (program.commands[name][:count].tolist() for name in ("opcode", "step"))
+        self._moved = timeline.demands.moved[:count].tolist()
         self._names = [*map(_name, program.steps), ""]
         self._for: list[dict[str, Argument]] = [
             {"group": printable(step.group, _NAME_LIMIT), "tensor": printable(step.tensor, _NAME_LIMIT)}

@@ -1,7 +1,8 @@
 """What a program uses over time: bytes through memories' ports, DRAM and links, work of the units, by slice (SIM-2).
 
-Bytes are exact (`flows.py`). What a call computes is spread evenly over the time that it takes, though its core's ports
-may have slowed it at one time more than at another.
+Bytes are exact (`run_flows`) but for moves so short that floating-point numbers do not tell their ends. What a call
+computes is spread evenly over the time that it takes, though its core's ports may have slowed it at one time more than
+at another.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ def usage_of(timeline: Timeline, profile: Profile, slices: int = SLICES) -> Usag
 def _flows(timeline: Timeline, width: float, slices: int) -> Floats:
     """Bytes through each resource by slice; shape (resources, slices)."""
     # imported where it is used alone: it brings a compiler with it
-    from compiler.program.timing.flows import run_flows
+    from compiler.program.timing.events import run_flows
 
     demands = timeline.demands
-    moving = np.flatnonzero((np.diff(demands.offsets)[demands.kinds] > 0) & (demands.amounts > 0))
+    # what begins and ends at one time, as floating-point numbers tell them apart, passes nothing
+    moving = np.flatnonzero((np.diff(demands.offsets)[demands.kinds] > 0) & (timeline.ends > timeline.begins))
     times = np.concatenate([timeline.ends[moving], timeline.begins[moving]])
     events = np.concatenate([2 * moving, 2 * moving + 1])
     order = np.lexsort((events, times))

@@ -46,7 +46,7 @@ def _network(extent: int, channels: int) -> bytes:
     for _ in range(4):
         x = model.node("Relu", [model.conv(x, channels, channels)])
     model.output(x)
-    return model.proto().SerializeToString()
+    return model.data()
 
 
 @pytest.mark.parametrize("addressing", ["strides", "tables"])

@@ -68,3 +68,16 @@ def test_no_pipeline_is_faster_than_its_busiest_resource_nor_slower_than_a_batch
     assert pytest.approx(found.latency_cycles) == max(
         begin + task.cycles for begin, task in zip(found.begins, tasks, strict=True)
     )
+
+
+def test_a_rhythm_that_does_not_last_is_no_pace() -> None:
+    """Chip 1 does 100 cycles, and 1 that waits for nothing; it falls behind chip 0's 100 by one cycle per batch."""
+    tasks = [("0", 100, ()), ("1", 100, (0,)), ("2", 10, (0, 1)), ("3", 5, ()), ("1", 1, ()), ("0", 0, (3, 4))]
+    found = stream_of(
+        [
+            Task(segment=str(number), resource=f"chip {chip}", cycles=cycles, after=after)
+            for number, (chip, cycles, after) in enumerate([*tasks, ("3", 2, (4, 5))])
+        ]
+    )
+    assert found.busy["chip 1"] == 101
+    assert found.interval_cycles == 101

@@ -114,6 +114,13 @@ def test_what_others_take_of_the_dram_is_sharing() -> None:
     assert spent(found, IODMA0) == {Spent.WORK: LONG, Spent.SHARING: LONG}
 
 
+def test_a_slow_dram_or_link_that_nobody_else_uses_is_not_shared() -> None:
+    """The engine could move twice as much; alone it cannot be faster than what it moves over."""
+    small = Small()
+    small.load(IODMA0, NRAM0)
+    assert spent(small.timeline(chip(dram=RATE / 2, startup=False)), IODMA0) == {Spent.WORK: 2 * LONG}
+
+
 def test_what_the_ports_of_a_core_add_to_its_calls_is_told_from_what_others_do() -> None:
     """400 elements on 4 lanes are 100 cycles of work; 3,200 bytes at 16 per cycle 200; 800 more of a load 50."""
     small = Small()

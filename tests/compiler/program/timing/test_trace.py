@@ -8,15 +8,19 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, Trace, TracePacket, TrackEvent
 
 from compiler.compile import Compilation, compile_model
+from compiler.errors import LimitError
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from compiler.profile.load import profile_from_values
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.timing.trace import LINK, NOTE, STARTUP, WAIT, trace_of
 from tests.models import Model
+from tests.profiles import profile_values
 
 PROFILES = ("edge4", "cluster4x4", "manycore2x64")
 
@@ -220,6 +224,23 @@ def test_a_limit_leaves_commands_out_and_says_so() -> None:
     (note,) = found.slices["chip 0", NOTE]
     count = compiled("edge4").report.programs[0].commands
     assert note.name == f"{count - 10} of {count} commands of s0 are left out"
+
+
+def test_a_segment_s_name_is_escaped_like_a_node_s() -> None:
+    executable = executable_of("edge4")
+    (segment,) = executable.segments
+    named = replace(executable, segments=(replace(segment, id="s\n\x1b[31m" + 500 * "x"),))
+    (note,) = Read.of(b"".join(trace_of(named, limit=10))).slices["chip 0", NOTE]
+    assert note.name.isprintable()
+    assert len(note.name) < 200
+
+
+def test_a_program_that_takes_longer_than_a_trace_can_tell_is_refused_before_the_first_piece() -> None:
+    executable = executable_of("edge4")
+    slow = profile_from_values(profile_values("edge4") | {"clock_hz": 1e-3})
+    dram = msgspec.structs.replace(slow.dram, bandwidth_bytes_per_s=1e-9)
+    with pytest.raises(LimitError):
+        next(trace_of(replace(executable, profile=msgspec.structs.replace(slow, dram=dram))))
 
 
 def test_equal_executables_give_equal_traces_and_one_without_segments_an_empty_one() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from compiler.program.program import OUTPUT
 from compiler.program.timing.roofline import roofline_of
+from compiler.program.timing.timeline import timeline_of
 from compiler.program.timing.usage import usage_of
 from tests.compiler.program.builder import CORE0, IODMA0, IODMA1, NRAM0, NRAM1, Bound
 from tests.compiler.program.timing.test_timeline import LANES, LONG, RATE, SIZE, Small, chip
@@ -91,3 +93,21 @@ def test_products_on_the_vector_lanes_are_bounded_by_these() -> None:
     assert whole.bounds["array"] == 0
     assert whole.bounds["vector"] >= 2 * 9 * 128 / (2 * LANES)
     assert whole.bounds["vector"] <= whole.cycles
+
+
+def test_moves_too_short_to_be_told_from_no_time_are_left_out() -> None:
+    """Late in a long program bytes over a fast DRAM begin and end at one floating-point number."""
+    small = Small()
+    late = small.call(CORE0, NRAM0, (), elements=4)
+    for _ in range(20):
+        small.load(IODMA0, NRAM0, size=1, waits=(late,))
+        small.load(IODMA1, NRAM1, size=2, waits=(late,))
+    program = small.builder.build()
+    program.tables[0].entries["lengths"][0, 0] = LANES * 10**9
+    engines = chip(dram=1e9, startup=False).engines
+    assert engines.iodma is not None
+    fast = msgspec.structs.replace(engines, iodma=msgspec.structs.replace(engines.iodma, bytes_per_cycle=1e9))
+    profile = msgspec.structs.replace(chip(dram=1e9, startup=False), engines=fast)
+    timeline = timeline_of(program, profile)
+    assert (timeline.begins == timeline.ends).sum() == 40
+    assert usage_of(timeline, profile).bytes["dram"].sum() == 0
