@@ -146,7 +146,7 @@ class Located(ABC):
             if self.buffers.size(level, KEPT + name):
                 self.buffers.stores(self.tiles, name, self.tiles.stores(name), place, level)
         at = 0
-        for root, size in self.group.leaving.items():
+        for root, size in sorted(self.group.leaving.items(), key=lambda entry: -self.element(entry[0])):
             for name in self.lying_in(root):
                 its = self.buffers.slots[place, ("tile", name, 0)].size_bytes
                 self.buffers.take(place, level, LEAVING, ("tile", name, 1), at, its)

@@ -143,10 +143,6 @@ class SharedLowering(Located):
         own = held.slot.written_by([queue for core in cores for queue in self.makers(self.core_number(unit, core))])
         self.send_own(held, own, found, self.queue(engine, unit), self.element(op.output))
 
-    def makers(self, core: int) -> list[int]:
-        """The queues through which a core makes results: its own, and those of what it moves and gathers."""
-        return [self.queue(engine, core) for engine in ("core", "mvdma", "iodma") if self.machine.has(engine)]
-
     def send_own(
         self,
         source: Held,
@@ -179,6 +175,10 @@ class SharedLowering(Located):
             opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
             self.emitter.copy(opcode, queue, source, first, box, element, also, is_ahead=is_ahead)
             number += 1
+
+    def makers(self, core: int) -> list[int]:
+        """The queues by which a core's own results come to lie somewhere: its calls, rows of tables, what it moves."""
+        return [self.queue(engine, core) for engine in ("core", "iodma", "mvdma") if self.machine.has(engine)]
 
     def between_cores(self, sender: int, receiver: int) -> int | None:
         """The queue that moves bytes from one core to another: its link, its engine in a cluster, or the cluster's."""

@@ -28,7 +28,7 @@ class Twins:
     @property
     def left_bytes(self) -> int:
         """What is still free."""
-        return self.end - self.begin
+        return max(0, self.end - self.begin)
 
     def take(self, size_bytes: int) -> int | None:
         """The address of so many bytes, None if they are not left."""

@@ -11,6 +11,7 @@ from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Slot
+from compiler.program.parts import FACTORS
 from compiler.units import ceil_div
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ class WeightBoxes:
     ) -> list[tuple[Operand, Box]]:
         found = []
         for operand in constants:
+            if summed is not None and operand.number >= FACTORS and summed[1] < self.group.geometry.summed_extent:
+                # what is added to the sums comes with the last part of them
+                continue
             axis = self._channel_axis(step, operand)
             box = [channels if i == axis else (0, e) for i, e in enumerate(self._shape(operand))]
             along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)

@@ -27,7 +27,7 @@ from compiler.tiling.tile import WeightHome
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
 
-# With less room than this beside a group's buffers, each core reads its weights from DRAM by itself.
+# With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
 _LEAST_SPARE: Final = 4096
 
 Bound = list[tuple[int, Held]]
@@ -81,18 +81,21 @@ class GroupWeights(WeightBoxes):
             name = f"{WEIGHTS}{step}"
             size = lowering.buffers.size(level.value, name)
             weights = self.group.weights[step]
-            passes = self.group.homes[step] is not WeightHome.CORE and weights.slices > 1
-            halves = 2 if passes or (self.group.doubles_weights and self.group.second_weight_bytes(step) > 0) else 1
+            room = size - weights.table_bytes
+            second = self.group.second_weight_bytes(step) if self.group.doubles_weights else 0
+            # how large a slot is, and how far behind the first one the second one begins
+            part, skip, count = room - second, second, 2 if second else 1
+            if self.group.homes[step] is not WeightHome.CORE and weights.slices > 1:
+                part = skip = room // 2 // align * align
+                count = 2
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))
-                    room = size - weights.table_bytes
-                    part = room if halves == 1 else room // halves // align * align
                     self._slots[step, unit, core] = [
                         lowering.buffers.take(
-                            place, level.value, name, ("weights", step, half), weights.table_bytes + part * half, part
+                            place, level.value, name, ("weights", step, half), weights.table_bytes + skip * half, part
                         )
-                        for half in range(halves)
+                        for half in range(count)
                         if part
                     ]
                     if self._tables[step]:
@@ -181,28 +184,41 @@ class GroupWeights(WeightBoxes):
             return {core: self._in_place(core, in_place) for core in cores}
         if not boxes:
             return bound
-        lacking = []
         content = (step, channels, summed)
+        # what comes to several cores at once lies at one address in all of them: hence by which slot they have for it
+        lacking: dict[int, list[Core]] = {}
         for core in cores:
             slots = self._slots[step, *core]
             if not slots:
                 # weights without elements take no room
                 continue
-            slot = next((slot for slot in slots if slot.content == content), None)
-            if slot is None:
-                slot = slots[self._turns.next((step, core), range(len(slots)))]
-                slot.begin(content)
-                lacking.append(core)
-            bound[core] = self._bound(slot, content, boxes)
-        holders = ((core, slot) for core, slots in self._holders.get(step, ()) for slot in slots)
-        if lacking and self._from_holder(step, holders, lacking, bound, content):
-            return bound
-        if lacking:
-            self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-            filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
-            for number, (operand, box) in enumerate(filled):
-                self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
+            turn = next((turn for turn, slot in enumerate(slots) if slot.content == content), None)
+            if turn is None:
+                turn = self._turns.next((step, core), range(len(slots)))
+                lacking.setdefault(turn, []).append(core)
+            bound[core] = self._bound(slots[turn], content, boxes)
+        for turn, mine in lacking.items():
+            for core in mine:
+                self._slots[step, *core][turn].begin(content)
+            self._fill(step, mine, bound, content, boxes)
         return bound
+
+    def _fill(
+        self,
+        step: int,
+        lacking: list[Core],
+        bound: dict[Core, Bound],
+        content: _Content,
+        boxes: list[tuple[Operand, Box]],
+    ) -> None:
+        """Bring boxes of an op's weights to cores that lack them: from who has them, else from where they wait."""
+        holders = ((core, slot) for core, slots in self._holders.get(step, ()) for slot in slots)
+        if self._from_holder(step, holders, lacking, bound, content):
+            return
+        self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
+        filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
+        for number, (operand, box) in enumerate(filled):
+            self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
 
     def _bound(self, slot: Slot, content: _Content, boxes: list[tuple[Operand, Box]]) -> Bound:
         """Where boxes of an op's weights lie in a core's slot, one after another."""
@@ -314,15 +330,28 @@ class GroupWeights(WeightBoxes):
                 self._bring(step, operand, part, targets)
             return
         staged = self._through_sram(step, operand, box, units, region, len(targets))
+        if staged is None:
+            self._directly(region, targets, box, element)
+            return
         for unit in units:
             held = [h for (u, _), h in targets.items() if u == unit]
             cores = [core for (u, core) in targets if u == unit]
-            if staged is None:
-                for core, target in zip(cores, held, strict=True):
-                    queue = self.lowering.queue("iodma", self.lowering.core_number(unit, core))
-                    self.emitter.copy(Opcode.LOAD, queue, region, target, box, element)
-                continue
             self.to_cores(staged[unit], unit, cores, held, box, element)
+
+    def _directly(self, region: Held, targets: dict[Core, Held], box: Box, element: int) -> None:
+        """From DRAM to cores without a stay in the SRAM: read once for all that can get it from each other."""
+        lowering, left = self.lowering, dict(targets)
+        while left:
+            reader = next(iter(left))
+            number, source = lowering.core_number(*reader), left.pop(reader)
+            self.emitter.copy(Opcode.LOAD, lowering.queue("iodma", number), region, source, box, element)
+            ways: dict[int, list[Core]] = {}
+            for core in left:
+                queue = lowering.between_cores(number, lowering.core_number(*core))
+                if queue is not None:
+                    ways.setdefault(queue, []).append(core)
+            for queue, cores in ways.items():
+                lowering.send(source, [(left.pop(core), box) for core in cores], queue, element)
 
     def _goes_directly(self, step: int) -> bool:
         """True if what one core needs alone is loaded by its own engine: nobody else reads it in the SRAM (TILE-7)."""

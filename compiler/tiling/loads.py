@@ -50,7 +50,9 @@ def table_reads(group: TiledGroup) -> Mapping[int, int]:
 
 def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads, int]:
     """How weights of one home are read from DRAM, and how often by each unit."""
-    if home is not WeightHome.DRAM and group.slices * group.configuration.input_slices == 1:
+    if home is WeightHome.SRAM and group.slices * group.configuration.input_slices == 1:
+        return WeightLoads.RESIDENT, 1
+    if group.waits_in_core(step):
         return WeightLoads.RESIDENT, 1
     times = group.walk.rounds
     if group.is_nested and (home is WeightHome.DRAM or group.parts_come_again):

@@ -85,13 +85,13 @@ class TiledGroup(GroupCut):
         return 0 < more <= self.weight_room_bytes - self.core_weight_bytes and not self.weights_in_place
 
     def second_weight_bytes(self, step: int) -> int:
-        """What a second buffer takes for an op's weights that give way to more of them whole; 0 if they do not."""
+        """What a second buffer takes for an op's weights that give way to more of them whole; 0 if they do not.
+
+        It begins where any element may lie.
+        """
         weights = self.weights[step]
-        if not weights.comes_again or not (self.homes[step] is WeightHome.CORE or weights.slices == 1):
-            return 0
-        size = weights.core_bytes - weights.table_bytes
-        # either of them begins where any element may lie
-        return 2 * align(size) - size
+        is_whole = self.homes[step] is WeightHome.CORE or weights.slices == 1
+        return align(weights.core_bytes - weights.table_bytes) if weights.comes_again and is_whole else 0
 
     @cached_property
     def weight_room_bytes(self) -> int:
@@ -141,6 +141,14 @@ class TiledGroup(GroupCut):
         # every round of core tiles needs all ops' weights in turn
         return ceil(self.core_walk.total * self.core_walk.rounds / self.core_walk.count)
 
+    def waits_in_core(self, step: int) -> bool:
+        """True if all of an op's weights wait in the cores once they have come: each of their parts has a buffer."""
+        parts = self.slices * (
+            self.configuration.input_slices if self.geometry.ops[step] is self.geometry.product else 1
+        )
+        buffers = 2 if self.doubles_weights and self.second_weight_bytes(step) else 1
+        return self.homes[step] is WeightHome.CORE and parts <= buffers
+
     def brought(self, step: int) -> int:
         """How often a step's weights come into the cores of all units together."""
         shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
@@ -181,11 +189,10 @@ class TiledGroup(GroupCut):
 
     @property
     def slice_stays(self) -> bool:
-        """True if what one slice of the channels needs of all weights stays in the cores, all its input parts."""
+        """True if all weights that one slice of the channels needs stay in the cores: its input parts have buffers."""
         parts = self.configuration.input_slices
-        sizes = zip(self.geometry.ops, self.weights, strict=True)
-        total = sum(w.core_bytes * (parts if op is self.geometry.product else 1) for op, w in sizes)
-        return total <= self.weight_room_bytes
+        total = sum(weights.core_bytes for weights in self.weights)
+        return parts <= (2 if self.doubles_weights else 1) and total <= self.weight_room_bytes
 
     # --- activations -----------------------------------------------------------------------------------------------
 

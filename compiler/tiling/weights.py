@@ -81,9 +81,9 @@ def table_bytes(geometry: GroupGeometry, profile: Profile, buffers: Sequence[int
     return tuple(found)
 
 
-def align(table_bytes: int) -> int:
-    """Bytes of address tables, filled up so that any element may lie behind them."""
-    return ceil_div(table_bytes, LARGEST_ELEMENT_BYTES) * LARGEST_ELEMENT_BYTES
+def align(size_bytes: int) -> int:
+    """Bytes of address tables or weights, filled up so that any element may lie behind them."""
+    return ceil_div(size_bytes, LARGEST_ELEMENT_BYTES) * LARGEST_ELEMENT_BYTES
 
 
 def step_weights(

@@ -13,7 +13,9 @@ from compiler.program.tiles import Tiles
 from compiler.tiling.commands import falls_check
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
-from tests.compiler.program.lowered import Network, chip, group, pair, run
+from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.traffic import traffic_of
+from tests.compiler.program.lowered import Network, bytes_of, chip, group, pair, run, single, weights_of
 from tests.models import Model
 
 STREAMED, RESIDENT = WeightLoads.STREAMED, WeightLoads.RESIDENT
@@ -305,3 +307,112 @@ def test_core_tiles_whose_ranges_fall_back_inside_sram_tiles_are_refused() -> No
     assert caught.value.code == "not_lowered"
     # with whole SRAM tiles in a core nothing falls
     run(network, group(network, profile, {"H": 1, "W": 2}, HaloMode.EXCHANGE, **how))
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 13])
+def test_rows_of_a_table_pass_between_units_once_they_have_come(sram: int) -> None:
+    """The engine that brings rows writes them, not the core."""
+    model = Model()
+    rows = model.node("Gather", [model.weight(25, 4), model.input([1, 6], "x", TensorProto.INT64)], axis=0)
+    model.output(model.node("MatMul", [rows, model.weight(4, 3)]))
+    network = Network(model)
+    clusters, cores = (2, 1) if sram else (1, 2)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.CHANNELS}
+    run(network, group(network, chip(clusters=clusters, cores=cores, sram=sram), {"H": 2}, **how))
+
+
+def test_parts_of_channels_that_stay_in_a_core_are_sent_once_they_are_made() -> None:
+    """Results that stay between stages are written by calls, the others by what moves pieces to the SRAM."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 4, 4], "x"), 4, 7, kernel=1)
+    x = model.node("Pad", [model.node("Add", [x, x]), model.ints(0, 0, 1, 1, 0, 0, 1, 1)])
+    for name in model.nodes_out("Split", [x, model.ints(2, 5)], [model.fresh("s"), model.fresh("s")], axis=1):
+        model.output(name)
+    network = Network(model)
+    profile = chip(clusters=4, cores=1, sram=1 << 18, nram=1024, nram_weights=256)
+    how: dict[str, Any] = {"units": 4, "spread": Spread.CHANNELS, "order": Order.BREADTH_FIRST, "walk": ("W", "H")}
+    tiling = group(network, profile, {"W": 1}, HaloMode.EXCHANGE, **how)
+    assert tiling.core_resident
+    run(network, tiling)
+
+
+def _slices(dtype: int = TensorProto.FLOAT, width: int = 3) -> tuple[Network, TiledGroup]:
+    """A convolution channel by channel whose weights for half of the channels take each other's place."""
+    model = Model()
+    x = model.node("Cast", [model.input([1, 2, 6, 6], "x", dtype)], to=TensorProto.FLOAT)
+    weight = model.weight(2, 1, 1, width)
+    model.output(model.node("Conv", [x, weight], kernel_shape=[1, width], group=2))
+    network = Network(model)
+    tiling = group(network, chip(), {"C": 1, "H": 2}, channel_slices=2)
+    assert tiling.doubles_weights
+    return network, tiling
+
+
+def test_second_buffers_for_weights_begin_where_any_element_may_lie() -> None:
+    """Weights of twelve bytes beside inputs of eight bytes each."""
+    network, tiling = _slices(TensorProto.INT64)
+    assert tiling.weights[1].core_bytes % 8 == 4
+    run(network, tiling)
+
+
+def test_weights_of_as_many_slices_as_there_are_buffers_come_once() -> None:
+    network, tiling = _slices()
+    assert tiling.walk.rounds > 1
+    found = run(network, tiling)
+    assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
+    assert traffic_of(tiling).weight_bytes == sum(bytes_of(network, name) for name in weights_of(network))
+
+
+def test_what_is_added_to_a_sum_comes_with_its_last_part() -> None:
+    network = single(6, channels=8)
+    tiling = group(network, chip(), {}, input_slices=4)
+    found = run(network, tiling)
+    for name in weights_of(network):
+        assert found.loaded_bytes(name) == bytes_of(network, name)
+
+
+def test_weights_that_find_no_room_to_pass_the_sram_are_read_once_for_all_cores() -> None:
+    network = pair(height=8)
+    profile = chip(clusters=2, cores=2, sram=1 << 14, sram_weights=1 << 10, nram_weights=1 << 12)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.BANDS, "cores": 2, "core_spread": Spread.BANDS}
+    for mode in (HaloMode.CACHED, HaloMode.EXCHANGE):
+        found = run(network, group(network, profile, {"H": 4}, mode, {"H": 2}, **how))
+        for name in weights_of(network):
+            assert found.loaded_bytes(name) == bytes_of(network, name)
+
+
+def test_the_last_results_lie_where_their_types_may() -> None:
+    """A mask of bytes leaves beside values of eight bytes."""
+    model = Model()
+    x = model.input([1, 3, 6, 3], "x", TensorProto.INT64)
+    mask = model.node("Cast", [x], to=TensorProto.BOOL)
+    model.output(mask, TensorProto.BOOL)
+    model.output(model.node("Where", [mask, x, model.node("Add", [x, x])]), TensorProto.INT64)
+    network = Network(model)
+    tiling = group(network, chip(), {"H": 1}, double_buffered=True)
+    assert len(tiling.leaving) == 2
+    run(network, tiling)
+
+
+def test_cores_whose_second_buffers_have_not_the_same_turn_each_get_their_weights() -> None:
+    """Uneven tiles: some cores work on slices of weights that others have not needed."""
+    model = Model()
+    x = model.input([2, 1, 18], "x")
+    x = model.node("Conv", [x, model.weight(5, 1, 2)], kernel_shape=[2])
+    x = model.node("MaxPool", [x], kernel_shape=[1], strides=[4])
+    window: dict[str, Any] = {"kernel_shape": [3], "dilations": [2], "strides": [2], "pads": [2, 2]}
+    model.output(model.node("Conv", [x, model.weight(5, 5, 3), model.weight(5)], **window))
+    network = Network(model)
+    profile = chip(cores=3, sram=1 << 18, nram=2048, nram_weights=512, bus=True, iodma=False)
+    halo = tuple((axis, HaloMode.CACHED) for axis in "NW")
+    how: dict[str, Any] = {"cores": 3, "core_spread": Spread.BANDS, "order": Order.BREADTH_FIRST, "walk": ("W",)}
+    tiling = group(network, profile, {"N": 1, "W": 2}, halo=halo, double_buffered=True, **how)
+    assert tiling.weights[2].slices == 2
+    run(network, tiling)
+
+
+def test_input_parts_of_a_slice_beyond_the_buffers_come_again_with_every_tile() -> None:
+    network = single(4, channels=8, height=4)
+    tiling = group(network, chip(), {"C": 2, "H": 2}, channel_slices=2, slices_outer=True, input_slices=4)
+    found = run(network, tiling)
+    assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
