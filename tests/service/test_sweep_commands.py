@@ -116,7 +116,7 @@ def test_ctrl_c_cancels_the_sweep_of_a_service_and_shows_what_is_finished(
 ) -> None:
     path = tmp_path / "long.onnx"
     path.write_bytes(conv_chain(40, channels=6))
-    grid = "nram=" + ",".join(f"{capacity}KiB" for capacity in range(64, 1024, 16))
+    grid = "nram=" + ",".join(f"{capacity}KiB" for capacity in range(64, 1024, 2))
     words = [str(TESSERA), "sweep", str(path), "-p", "edge4", "--grid", grid, "--server", service.url, "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
         sweep = until(lambda: running_sweep(service), "the sweep")
