@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,9 @@ def test_ctrl_c_keeps_the_points_that_are_finished_and_leaves_no_process() -> No
     Path("long.onnx").write_bytes(conv_chain(40))
     grid = "nram=" + ",".join(f"{capacity}KiB" for capacity in range(64, 1024, 8))
     words = [str(TESSERA), "sweep", "long.onnx", "-p", "edge4", "--grid", grid, "--workers", "2", "--out", "s.json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
+    # these tests may run where Ctrl-C is ignored
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=hears) as process:
         children: list[psutil.Process] = until(
             lambda: found if len(found := workers_of(psutil.Process(process.pid))) == 2 else None,
             "its processes",
