@@ -19,7 +19,7 @@ class FreeSpace:
     """Ranges of a core's memory from which space is taken, the first that has room first."""
 
     def __init__(self, areas: Iterable[tuple[int, int]]) -> None:
-        """`areas`: begin and end of each, in bytes; areas that touch are one."""
+        """`areas`: begin and end of each, in bytes; space begins at multiples of 64."""
         self._areas: list[tuple[int, int]] = []
         for begin, end in sorted(areas):
             begin = -(-begin // _ALIGNMENT) * _ALIGNMENT

@@ -23,7 +23,7 @@ from compiler.program.tiles import Index, StoreShape, Tiles
 from compiler.program.twins import Twins
 from compiler.tiling.memory import KEPT, LEAVING, TILE, memory_of
 from compiler.tiling.tile import Spread
-from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.tiled import TiledGroup, root_of
 from compiler.units import ceil_div
 
 _SPARE_ALIGNMENT: Final = 64
@@ -332,9 +332,7 @@ class Located(ABC):
         return tuple(lengths)
 
     def _root(self, name: str) -> str:
-        while name in self.takes_over:
-            name = self.takes_over[name]
-        return name
+        return root_of(name, self.takes_over)
 
     def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
         """Where a box of a tensor lies in a unit's memory."""

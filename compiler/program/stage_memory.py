@@ -15,7 +15,7 @@ from compiler.program.larger import FreeSpace, cut, gaps, smaller
 from compiler.program.program import Level, Opcode
 from compiler.program.tiles import Index
 from compiler.tiling.memory import PIECE, STAYING
-from compiler.tiling.stages import channels_may_be_cut, operand_lengths
+from compiler.tiling.stages import operand_lengths
 from compiler.tiling.tiled import TiledGroup
 
 
@@ -165,7 +165,7 @@ class StageMemory(GroupLowering):
         """A larger tile's box in the largest pieces that find room, the plan's or halves of these."""
         channel = ops[0].channel_axis
         axes = [axis for axis in range(1, len(sizes)) if axis != channel] + ([0] if channel != 0 else [])
-        if channel is not None and channels_may_be_cut(self.geometry, self.group.stages[number].steps):
+        if channel is not None and self.group.stages[number].cuts_channels:
             axes.append(channel)
         for extents in smaller(sizes, axes):
             found = cut(box, extents)

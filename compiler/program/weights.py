@@ -266,24 +266,25 @@ class GroupWeights(WeightBoxes):
         Of several the one that has passed on least so far.
         """
         having = [(holder, slot) for holder, slot in holders if slot.content == content and holder not in lacking]
-        for holder, source in sorted(having, key=lambda entry: self._passed_by.get(entry[0][0], 0))[:1]:
-            self._passed_by[holder[0]] = self._passed_by.get(holder[0], 0) + len(lacking)
-            sender = self.lowering.core_number(*holder)
-            ways: dict[int, list[Core]] = {}
-            for core in lacking:
-                queue = self.lowering.between_cores(sender, self.lowering.core_number(*core))
-                if queue is None:
-                    return False
-                ways.setdefault(queue, []).append(core)
-            self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-            for queue, cores in ways.items():
-                for entry, (number, held) in enumerate(bound[cores[0]]):
-                    at = held.address - held.slot.address + source.address
-                    mine = Held(source, at, held.origin, held.strides, held.box)
-                    targets = [(bound[core][entry][1], held.box) for core in cores]
-                    self.lowering.send(mine, targets, queue, self._element_of(step, number))
-            return True
-        return False
+        if not having:
+            return False
+        holder, source = min(having, key=lambda entry: self._passed_by.get(entry[0][0], 0))
+        sender = self.lowering.core_number(*holder)
+        ways: dict[int, list[Core]] = {}
+        for core in lacking:
+            queue = self.lowering.between_cores(sender, self.lowering.core_number(*core))
+            if queue is None:
+                return False
+            ways.setdefault(queue, []).append(core)
+        self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
+        for queue, cores in ways.items():
+            for entry, (number, held) in enumerate(bound[cores[0]]):
+                at = held.address - held.slot.address + source.address
+                mine = Held(source, at, held.origin, held.strides, held.box)
+                targets = [(bound[core][entry][1], held.box) for core in cores]
+                self.lowering.send(mine, targets, queue, self._element_of(step, number))
+        self._passed_by[holder[0]] = self._passed_by.get(holder[0], 0) + len(lacking)
+        return True
 
     def _element_of(self, step: int, number: int) -> int:
         both = (*self._constants[step], *self._tables[step])

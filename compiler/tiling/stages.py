@@ -161,7 +161,7 @@ def _stage(
     band = next((a for a in order if axes[a] == rows), order[0] if order else None)
     if by_bands and band is not None:
         size[band] = ceil_div(size[band], configuration.cores)
-    if channel is not None and channels_may_be_cut(geometry, run.steps):
+    if channel is not None and _channels_may_be_cut(geometry, run.steps):
         order.append(channel)
     inputs = tuple(name for name in run.inputs if name not in kept)
     results = tuple(name for name in run.results if name not in kept)
@@ -202,11 +202,11 @@ def _stage(
         rereads=rereads,
         staying=kept,
         staying_bytes=beside,
-        cuts_channels=channel is not None and channels_may_be_cut(geometry, run.steps),
+        cuts_channels=channel is not None and _channels_may_be_cut(geometry, run.steps),
     )
 
 
-def channels_may_be_cut(geometry: GroupGeometry, steps: Sequence[int]) -> bool:
+def _channels_may_be_cut(geometry: GroupGeometry, steps: Sequence[int]) -> bool:
     """True if every op of the stage makes any part of its channels from the same part of the one before."""
     return all(
         geometry.ops[step].channel_axis is not None
