@@ -22,7 +22,7 @@ from compiler.frontend.validate import MAX_ELEMENTS
 from compiler.frontend.values import constant_of, literal
 from compiler.ir.constant import Constant, Literal, Splat
 from compiler.ir.graph import Tensor
-from compiler.ir.symbol import Dim
+from compiler.ir.symbol import Dim, is_positive, unknown_extent
 from compiler.ops.base import Array, Call
 from compiler.units import DTYPE_NAMES, dtype_name
 
@@ -72,11 +72,15 @@ Symbolic = np.ndarray[Any, np.dtype[np.object_]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A constant, and what varies of it: its elements and its own extents, as extents that remember what they are."""
+    """A constant, and what varies of it: its elements and its own extents, as extents that remember what they are.
+
+    `at_maxima`: at smaller extents it is not its leading part, or nobody knows (frontend/varying.py).
+    """
 
     constant: Constant
     symbolic: Symbolic | None = None
     shape: tuple[int, ...] | None = None
+    at_maxima: bool = False
 
 
 def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
@@ -165,7 +169,11 @@ def _range(call: Call) -> Folded | None:
     extent = count
     if count and all(isinstance(value, int) for value in (start, limit, step)):
         extent = -((start - limit) // step)  # rounded up; remembers what the ends stand for
-    return Folded(constant=literal(np.asarray(values).reshape(count), dtype), shape=(extent,))
+    return Folded(
+        constant=literal(np.asarray(values).reshape(count), dtype),
+        shape=(extent,),
+        at_maxima=isinstance(start, Dim) or isinstance(step, Dim),
+    )
 
 
 def bounded(shape: tuple[int, ...], node: str | None, what: str) -> None:
@@ -248,6 +256,13 @@ def with_symbols(elements: Symbolic) -> Symbolic | None:
     return elements if any(isinstance(item, Dim) for item in elements.reshape(-1)) else None
 
 
+def unknown_extents(elements: Array) -> Symbolic:
+    """Integers that may vary, nobody knows how."""
+    return np.asarray(
+        np.frompyfunc(lambda item: unknown_extent(int(item)), 1, 1)(elements.astype(object)), dtype=object
+    )
+
+
 def _product(shape: tuple[int, ...]) -> int:
     total = 1
     for extent in shape:
@@ -269,21 +284,51 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
         "Mul": lambda a, b: a * b,
         "Div": lambda a, b: _truncated(a, b) if isinstance(a, int) and isinstance(b, int) else a / b,
         "Mod": lambda a, b: a % b,
-        "Max": max,
-        "Min": min,
+        "Max": lambda a, b: _chosen(a, b, max),
+        "Min": lambda a, b: _chosen(a, b, min),
+        "Equal": lambda a, b: _equal(a, b),
     }
 )
+
+
+class _UndecidedError(Exception):
+    """What a rule gives depends on extents in a way that no expression says."""
+
+
+def _chosen(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
+    """The larger or smaller one, if it is the same one for all extents up to the maxima."""
+    found = choose(a, b)
+    if not isinstance(a - b, Dim):
+        return found
+    dim, fixed = (a, b) if isinstance(a, Dim) else (b, a)
+    # a positive sum of extents is at least 1, and at most what it is here
+    if not isinstance(fixed, Dim) and is_positive(dim) and (dim <= fixed or fixed <= 1):
+        return found
+    raise _UndecidedError
+
+
+def _equal(a: Any, b: Any) -> Any:
+    """Whether two are equal, if that is so for all extents up to the maxima."""
+    if not isinstance(a - b, Dim):
+        return a == b
+    dim, fixed = (a, b) if isinstance(a, Dim) else (b, a)
+    if not isinstance(fixed, Dim) and is_positive(dim) and (fixed > dim or fixed <= 0):
+        return False
+    raise _UndecidedError
 
 
 def symbolic_result(
     kind: str, arrays: list[Symbolic], result: Array, evaluate: Callable[[list[Symbolic]], Any]
 ) -> Symbolic | None:
-    """The elements of a folded `result` as extents that remember; None where none does, or the kind has no rule."""
-    found = _by_rule(kind, arrays, evaluate)
+    """The elements of a folded `result` as extents that remember; None where it is not known whether they vary."""
+    try:
+        found = _by_rule(kind, arrays, evaluate)
+    except _UndecidedError:
+        return None
     if found is None or not np.array_equal(found.reshape(-1).astype(np.float64), result.reshape(-1).astype(np.float64)):
         # the rule is not what the op does here: a conversion that rounds, a remainder with another sign
         return None
-    return with_symbols(found.reshape(result.shape))
+    return found.reshape(result.shape)
 
 
 def _by_rule(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any]) -> Symbolic | None:

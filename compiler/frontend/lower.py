@@ -27,6 +27,8 @@ from compiler.frontend.fold import (
     literal_of,
     may_describe,
     symbolic_result,
+    unknown_extents,
+    with_symbols,
 )
 from compiler.frontend.functions import (
     FunctionTable,
@@ -42,10 +44,11 @@ from compiler.frontend.host import HostResult, host_macs, host_node, host_result
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
 from compiler.frontend.refusals import not_strict, unmade_value
-from compiler.frontend.settle import fixed_shape, fixed_value, settled
+from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
 from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
+from compiler.frontend.varying import form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, Attribute, Graph, HostNode, Op, Tensor
 from compiler.ir.symbol import Dim, symbols_of
@@ -241,7 +244,8 @@ class _Lowering:
             if symbols_of(inferred.shape) == symbols_of(source.shape):
                 self._alias(output, source.name, name)
                 return True
-        tensor = Tensor(name=output, shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes)
+        unknown = form_is_at_maxima(inferred, call)
+        tensor = Tensor(name=output, shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes, at_maxima=unknown)
         kept = tuple(call.inputs[i] if i < len(call.inputs) else None for i in inferred.inputs)
         folded = self._fold(inferred, call, kept, tensor)
         if folded is not None:
@@ -258,6 +262,7 @@ class _Lowering:
                 output=output,
                 origin=(name,),
                 attributes=tuple(sorted((key, fixed_value(value)) for key, value in inferred.attributes.items())),
+                symbols=attribute_symbols(inferred.attributes),
             )
         )
         return True
@@ -280,10 +285,11 @@ class _Lowering:
         if not constants or len(present) < len(constants):
             return None
         shape = fixed_shape(output.shape)
+        unknown = is_at_maxima(inferred, call, kept, output)
         moves = inferred.kind in ("Reshape", "Transpose", "Expand", "Slice", "Tile")
         if moves and isinstance(present[0].data, Splat):
             constant = Constant(shape=shape, dtype=output.dtype, data=present[0].data)
-            return Folded(constant=constant, shape=output.shape)
+            return Folded(constant=constant, shape=output.shape, at_maxima=form_is_at_maxima(inferred, call))
         small = (
             not keeps_quantised(inferred.kind, present, output)
             and output.elements <= FOLD_ELEMENTS
@@ -307,22 +313,28 @@ class _Lowering:
                     np.asarray(result).reshape(shape),
                     lambda elements: kind.evaluate(resolved, tuple(elements)),
                 )
+                unknown = unknown or symbolic is None
             constant = literal(np.asarray(result).reshape(shape), output.dtype)
-            return Folded(constant=constant, symbolic=symbolic, shape=output.shape)
+            symbols = None if symbolic is None else with_symbols(symbolic)
+            if unknown and np.asarray(result).dtype.kind in "iu":
+                symbols = unknown_extents(np.asarray(result).reshape(shape))
+            return Folded(constant=constant, symbolic=symbols, shape=output.shape, at_maxima=unknown)
         depths = [self.table.depths.get(t.name, 0) for t in kept if t is not None]
         if all(t is not None for t in kept) and may_describe(present, output, depths):
             attributes = {key: fixed_value(value) for key, value in inferred.attributes.items()}
             self.table.depths[output.name] = 1 + max(depths, default=0)
             constant = derive(inferred.kind, present, shape, attributes, output.dtype)
-            return Folded(constant=constant, shape=output.shape)
+            unknown = unknown or any(t is not None and t.name in self.table.symbolic for t in kept)
+            return Folded(constant=constant, shape=output.shape, at_maxima=unknown)
         return None
 
     def _by_reference(self, node: onnx.NodeProto, call: Call) -> bool:
         results = by_reference(node, call, self.table.values) if node.op_type not in OP_KINDS else None
         if results is None:
             return False
+        unknown = any(varies(t) or (t is not None and t.name in self.table.symbolic) for t in call.inputs)
         for output, result in zip((o for o in node.output if o), results, strict=True):
-            self.table.set_constant(output, Folded(constant=literal_of(result)))
+            self.table.set_constant(output, Folded(constant=literal_of(result), at_maxima=unknown))
         return True
 
     def _split(self, node: onnx.NodeProto, call: Call) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from compiler.ir.graph import Tensor
-from compiler.ir.symbol import Dim, symbols_of
+from compiler.ir.symbol import Dim, Expression, expression_of, is_dropped, symbols_of
 
 
 def fixed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -21,8 +22,25 @@ def fixed_value(value: Any) -> Any:
     return int(value) if isinstance(value, Dim) else value
 
 
+def attribute_symbols(attributes: Mapping[str, Any]) -> tuple[tuple[str, int, Expression], ...]:
+    """The elements of attributes that vary, with their expressions."""
+    return tuple(
+        (name, position, expression)
+        for name, value in sorted(attributes.items())
+        for position, item in enumerate(value if isinstance(value, tuple) else (value,))
+        if isinstance(item, int) and (expression := expression_of(item)) is not None
+    )
+
+
+def has_dropped(values: Iterable[Any]) -> bool:
+    """Whether a shape, or attributes, vary in a way that nobody knows."""
+    return any(is_dropped(item) for value in values for item in (value if isinstance(value, tuple) else (value,)))
+
+
 def settled(tensor: Tensor) -> Tensor:
     """The tensor as later stages see it: extents are plain integers, what varies stands beside them."""
     symbols = symbols_of(tensor.shape)
-    varies = any(isinstance(extent, Dim) for extent in tensor.shape)
-    return replace(tensor, shape=fixed_shape(tensor.shape), symbols=symbols) if varies else tensor
+    if not any(isinstance(extent, Dim) for extent in tensor.shape):
+        return tensor
+    unknown = tensor.at_maxima or has_dropped(tensor.shape)
+    return replace(tensor, shape=fixed_shape(tensor.shape), symbols=symbols, at_maxima=unknown)

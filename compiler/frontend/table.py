@@ -16,9 +16,10 @@ from compiler.frontend.refusals import missing_dims, unmade_value
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
 from compiler.frontend.values import constant_of, element_type, literal, materialise, type_text
+from compiler.frontend.varying import element_symbols
 from compiler.ir.constant import Derived, Opaque, Stored
 from compiler.ir.graph import Tensor
-from compiler.ir.symbol import Dim
+from compiler.ir.symbol import Dim, is_dropped
 from compiler.ops.base import Array, Call, default_axes
 
 
@@ -196,12 +197,15 @@ class ValueTable:
         if prod(constant.shape) == 1 and isinstance(constant.data, Stored | Derived):
             # a single value is held here: patterns compare it
             constant = literal(self.values[name], constant.dtype)
+        elements = () if folded.symbolic is None else folded.symbolic.reshape(-1)
         self.tensors[name] = Tensor(
             name=name,
             shape=folded.shape or constant.shape,
             dtype=constant.dtype,
             axes=default_axes(len(constant.shape)),
             constant=constant,
+            element_symbols=element_symbols(elements),
+            at_maxima=folded.at_maxima or any(is_dropped(item) for item in elements),
         )
         if folded.symbolic is not None:
             self.symbolic[name] = folded.symbolic

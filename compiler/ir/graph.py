@@ -33,7 +33,9 @@ class Tensor:
     """A value of the graph: shape with named axes, element type, and its constant if it is one.
 
     `shape` is at the maxima of the dynamic dimensions; `symbols` gives the axes that vary, as expressions in the
-    model's symbols. `is_known` is False for a value of the host whose shape (or type) nobody knows before it runs;
+    model's symbols. A constant whose extents vary holds its leading elements at smaller ones; `element_symbols` are
+    those of its elements (flat positions) that vary themselves. `at_maxima`: what it is at other extents than the
+    maxima, nobody knows. `is_known` is False for a value of the host whose shape (or type) nobody knows before it runs;
     its `shape` is then empty and means nothing.
     """
 
@@ -43,6 +45,8 @@ class Tensor:
     axes: tuple[str, ...]
     constant: Constant | None = None
     symbols: tuple[tuple[int, Expression], ...] = ()
+    element_symbols: tuple[tuple[int, Expression], ...] = ()
+    at_maxima: bool = False
     is_known: bool = True
 
     @property
@@ -63,13 +67,18 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One operation with a single output; `kind` names its definition in compiler.ops."""
+    """One operation with a single output; `kind` names its definition in compiler.ops.
+
+    `attributes` are at the maxima of the dynamic dimensions; `symbols` are those elements of them that vary (name,
+    position, expression; position 0 of what is no list).
+    """
 
     kind: str
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]
     attributes: tuple[tuple[str, Attribute], ...] = ()
+    symbols: tuple[tuple[str, int, Expression], ...] = ()
 
     @property
     def node(self) -> str:

@@ -141,6 +141,23 @@ def expression_of(extent: int) -> Expression | None:
     return extent.expression if extent.expression.terms else None
 
 
+def unknown_extent(value: int) -> Dim:
+    """An extent that may vary, nobody knows how; `value` at the maxima."""
+    return Dim._of(value, _DROPPED)
+
+
+def is_positive(value: Dim) -> bool:
+    """Whether a number is at least 1 whatever the extents are: a sum of extents, none of them taken away."""
+    expression = value.expression
+    positive = all(factor > 0 and isinstance(atom, str) for atom, factor in expression.terms)
+    return positive and expression is not _DROPPED and expression.constant >= 0
+
+
+def is_dropped(value: object) -> bool:
+    """True for an extent that varies and of which nobody knows how."""
+    return isinstance(value, Dim) and value.expression is _DROPPED
+
+
 def symbols_of(extents: tuple[int, ...]) -> tuple[tuple[int, Expression], ...]:
     """The axes of a shape that vary, with their expressions."""
     found = ((axis, expression_of(extent)) for axis, extent in enumerate(extents))

@@ -319,12 +319,20 @@ N = Dim.symbol("n", 12)
         ("Mul", [N], [2], [24], ["2*n"]),
         ("Div", [N], [4], [3], ["((n) // (4))"]),
         ("Mod", [N], [5], [2], ["((n) % (5))"]),
-        ("Max", [N], [3], [12], ["n"]),
+        ("Max", [N], [1], [12], ["n"]),
+        ("Max", [N + 2], [N], [14], ["n + 2"]),
+        # an extent is at most its maximum; below 3 the larger one would be another
+        ("Max", [N], [20], [20], ["None"]),
+        ("Max", [N], [3], [12], None),
+        ("Min", [N], [20], [12], ["n"]),
+        ("Min", [N], [3], [3], None),
+        ("Equal", [N, N], [-1, N], [False, True], ["None", "None"]),
+        ("Equal", [N], [5], [False], None),
         # ONNX rounds towards 0: -7 / 2 is -3
         ("Div", [5 - N], [2], [-3], ["-((n - 5) // (2))"]),
         # the rule for a remainder of another sign is not Python's: better none than a wrong one
         ("Mod", [5 - N], [4], [-3], None),
-        ("Add", [3], [4], [7], None),
+        ("Add", [3], [4], [7], ["None"]),
         ("Pow", [N], [2], [144], None),
     ],
 )
