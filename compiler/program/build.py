@@ -40,9 +40,9 @@ def executable_of(lowered: LoweredGraph, source: ModelSource, profile: Profile, 
     segments: list[ChipSegment | HostSegment] = []
     for found, part, chip in zip(fused.segments, lowered.segments, lowered.mapped.chip_of, strict=True):
         if found.segment.kind is SegmentKind.HOST:
-            segments.append(_host_segment(graph, found.segment))
+            segments.append(host_segment(graph, found.segment))
         elif part.program is not None:
-            weights = _weights(graph, weights_of, part.program) if has_values else ()
+            weights = stored_weights(graph, weights_of, part.program) if has_values else ()
             segments.append(ChipSegment(id=found.segment.id, chip=chip or 0, program=part.program, weights=weights))
     plain = msgspec.to_builtins(options)
     for bound in ("time_limit_s", "memory_limit_bytes"):
@@ -53,22 +53,23 @@ def executable_of(lowered: LoweredGraph, source: ModelSource, profile: Profile, 
         model_name=source.name,
         model_digest=source.sha256,
         options_digest=hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest(),
-        inputs=tuple(_value(graph, name, name) for name in graph.inputs),
+        inputs=tuple(value_of(graph, name, name) for name in graph.inputs),
         outputs=tuple(
-            _value(graph, name, tensor) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)
+            value_of(graph, name, tensor) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)
         ),
         segments=tuple(segments),
-        constants=tuple(_host_constants(graph, weights_of)) if has_values else (),
+        constants=tuple(host_constants(graph, weights_of)) if has_values else (),
         has_values=has_values,
     )
 
 
-def _value(graph: Graph, name: str, tensor: str) -> Value:
+def value_of(graph: Graph, name: str, tensor: str) -> Value:
+    """An input or output of the model by its ONNX name."""
     found = graph.tensors[tensor]
     return Value(name=name, tensor=tensor, dtype=found.dtype, shape=found.shape if found.is_known else None)
 
 
-def _host_segment(graph: Graph, segment: Segment) -> HostSegment:
+def host_segment(graph: Graph, segment: Segment) -> HostSegment:
     """The host nodes of a segment; their inputs and outputs go by the names of the graph's tensors."""
     made = {graph.ops[index].output for index in segment.ops}
     nodes: dict[str, dict[int, str]] = {}
@@ -101,7 +102,8 @@ def _named(node: HostNode, results: dict[int, str]) -> HostNode:
     return replace(node, outputs=outputs)
 
 
-def _weights(graph: Graph, source: ModelSource, program: Program) -> tuple[Weight, ...]:
+def stored_weights(graph: Graph, source: ModelSource, program: Program) -> tuple[Weight, ...]:
+    """The bytes of every weight region of a program, read when they are needed."""
     return tuple(
         Weight(region=number, data=_blob(graph, source, region))
         for number, region in enumerate(program.regions)
@@ -128,7 +130,7 @@ def _bytes(constant: Constant, source: ModelSource, order: tuple[int, ...]) -> m
     return memoryview(values.reshape(-1).view(np.uint8).data)
 
 
-def _host_constants(graph: Graph, source: ModelSource) -> Iterable[HostConstant]:
+def host_constants(graph: Graph, source: ModelSource) -> Iterable[HostConstant]:
     """Constants that host nodes read, and those that are outputs of the model."""
     names = dict.fromkeys(
         name for index in sorted(graph.on_host) for name in graph.ops[index].inputs if name in graph.tensors

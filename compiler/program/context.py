@@ -108,6 +108,18 @@ class Context:
             )
         )
 
+    def alias(self, name: str, of: str) -> bool:
+        """Let a result lie where another tensor does; False for one that others read: it has a region of its own."""
+        if name in self._outputs:
+            return False
+        source = self.region(of)
+        tensor = self.graph.tensors[name]
+        order, size = memory_order(tensor.axes), element_bytes(tensor.stored_dtype)
+        box = tuple((0, extent) for extent in tensor.shape)
+        strides = strides_of(tensor.shape, order, size)
+        self.regions[name] = Held(source.slot, source.address, (0,) * len(box), strides, box)
+        return True
+
     def _enter(self, region: Region) -> Held:
         self._end = region.address + region.size_bytes
         self.region_list.append(region)

@@ -37,6 +37,7 @@ ORDER = (
     "fusion",
     "program",
     "simulator",
+    "shapes",
     "execution_time",
     "execution",
     "plan",

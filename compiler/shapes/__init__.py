@@ -1,0 +1,1 @@
+"""Shape units, parameter tables, buckets and packages: any shape without compiling (SHAPE)."""

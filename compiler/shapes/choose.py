@@ -1,0 +1,155 @@
+"""Which ops are run together as routines, and which tiles their units may have (SHAPE-1, SHAPE-8).
+
+Groups are fixed at the largest extents. An op takes in the ops that make its operands, where nobody else reads these,
+a core holds what lies between, and the calls of both together take less time than those of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Final
+
+from compiler.errors import LimitError
+from compiler.ops.facts import GraphFacts
+from compiler.profile.schema import Profile
+from compiler.shapes.buffers import unit_buffers
+from compiler.shapes.modelled import CallModel, table_cycles
+from compiler.shapes.routine import Routine, RoutineGeometry, tiled_axes
+
+# A routine has at most so many ops: prices of longer ones take longer than they gain.
+_MAX_OPS: Final = 24
+_ROUNDS: Final = 3
+# Tiles that a library is chosen from, at most.
+MAX_CANDIDATES: Final = 240
+
+
+class RoutineChooser:
+    """Routines for ops of one graph on one profile; what was priced once is remembered by the ops' signatures."""
+
+    def __init__(self, facts: GraphFacts, profile: Profile) -> None:
+        self._facts = facts
+        self._profile = profile
+        self._known: dict[object, tuple[float, tuple[int, ...]] | None] = {}
+
+    def routines(self, ops: Iterable[int]) -> tuple[Routine, ...]:
+        """The routines that run the ops, in order; raises LimitError naming an op of which no tile fits a core."""
+        member: dict[int, tuple[int, ...]] = {}
+        for op in sorted(ops):
+            own: tuple[int, ...] = (op,)
+            if self._best(own) is None:
+                raise self._too_large(op)
+            for producer in self._producers(op, member):
+                together = tuple(sorted({*own, *member[producer]}))
+                found = self._best(together) if len(together) <= _MAX_OPS else None
+                mine, its = self._best(own), self._best(member[producer])
+                if found is not None and mine is not None and its is not None and found[0] <= mine[0] + its[0]:
+                    own = together
+            for each in own:
+                member[each] = own
+        chosen = sorted(set(member.values()), key=lambda together: together[-1])
+        return tuple(
+            Routine(ops=together, tiled=tiled_axes(RoutineGeometry(self._facts, together))) for together in chosen
+        )
+
+    def tiles(self, routine: Routine) -> tuple[tuple[int, ...], ...]:
+        """Tiles of the result for which buffers fit a core, the one that all calls take least time with among them."""
+        geometry = RoutineGeometry(self._facts, routine.ops)
+        best = self._best(routine.ops)
+        if best is None:
+            raise self._too_large(routine.ops[-1])
+        count = max(2, round(MAX_CANDIDATES ** (1 / max(1, len(routine.tiled)))))
+        options: list[tuple[int, ...]] = []
+        for axis, extent in enumerate(geometry.shape):
+            if axis not in routine.tiled:
+                options.append((extent,))
+                continue
+            lengths = _lengths(extent)
+            near = sorted(lengths, key=lambda length: abs(length - best[1][axis]))[:count]
+            options.append(tuple(sorted({*near, best[1][axis], 1})))
+        found = [tile for tile in product(*options) if unit_buffers(geometry, tile, self._profile) is not None]
+        return tuple(found)
+
+    def best_tile(self, routine: Routine) -> tuple[int, ...]:
+        """The tile with which all calls take least time."""
+        best = self._best(routine.ops)
+        if best is None:
+            raise self._too_large(routine.ops[-1])
+        return best[1]
+
+    def _producers(self, op: int, member: dict[int, tuple[int, ...]]) -> list[int]:
+        """Ops that make operands of an op, nobody else's, the ones with the most bytes first."""
+        graph, facts = self._facts.graph, self._facts
+        found = []
+        for name in dict.fromkeys(graph.ops[op].inputs):
+            producer = graph.producer.get(name) if name else None
+            if producer in member and graph.consumers[name] == (op,) and name not in graph.outputs:
+                found.append((-facts.tensor_bytes(name), producer))
+        return [producer for _, producer in sorted(found)]
+
+    def _best(self, ops: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
+        """Least cycles and the tile that takes them; None where no tile fits a core."""
+        key = self._key(ops)
+        if key not in self._known:
+            self._known[key] = self._search(ops)
+        return self._known[key]
+
+    def _key(self, ops: tuple[int, ...]) -> object:
+        """Ops of equal signature, wired alike."""
+        names: dict[str, int] = {}
+        wiring = []
+        for op in ops:
+            facts = self._facts.ops[op]
+            wiring.append(tuple(names.setdefault(o.tensor, len(names)) for o in facts.operands))
+            names.setdefault(facts.output, len(names))
+        return tuple(self._facts.numbers[op] for op in ops), tuple(wiring)
+
+    def _search(self, ops: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
+        """Axis by axis the length that takes least, from the smallest tile on, until none is better."""
+        geometry = RoutineGeometry(self._facts, ops)
+        gathers = {op.output for op in geometry.ops if any(":gathered" in o.tensor for o in op.operands)}
+        if gathers and ops != (ops[0],):
+            return None
+        tiled = tiled_axes(geometry)
+        model = CallModel(geometry, self._profile)
+        tile = tuple(1 if axis in tiled else extent for axis, extent in enumerate(geometry.shape))
+        if unit_buffers(geometry, tile, self._profile) is None:
+            return None
+        best = table_cycles(model, tiled, tile)
+        for _ in range(_ROUNDS):
+            before = best
+            for axis in sorted(tiled, key=lambda axis: -geometry.shape[axis]):
+                for length in _lengths(geometry.shape[axis]):
+                    other = (*tile[:axis], length, *tile[axis + 1 :])
+                    if other == tile or unit_buffers(geometry, other, self._profile) is None:
+                        continue
+                    cycles = table_cycles(model, tiled, other)
+                    if cycles < best:
+                        best, tile = cycles, other
+            if best == before:
+                break
+        return best, tile
+
+    def _too_large(self, op: int) -> LimitError:
+        node = self._facts.graph.ops[op]
+        return LimitError(
+            "no shape unit of an op fits a core: not even one position of its result with all that it needs",
+            code="no_tile_fits",
+            stage="shapes",
+            node=node.node,
+            op_type=node.kind,
+            limit=f"{self._profile.nram.capacity_bytes} bytes of activation memory",
+            hint="Lower the maxima of the dynamic dimensions, or use a profile with more memory in a core",
+        )
+
+
+def _lengths(extent: int) -> Sequence[int]:
+    """Lengths that tiles are tried with: powers of two, one and a half times these, and the whole."""
+    found = {extent}
+    power = 1
+    while power < extent:
+        found.add(power)
+        if power >= 8 and power * 3 // 2 < extent:
+            found.add(power * 3 // 2)
+        power *= 2
+    return sorted(found)

@@ -1,0 +1,96 @@
+"""A graph at given extents of its dynamic dimensions: the same ops on other shapes, nothing decided anew (SHAPE-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from compiler.errors import ModelError
+from compiler.frontend.source import ModelSource
+from compiler.frontend.values import derive, literal, materialise
+from compiler.ir.constant import Constant, Splat
+from compiler.ir.graph import Attribute, Graph, Op, Tensor
+
+
+def graph_at(graph: Graph, dims: Mapping[str, int], source: ModelSource) -> Graph:
+    """The graph with every extent, attribute and constant as it is at `dims`, by dimension of the model.
+
+    Constants are their leading parts; `source` is the opened model file that they lie in.
+    """
+    return replace(
+        graph,
+        ops=tuple(_op_at(op, dims) if op.symbols else op for op in graph.ops),
+        tensors=MappingProxyType(
+            {
+                name: _tensor_at(tensor, dims, source) if tensor.symbols or tensor.element_symbols else tensor
+                for name, tensor in graph.tensors.items()
+            }
+        ),
+        dims=MappingProxyType(dict(dims)),
+    )
+
+
+def refuse_what_is_at_maxima(graph: Graph) -> None:
+    """Raises ModelError naming an op or a constant of which nobody knows what it is below the maxima."""
+    for op in graph.ops:
+        for name in (*op.inputs, op.output):
+            tensor = graph.tensors.get(name)
+            if tensor is None or not tensor.at_maxima:
+                continue
+            is_constant = tensor.constant is not None
+            raise ModelError(
+                f"{'constant' if is_constant else 'the form of'} {name!r} depends on a dynamic dimension in a way that "
+                "is known at its maximum only",
+                code="known_at_maxima_only",
+                stage="shapes",
+                node=op.node,
+                op_type=op.kind,
+                actual=name,
+                limit="positions, sums and products of dimensions",
+                hint="Give the dimension a fixed extent",
+            )
+
+
+def shape_at(tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:
+    """A tensor's shape at given dimensions."""
+    varying = {axis: expression.value(dims) for axis, expression in tensor.symbols}
+    return tuple(varying.get(axis, extent) for axis, extent in enumerate(tensor.shape))
+
+
+def _op_at(op: Op, dims: Mapping[str, int]) -> Op:
+    attributes: dict[str, Attribute] = dict(op.attributes)
+    for name, position, expression in op.symbols:
+        value = attributes[name]
+        if isinstance(value, tuple):
+            items = list(value)
+            items[position] = expression.value(dims)
+            attributes[name] = tuple(items)  # type: ignore[assignment]
+        else:
+            attributes[name] = expression.value(dims)
+    return replace(op, attributes=tuple(sorted(attributes.items())), symbols=())
+
+
+def _tensor_at(tensor: Tensor, dims: Mapping[str, int], source: ModelSource) -> Tensor:
+    shape = shape_at(tensor, dims)
+    constant = tensor.constant
+    if constant is not None:
+        constant = _constant_at(constant, tensor, shape, dims, source)
+    return replace(tensor, shape=shape, constant=constant, symbols=(), element_symbols=())
+
+
+def _constant_at(
+    constant: Constant, tensor: Tensor, shape: tuple[int, ...], dims: Mapping[str, int], source: ModelSource
+) -> Constant:
+    if tensor.element_symbols:
+        values = np.array(materialise(constant, source)).reshape(-1)
+        for position, expression in tensor.element_symbols:
+            values[position] = expression.value(dims)
+        leading = values.reshape(constant.shape)[tuple(slice(0, extent) for extent in shape)]
+        return literal(np.ascontiguousarray(leading), constant.dtype)
+    if isinstance(constant.data, Splat):
+        return replace(constant, shape=shape)
+    rank = len(shape)
+    return derive("Slice", (constant,), shape, {"begin": (0,) * rank, "step": (1,) * rank}, constant.dtype)

@@ -1,0 +1,287 @@
+"""From routines and their parameter tables to the program of a segment: calls of units and their transfers (SHAPE-9).
+
+Every call works on buffers of its own unit at addresses that were decided when the unit was made; a box comes from DRAM
+to its buffer by strided transfers, and the result leaves likewise (SHAPE-3). What a core holds already is not brought
+again. Calls are dealt to cores in the order of the table, so that neighbours share what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.errors import InternalError, LimitError
+from compiler.ir.box import Ints
+from compiler.ir.layout import is_relabelling, memory_order, strides_of
+from compiler.ops.base import OpClass
+from compiler.ops.facts import GraphFacts, OpFacts
+from compiler.ops.slab import lengths
+from compiler.profile.schema import Profile
+from compiler.program.context import Context, Operand
+from compiler.program.decode import Decoders
+from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
+from compiler.program.program import OUTPUT, Opcode, Program, Step
+from compiler.program.timing.order import in_time
+from compiler.shapes.buffers import UnitBuffers
+from compiler.shapes.routine import Routine, RoutineGeometry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """A routine and the calls that make its result: per call its unit, and start and length per axis of the result."""
+
+    routine: Routine
+    units: Ints
+    starts: Ints
+    lengths: Ints
+    buffers: Sequence[UnitBuffers]
+
+
+@dataclass(slots=True)
+class _Core:
+    """What a core holds while a routine runs: by unit, tensor and turn its slot; the boxes of the unit called last."""
+
+    number: int
+    slots: dict[tuple[int, str, int], Slot]
+    turns: dict[tuple[int, str], int] = field(default_factory=dict)
+    boxes: dict[str, Box] = field(default_factory=dict)
+    unit: int = -1
+
+
+def lower_tables(
+    facts: GraphFacts,
+    profile: Profile,
+    name: str,
+    work: Sequence[Calls],
+    outputs: frozenset[str],
+    decoders: Decoders,
+) -> Program:
+    """The program of a segment at one shape; `outputs` are the tensors that others read of it."""
+    made = frozenset(facts.ops[op].output for calls in work for op in calls.routine.ops)
+    context = Context(facts, machine_of(profile), made, outputs, decoders)
+    steps: list[Step] = []
+    before: dict[int, Slot] = {}
+    for number, calls in enumerate(work):
+        first = len(steps)
+        for op in calls.routine.ops:
+            node = facts.graph.ops[op]
+            steps.append(Step(group=f"{name}.t{number}", nodes=node.origin, tensor=node.output))
+        if not _is_view(context, calls.routine):
+            before = _RoutineLowering(context, profile, calls, first, before).run()
+    commands, streams, offsets, waits, rows, bindings = context.emitter.arrays()
+    tables, units = context.finished()
+    program = Program(
+        name=name,
+        places=context.machine.places,
+        queues=context.machine.queues,
+        steps=tuple(steps),
+        commands=commands,
+        wait_offsets=offsets,
+        waits=waits,
+        calls=rows,
+        bindings=bindings,
+        units=units,
+        tables=tables,
+        regions=tuple(context.region_list),
+        residents=(),
+        addresses=(),
+    )
+    return in_time(program, profile, streams.astype(np.int64))
+
+
+def _is_view(context: Context, routine: Routine) -> bool:
+    """Make a view's result another name of its operand's bytes, if they lie in the same order; False for what is none.
+
+    Only between tensors of the segment: what comes in and goes out has regions of its own.
+    """
+    op = context.facts.ops[routine.ops[0]]
+    if len(routine.ops) > 1 or op.op_class is not OpClass.VIEW or len(op.operands) != 1:
+        return False
+    source, result = (context.graph.tensors[name] for name in (op.operands[0].tensor, op.output))
+    if source.constant is not None or not is_relabelling(source.shape, source.axes, result.shape, result.axes):
+        return False
+    return context.alias(op.output, op.operands[0].tensor)
+
+
+class _RoutineLowering:
+    """All calls of one routine."""
+
+    def __init__(
+        self, context: Context, profile: Profile, calls: Calls, first_step: int, before: Mapping[int, Slot]
+    ) -> None:
+        self.context = context
+        self.emitter = context.emitter
+        self.machine = context.machine
+        self.profile = profile
+        self.calls = calls
+        self.geometry = RoutineGeometry(context.facts, calls.routine.ops)
+        self.first_step = first_step
+        self.before = before
+        self.operands: list[tuple[OpFacts, tuple[Operand, ...]]] = [
+            (op, context.operands(op.index)) for op in self.geometry.ops
+        ]
+        gathering = {o.number: op for op, operands in self.operands for o in operands if o.gathered is not None}
+        self.gathers = frozenset(op.output for op in gathering.values())
+        self.in_dram = frozenset(
+            o.gathered or o.tensor for op, operands in self.operands if op.output in self.gathers for o in operands
+        )
+        if not self.machine.has("iodma"):
+            raise LimitError(
+                "tables need an engine that moves boxes between DRAM and a core",
+                code="no_engine",
+                stage="shapes",
+                limit="iodma",
+                actual=", ".join(sorted({queue.engine for queue in self.machine.queues})),
+            )
+
+    def run(self) -> dict[int, Slot]:
+        """Emit the calls, dealt to the cores; by place what the next routine comes after."""
+        boxes = self.geometry.boxes(self.calls.starts, self.calls.lengths)
+        ranges = {name: np.stack([begin, end], axis=2).tolist() for name, (begin, end) in boxes.items()}
+        dealt = _dealt(self.calls.lengths, self.profile.cores)
+        cores = [self._core(number) if rows else _Core(number, {}) for number, rows in enumerate(dealt)]
+        for turn in range(max(len(rows) for rows in dealt)):
+            for core, rows in zip(cores, dealt, strict=True):
+                if turn < len(rows):
+                    row = rows[turn]
+                    box = {name: tuple((a, b) for a, b in of[row]) for name, of in ranges.items()}
+                    self._call(core, int(self.calls.units[row]), box)
+        return self._left(cores)
+
+    def _core(self, number: int) -> _Core:
+        """The slots of one core for every unit that the table calls."""
+        slots: dict[tuple[int, str, int], Slot] = {}
+        by_place: dict[int, list[Slot]] = {}
+        for unit in sorted(set(self.calls.units.tolist())):
+            for name, placed in self.calls.buffers[unit].placed.items():
+                place = self.machine.place_of[placed.level, number]
+                for turn, address in enumerate(placed.addresses):
+                    slot = slots[unit, name, turn] = Slot(place, address, placed.size_bytes)
+                    if place in self.before:
+                        slot.succeed(self.before[place])
+                    by_place.setdefault(place, []).append(slot)
+        for together in by_place.values():
+            connect(together)
+        return _Core(number, slots)
+
+    def _left(self, cores: Sequence[_Core]) -> dict[int, Slot]:
+        """By place one slot for all that has touched it."""
+        result: dict[int, Slot] = dict(self.before)
+        for core in cores:
+            for slot in core.slots.values():
+                rest = result.get(slot.place)
+                if rest is None or rest is self.before.get(slot.place):
+                    fresh = Slot(slot.place, 0, 1 << 62)
+                    if rest is not None:
+                        fresh.touched = dict(rest.touched)
+                    rest = result[slot.place] = fresh
+                rest.touched = merged(merged(rest.touched, slot.touched), slot.barrier)
+        for core in cores:
+            for slot in core.slots.values():
+                slot.conflicts = []
+        return result
+
+    def _held(self, core: _Core, unit: int, name: str, box: Box) -> Held:
+        """Where a tensor's box lies now in a core."""
+        placed = self.calls.buffers[unit].placed[name]
+        turn = core.turns.get((unit, name), 0)
+        if any(length > extent for length, extent in zip(lengths(box), placed.extents, strict=True)):
+            raise InternalError(
+                "a call needs more of a tensor than its unit has room for",
+                stage="shapes",
+                node=name,
+                actual=lengths(box),
+                limit=placed.extents,
+            )
+        tensor = self.context.facts.tensors[name]
+        order = self.context.weight_order(name) if tensor.constant else memory_order(tensor.axes)
+        strides = strides_of(placed.extents, order, tensor.element_bytes)
+        slot = core.slots[unit, name, turn]
+        return Held(slot, slot.address, tuple(start for start, _ in box), strides, box)
+
+    def _bring(self, core: _Core, unit: int, name: str, box: Box) -> Held:
+        """An operand's box in the core: as it lies there already, or loaded into the buffer whose turn it is."""
+        key = (unit, name)
+        if core.boxes.get(name) == box:
+            return self._held(core, unit, name, box)
+        copies = len(self.calls.buffers[unit].placed[name].addresses)
+        core.turns[key] = (core.turns.get(key, -1) + 1) % copies
+        held = self._held(core, unit, name, box)
+        is_weight = self.context.facts.tensors[name].constant
+        held.slot.begin((name, box) if is_weight else None)
+        core.boxes[name] = box
+        if not is_empty(box):
+            queue = self.machine.queue_of["iodma", core.number]
+            region = self.context.region(name)
+            self.emitter.copy(Opcode.LOAD, queue, region, held, box, self.context.element_bytes(name))
+        return held
+
+    def _call(self, core: _Core, unit: int, boxes: Mapping[str, Box]) -> None:
+        """One entry: operands in, the ops of the routine one after another, the result out."""
+        result = self.geometry.result
+        if is_empty(boxes[result]):
+            return
+        if core.unit != unit:  # its buffers lie where those of the other one do
+            core.boxes.clear()
+            core.unit = unit
+        at_hand: dict[str, Held] = {}
+        for number, (op, operands) in enumerate(self.operands):
+            self.emitter.step = self.first_step + number
+            for operand in operands:
+                name = operand.tensor
+                if name not in at_hand and name in boxes and name not in self.in_dram:
+                    at_hand[name] = self._bring(core, unit, name, boxes[name])
+            box = boxes[op.output]
+            key = (unit, op.output)
+            copies = len(self.calls.buffers[unit].placed[op.output].addresses)
+            core.turns[key] = (core.turns.get(key, -1) + 1) % copies
+            held = at_hand[op.output] = self._held(core, unit, op.output, box)
+            held.slot.begin()
+            if not is_empty(box):
+                self._compute(core, op, operands, box, held, at_hand)
+        self.emitter.step = self.first_step + len(self.operands) - 1
+        queue = self.machine.queue_of["iodma", core.number]
+        out = at_hand[result]
+        region = self.context.region(result)
+        self.emitter.copy(Opcode.STORE, queue, out, region, out.box, self.context.element_bytes(result))
+
+    def _compute(
+        self,
+        core: _Core,
+        op: OpFacts,
+        operands: Sequence[Operand],
+        box: Box,
+        held: Held,
+        at_hand: Mapping[str, Held],
+    ) -> None:
+        bound: list[tuple[int, Held]] = []
+        for operand in operands:
+            need = tuple(
+                axis_map.project_one(*((0, 1) if axis_map.axis is None else box[axis_map.axis]), extent)
+                for axis_map, extent in zip(operand.access, self.context.shape(operand.tensor), strict=False)
+            )
+            if operand.gathered is not None:
+                bound.append((operand.number, self.context.region(operand.tensor)))
+            elif operand.tensor in self.in_dram:
+                bound.append((operand.number, self.context.region(operand.tensor).part(need)))
+            elif not is_empty(need):
+                bound.append((operand.number, at_hand[operand.tensor].part(need)))
+        reads = [piece.slot for _, piece in bound]
+        table = self.context.table(op.index)
+        entry = self.context.entry(table, box)
+        is_gather = op.output in self.gathers
+        queue = self.machine.queue_of["iodma" if is_gather else "core", core.number]
+        opcode = Opcode.GATHER if is_gather else Opcode.COMPUTE
+        self.emitter.call(queue, table, entry, [*bound, (OUTPUT, held)], reads, (held.slot,), opcode)
+
+
+def _dealt(sizes: Ints, cores: int) -> list[list[int]]:
+    """The calls of each core: neighbours together, about as much work for each."""
+    work = sizes.prod(axis=1).astype(np.float64)
+    if not len(work):
+        return [[] for _ in range(cores)]
+    middle = np.cumsum(work) - work / 2
+    owner = np.minimum((middle / work.sum() * cores).astype(np.int64), cores - 1)
+    return [np.flatnonzero(owner == core).tolist() for core in range(cores)]
