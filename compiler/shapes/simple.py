@@ -1,0 +1,269 @@
+"""The simple table: identical units, answered at once (SHAPE-6).
+
+Calls of one unit form a grid, so that each part of their cost is a product of sums per axis: how many pieces there are,
+and the sums of their factors. All units, tail modes and call orders are priced together from these sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import RequestError
+from compiler.shapes.cost import CallCost, Floats
+from compiler.shapes.table import RUN, Runs, ShapeTable
+from compiler.shapes.tails import TailMode, ranged_mode, refuse_overlap
+from compiler.shapes.units import UnitSet, checked_shape
+
+# How a tail may be worked on, in the order in which ties are settled; a range is full-range or tail-range by the unit.
+_RANGED, _DISCARD, _OVERLAP = range(3)
+_WAYS: Final = 3
+# Rows of an axis' sums: one for axes that a part of the cost does not depend on, pieces, tails of given length,
+# computed factors; then one row per operand.
+_ONE, _PIECES, _VARIABLE, _COMPUTE, _OPERANDS = range(5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Axis:
+    """One axis of all units: factors by length, row by row, and at the units' own extents."""
+
+    extents: NDArray[np.int64]
+    lows: NDArray[np.int64]
+    factors: Floats
+    whole: Floats
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimpleChooser:
+    """What all simple tables of a signature have in common; made once, then asked for shapes."""
+
+    units: UnitSet
+    orders: tuple[tuple[int, ...], ...]
+    weights: Floats
+    constant_cycles: float
+    axes: tuple[_Axis, ...]
+    ways: int
+
+    @classmethod
+    def build(cls, units: UnitSet, cost: CallCost) -> SimpleChooser:
+        """Raises RequestError if costs are not known for the units' axes and extents."""
+        check_costs(units, cost)
+        orders = tuple(permutations(range(units.rank)))
+        terms: dict[tuple[int, ...], int] = {}
+        entries = [
+            (number, terms.setdefault(rows, len(terms)), weight)
+            for number, order in enumerate(orders)
+            for rows, weight in _terms(cost, order)
+        ]
+        weights = np.zeros((len(orders), len(terms)))
+        for number, term, weight in entries:
+            weights[number, term] += weight
+        rows = np.array(list(terms), dtype=np.int64)
+        return cls(
+            units=units,
+            orders=orders,
+            weights=weights[:, :, None],
+            constant_cycles=once_cycles(cost),
+            axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
+            # an overlapping tail computes and moves whole tiles: it can win only where some cost falls with the length
+            ways=_WAYS if units.allows_overlap and not _never_falls(cost) else _OVERLAP,
+        )
+
+    def table(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None = None) -> ShapeTable:
+        """The cheapest table of identical units; `modes` demands a tail mode along some axes.
+
+        Raises RequestError for a shape of other axes, and for a demanded mode that no unit can serve.
+        """
+        checked_shape(self.units, shape)
+        if 0 in shape:
+            return self._table(shape, np.zeros(0, dtype=RUN), 0.0)
+        costs = self._costs(shape, modes)
+        best = int(costs.argmin())
+        cycles = float(costs.flat[best])
+        if cycles == np.inf:
+            raise RequestError(
+                "no unit can work on the shape's tail as demanded",
+                code="tail_refused",
+                stage="shapes",
+                op_type=self.units.signature,
+                actual=str(shape),
+                limit=", ".join("any" if mode is None else mode.text for mode in modes or ()) or None,
+            )
+        order, *ways, unit = np.unravel_index(best, costs.shape)
+        runs = _grid(self.units, int(unit), shape, self.orders[int(order)], tuple(map(int, ways)))
+        return self._table(shape, runs, cycles + self.constant_cycles)
+
+    def unit_costs(self, shape: tuple[int, ...]) -> Floats:
+        """Per unit the cycles of covering a shape with it alone."""
+        costs = self._costs(checked_shape(self.units, shape), None)
+        least: Floats = costs.reshape(-1, costs.shape[-1]).min(axis=0) + self.constant_cycles
+        return least
+
+    def _table(self, shape: tuple[int, ...], runs: Runs, cycles: float) -> ShapeTable:
+        return ShapeTable(
+            signature=self.units.signature,
+            dtype=self.units.dtype,
+            shape=shape,
+            units=self.units.ids,
+            runs=runs,
+            cost_cycles=cycles,
+            kind="simple",
+        )
+
+    def _costs(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None) -> Floats:
+        """Cycles by call order, by way of the tail along each axis, and by unit; infinite where it cannot be."""
+        rank, refused = len(shape), None
+        amounts: Floats | None = None
+        for axis, length in enumerate(shape):
+            sums, barred = self._sums(axis, length, self.ways if modes is None else _WAYS)
+            mode = None if modes is None else modes[axis]
+            if mode is not None:
+                self._demand(barred, axis, mode, length)
+            at = (slice(None), *(slice(None) if other == axis else None for other in range(rank)), slice(None))
+            amounts = sums[at] if amounts is None else amounts * sums[at]
+            refused = barred[at[1:]] if refused is None else refused + barred[at[1:]]
+        assert amounts is not None
+        total = (self.weights * amounts.reshape(len(amounts), -1)).sum(axis=1)
+        costs: Floats = total.reshape(len(self.orders), *amounts.shape[1:]) + refused
+        return costs
+
+    def _sums(self, axis: int, length: int, ways: int) -> tuple[Floats, Floats]:
+        """Per part of the cost, way and unit the sum over an axis' pieces; and infinity for ways that cannot be."""
+        own = self.axes[axis]
+        count, tail = np.divmod(length, own.extents)
+        has_tail = tail > 0
+        sums = np.empty((_COMPUTE + len(own.factors), ways, len(count)))
+        sums[_ONE] = 1.0
+        sums[_PIECES] = count + has_tail
+        sums[_VARIABLE] = 0.0
+        sums[_VARIABLE, _RANGED] = has_tail
+        clipped, unclipped = own.factors[:, tail], own.whole * has_tail
+        sums[_COMPUTE:, _RANGED] = clipped
+        sums[_COMPUTE:, _DISCARD] = clipped
+        sums[_COMPUTE, _DISCARD] = unclipped[0]
+        if ways == _WAYS:
+            sums[_COMPUTE:, _OVERLAP] = unclipped
+        sums[_COMPUTE:] += (own.whole * count)[:, None]
+        barred = np.zeros((ways, len(count)))
+        barred[_RANGED, has_tail & (tail < own.lows)] = np.inf
+        if ways == _WAYS:
+            barred[_OVERLAP, has_tail & ((count == 0) | (not self.units.allows_overlap))] = np.inf
+        return sums[own.rows], barred
+
+    def _demand(self, barred: Floats, axis: int, mode: TailMode, length: int) -> None:
+        """Bar what is not the demanded way; raises RequestError for an overlap that the op cannot have."""
+        if mode is TailMode.OVERLAP and not self.units.allows_overlap:
+            raise refuse_overlap(self.units)
+        own = self.axes[axis]
+        barred[:, (length % own.extents == 0) != (mode is TailMode.EXACT)] = np.inf
+        if mode is TailMode.EXACT:
+            return
+        kept = _RANGED if mode.is_ranged else _DISCARD if mode is TailMode.DISCARD else _OVERLAP
+        barred[[way for way in range(_WAYS) if way != kept]] = np.inf
+        if mode.is_ranged:
+            barred[:, (own.lows == 0) != (mode is TailMode.FULL_RANGE)] = np.inf
+
+
+def simple_table(
+    units: UnitSet, cost: CallCost, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None = None
+) -> ShapeTable:
+    """The cheapest table of identical units; who asks for many shapes keeps a `SimpleChooser`."""
+    return SimpleChooser.build(units, cost).table(shape, modes)
+
+
+def check_costs(units: UnitSet, cost: CallCost) -> None:
+    """Raise RequestError unless costs are known for all lengths that calls of the units have."""
+    extents = units.extents.max(axis=0)
+    if cost.rank != units.rank or any(np.array(cost.maxima) < extents):
+        raise RequestError(
+            "costs are not known for the units' extents",
+            code="invalid_request",
+            stage="shapes",
+            op_type=units.signature,
+            actual=str(extents.tolist()),
+            limit=str(list(cost.maxima)),
+        )
+
+
+def once_cycles(cost: CallCost) -> float:
+    """Cycles of the operands whose box is the same for all calls: they are moved once."""
+    return sum(operand.start_cycles + operand.move_cycles for operand in cost.operands if not operand.axes)
+
+
+def _never_falls(cost: CallCost) -> bool:
+    tables = [*cost.compute, *(factor for operand in cost.operands for factor in operand.factors if factor is not None)]
+    return all(bool((np.diff(table) >= 0).all()) for table in tables)
+
+
+def _axis(units: UnitSet, cost: CallCost, axis: int, rows: NDArray[np.int64]) -> _Axis:
+    extents = units.extents[:, axis].copy()
+    longest = int(extents.max()) + 1
+    tables = [cost.compute[axis], *(operand.factors[axis] for operand in cost.operands)]
+    factors = np.zeros((len(tables), longest))
+    for row, table in enumerate(tables):
+        if table is not None:
+            factors[row] = table[:longest]
+    factors[:, 0] = 0.0
+    return _Axis(
+        extents=extents, lows=units.lows[:, axis].copy(), factors=factors, whole=factors[:, extents], rows=rows
+    )
+
+
+def _terms(cost: CallCost, order: tuple[int, ...]) -> list[tuple[tuple[int, ...], float]]:
+    """The parts of a grid's cost under a call order: which row of each axis' sums they multiply, and their weight."""
+    rank = len(order)
+    terms = [((_PIECES,) * rank, cost.call_cycles), ((_COMPUTE,) * rank, cost.compute_cycles)]
+    for axis in range(rank):
+        rows = tuple(_VARIABLE if other == axis else _PIECES for other in range(rank))
+        terms.append((rows, cost.variable_cycles))
+    for number, operand in enumerate(cost.operands):
+        if operand.axes:
+            # moved once per turn of the loops down to its deepest axis
+            loops = order[: 1 + max(order.index(axis) for axis in operand.axes)]
+            starts = tuple(_PIECES if axis in loops else _ONE for axis in range(rank))
+            moves = tuple(_OPERANDS + number if axis in operand.axes else starts[axis] for axis in range(rank))
+            terms += [(starts, operand.start_cycles), (moves, operand.move_cycles)]
+    return terms
+
+
+def _grid(units: UnitSet, unit: int, shape: tuple[int, ...], order: tuple[int, ...], ways: tuple[int, ...]) -> Runs:
+    """The runs of one unit over a shape: the full pieces along each axis, and its tail."""
+    parts = [
+        _parts(axis, int(units.extents[unit, axis]), int(units.lows[unit, axis]), shape[axis], ways[axis])
+        for axis in order
+    ]
+    loops = (*order, *range(len(order), 4))
+    rows = []
+    last: tuple[_Part, ...] | None = None
+    for chosen in product(*parts):
+        shared = 0
+        while last is not None and chosen[shared] is last[shared]:
+            shared += 1
+        by_axis = [*sorted(chosen), *((len(loops), *_UNUSED) for _ in range(4 - len(order)))]
+        _, modes, starts, lengths, strides, counts, lows, highs = zip(*by_axis, strict=True)
+        rows.append((unit, shared, loops, modes, starts, lengths, strides, counts, lows, highs))
+        last = chosen
+    return np.array(rows, dtype=RUN)
+
+
+# Axis, mode, start, length, stride, count, low, high.
+_Part = tuple[int, int, int, int, int, int, int, int]
+_UNUSED: Final = (0, 0, 1, 0, 1, 1, 1)
+
+
+def _parts(axis: int, extent: int, low: int, length: int, way: int) -> list[_Part]:
+    count, tail = divmod(length, extent)
+    parts: list[_Part] = []
+    if count:
+        parts.append((axis, TailMode.EXACT, 0, extent, extent, count, low, extent))
+    if tail and way == _OVERLAP:
+        parts.append((axis, TailMode.OVERLAP, length - extent, extent, extent, 1, low, extent))
+    elif tail:
+        mode = TailMode.DISCARD if way == _DISCARD else ranged_mode(low)
+        parts.append((axis, mode, count * extent, tail, tail, 1, low, extent))
+    return parts

@@ -1,0 +1,1 @@
+"""Tests of shape units and parameter tables."""

@@ -1,0 +1,134 @@
+"""What a parameter table may be, and its listing (SHAPE-2, SHAPE-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compiler.errors import LimitError
+from compiler.shapes.simple import simple_table
+from compiler.shapes.table import MAX_RUNS, Runs, ShapeTable, TableError, check_cover, expand, table_text
+from compiler.shapes.tails import TailMode
+from tests.compiler.shapes.given import product_cost, units_of
+
+
+def given_table(*, allows_overlap: bool = True) -> ShapeTable:
+    """11 x 10 by units of 4 x 4: four runs, tails of 3 rows and 2 columns discarded."""
+    return simple_table(units_of([[4, 4]], allows_overlap=allows_overlap), product_cost([4, 4], [(0,), (1,)]), (11, 10))
+
+
+def test_a_listing_says_loops_lengths_and_ranges() -> None:
+    """9 calls of 10 + 16; results 45 + 110; rows moved by 3 strips, 15 + 22; columns by each call, 45 + 60."""
+    assert table_text(given_table()) == (
+        "table Test float32 11x10 simple: 9 calls, 531\n"
+        "  run 0 shared 0 unit u0  0: 0+4 x2; 1: 0+4 x2\n"
+        "  run 1 shared 1 unit u0  0: 0+4 x2; 1: 8+2 discard 4..4\n"
+        "  run 2 shared 0 unit u0  0: 8+3 discard 4..4; 1: 0+4 x2\n"
+        "  run 3 shared 1 unit u0  0: 8+3 discard 4..4; 1: 8+2 discard 4..4\n"
+    )
+
+
+def test_runs_that_share_a_loop_turn_it_together() -> None:
+    entries = expand(given_table())
+    assert entries.starts.tolist() == [[row, column] for row in (0, 4, 8) for column in (0, 4, 8)]
+    assert entries.lengths.tolist() == [[row, column] for row in (4, 4, 3) for column in (4, 4, 2)]
+    assert entries.runs.tolist() == [0, 0, 1, 0, 0, 1, 2, 2, 3]
+    assert entries.fresh.tolist() == [0, 1, 1] * 3
+
+
+def _shift(runs: Runs) -> None:
+    runs["start"][3, 1] = 7
+
+
+def _lengthen(runs: Runs) -> None:
+    runs["count"][0, 1] = 3
+
+
+def _leave(runs: Runs) -> None:
+    runs["length"][1, 1] = 4
+
+
+def _far(runs: Runs) -> None:
+    runs["count"][0, 1] = 2**62
+
+
+def _spread(runs: Runs) -> None:
+    runs["stride"][0, 1] = 5
+
+
+def _misorder(runs: Runs) -> None:
+    runs["order"][0] = 1
+
+
+def _untie(runs: Runs) -> None:
+    runs["shared"][2] = 1
+
+
+def _outgrow(runs: Runs) -> None:
+    runs["high"][2, 0] = runs["low"][2, 0] = 2
+
+
+def _overlap(runs: Runs) -> None:
+    runs["mode"][2:, 0] = TailMode.OVERLAP
+    runs["start"][2:, 0], runs["length"][2:, 0], runs["stride"][2:, 0] = 7, 4, 4
+
+
+def _unknown(runs: Runs) -> None:
+    runs["unit"][0] = 1
+
+
+def _nowhere(runs: Runs) -> None:
+    runs["mode"][0, 0] = 9
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_shift, "covered again"),
+        (_lengthen, "covered again|leave|not the same"),
+        (_leave, "leave the tensor"),
+        (_far, "leave the tensor"),
+        (_spread, "do not abut"),
+        (_misorder, "call order"),
+        (_untie, "not the same"),
+        (_outgrow, "does not accept"),
+        (_overlap, "overlaps"),
+        (_unknown, "no such unit"),
+        (_nowhere, "does not accept"),
+    ],
+)
+def test_a_spoilt_table_is_refused(spoil: Callable[[Runs], None], message: str) -> None:
+    table = given_table(allows_overlap=False)
+    check_cover(table, allows_overlap=False)
+    runs = table.runs.copy()
+    spoil(runs)
+    with pytest.raises(TableError, match=message):
+        check_cover(replace(table, runs=runs), allows_overlap=False)
+
+
+def test_a_declared_overlap_is_accepted() -> None:
+    table = given_table()
+    runs = table.runs.copy()
+    _overlap(runs)
+    check_cover(replace(table, runs=runs), allows_overlap=True)
+
+
+@pytest.mark.parametrize("run", range(4))
+def test_a_missing_run_is_noticed(run: int) -> None:
+    table = given_table()
+    runs = table.runs[[number for number in range(4) if number != run]]
+    runs["shared"][0] = 0
+    with pytest.raises(TableError, match=r"not covered|not the same"):
+        check_cover(replace(table, runs=runs), allows_overlap=True)
+
+
+def test_too_many_runs_and_calls_are_refused() -> None:
+    table = given_table()
+    with pytest.raises(LimitError, match="too many runs"):
+        check_cover(replace(table, runs=table.runs[[0] * (MAX_RUNS + 1)]), allows_overlap=True)
+    runs = table.runs.copy()
+    runs["count"][0] = 2**15
+    with pytest.raises(LimitError, match="too many calls"):
+        expand(replace(table, runs=runs))
