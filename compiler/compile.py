@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
-from compiler.pipeline import Observer, PassTiming, SilentObserver, build_pipeline, run_passes
+from compiler.pipeline import Observer, PassTiming, SilentObserver, build_pipeline, build_shape_pipeline, run_passes
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.program.executable import Executable
+from compiler.shapes.model import ShapeModel
 from compiler.threads import one_thread
 
 
@@ -27,6 +28,25 @@ class Compilation:
     timings: tuple[PassTiming, ...]
     pictures: Mapping[str, str]
     executable: Executable | None
+
+
+def compile_shapes(
+    model: bytes | ModelSource,
+    profile: Profile,
+    options: Options | None = None,
+    *,
+    observer: Observer | None = None,
+) -> ShapeModel:
+    """Compile an ONNX model for all extents of its dynamic dimensions (option `dims`), to units and their costs.
+
+    Raises as `compile_model`, and ModelError for what is known at the maxima of the dimensions only.
+    """
+    source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
+    with one_thread():
+        passes = build_shape_pipeline(source, profile, options or Options())
+        found, _ = run_passes(passes, source, observer or SilentObserver())
+    assert isinstance(found, ShapeModel)
+    return found
 
 
 def compile_model(

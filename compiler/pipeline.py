@@ -30,6 +30,7 @@ from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
+from compiler.shapes.make_units import MakeUnits
 from compiler.simulator.check import CheckValues
 
 
@@ -70,6 +71,20 @@ def build_pipeline(
         Describe(  # CheckedGraph -> Documents
             source=source, profile=profile, options=options, compilers=compilers, pictures=pictures
         ),
+    )
+
+
+def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+    """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape."""
+    return (
+        ReadModel(),  # ModelSource -> OnnxModel
+        ValidateModel(),  # OnnxModel -> OnnxModel
+        LowerModel(dims=options.maxima, strict=options.strict),  # OnnxModel -> Graph
+        FoldBatchNorm(),  # Graph -> Graph
+        RecognisePatterns(source=source),  # Graph -> Graph
+        Rebatch(batch=options.batch),  # Graph -> Graph
+        LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
+        MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
     )
 
 

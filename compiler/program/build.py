@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import msgspec
@@ -15,7 +15,7 @@ from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant, Opaque, Splat, Stored
 from compiler.ir.graph import HOST, Graph, HostNode
 from compiler.options import Options
-from compiler.partition.segments import Segment, SegmentKind
+from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
 from compiler.program.decode import stored_constant
 from compiler.program.encoding.blob import Blob
@@ -40,7 +40,7 @@ def executable_of(lowered: LoweredGraph, source: ModelSource, profile: Profile, 
     segments: list[ChipSegment | HostSegment] = []
     for found, part, chip in zip(fused.segments, lowered.segments, lowered.mapped.chip_of, strict=True):
         if found.segment.kind is SegmentKind.HOST:
-            segments.append(host_segment(graph, found.segment))
+            segments.append(host_segment(graph, found.segment.id, found.segment.ops))
         elif part.program is not None:
             weights = stored_weights(graph, weights_of, part.program) if has_values else ()
             segments.append(ChipSegment(id=found.segment.id, chip=chip or 0, program=part.program, weights=weights))
@@ -69,27 +69,23 @@ def value_of(graph: Graph, name: str, tensor: str) -> Value:
     return Value(name=name, tensor=tensor, dtype=found.dtype, shape=found.shape if found.is_known else None)
 
 
-def host_segment(graph: Graph, segment: Segment) -> HostSegment:
+def host_segment(graph: Graph, name: str, ops: Collection[int]) -> HostSegment:
     """The host nodes of a segment; their inputs and outputs go by the names of the graph's tensors."""
-    made = {graph.ops[index].output for index in segment.ops}
+    made = {graph.ops[index].output for index in ops}
     nodes: dict[str, dict[int, str]] = {}
-    for index in segment.ops:
+    for index in ops:
         op = graph.ops[index]
         attributes = dict(op.attributes)
         position = attributes["result"]
         if op.kind != HOST or not isinstance(position, int):
             raise InternalError("a host segment holds an op of the chip", stage="lower", node=op.node)
         nodes.setdefault(str(attributes["node"]), {})[position] = op.output
-    reads = dict.fromkeys(
-        name for index in segment.ops for name in graph.ops[index].inputs if name and name not in made
-    )
+    reads = dict.fromkeys(name for index in ops for name in graph.ops[index].inputs if name and name not in made)
     outputs = sorted(
-        name
-        for name in made
-        if name in graph.outputs or any(user not in segment.ops for user in graph.consumers.get(name, ()))
+        name for name in made if name in graph.outputs or any(user not in ops for user in graph.consumers.get(name, ()))
     )
     return HostSegment(
-        id=segment.id,
+        id=name,
         nodes=tuple(_named(graph.host[key], results) for key, results in nodes.items()),
         inputs=tuple(reads),
         outputs=tuple(outputs),

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.errors import ModelError
-from compiler.frontend.source import ModelSource
-from compiler.frontend.values import derive, literal, materialise
-from compiler.ir.constant import Constant, Splat
+from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
 
+# The elements of a constant.
+Values = Callable[[Constant], NDArray[Any]]
 
-def graph_at(graph: Graph, dims: Mapping[str, int], source: ModelSource) -> Graph:
+
+def graph_at(graph: Graph, dims: Mapping[str, int], values: Values) -> Graph:
     """The graph with every extent, attribute and constant as it is at `dims`, by dimension of the model.
 
-    Constants are their leading parts; `source` is the opened model file that they lie in.
+    Constants are their leading parts; `values` gives the elements of one.
     """
     return replace(
         graph,
         ops=tuple(_op_at(op, dims) if op.symbols else op for op in graph.ops),
         tensors=MappingProxyType(
             {
-                name: _tensor_at(tensor, dims, source) if tensor.symbols or tensor.element_symbols else tensor
+                name: _tensor_at(tensor, dims, values) if tensor.symbols or tensor.element_symbols else tensor
                 for name, tensor in graph.tensors.items()
             }
         ),
@@ -73,24 +76,26 @@ def _op_at(op: Op, dims: Mapping[str, int]) -> Op:
     return replace(op, attributes=tuple(sorted(attributes.items())), symbols=())
 
 
-def _tensor_at(tensor: Tensor, dims: Mapping[str, int], source: ModelSource) -> Tensor:
+def _tensor_at(tensor: Tensor, dims: Mapping[str, int], values: Values) -> Tensor:
     shape = shape_at(tensor, dims)
     constant = tensor.constant
     if constant is not None:
-        constant = _constant_at(constant, tensor, shape, dims, source)
+        constant = _constant_at(constant, tensor, shape, dims, values)
     return replace(tensor, shape=shape, constant=constant, symbols=(), element_symbols=())
 
 
 def _constant_at(
-    constant: Constant, tensor: Tensor, shape: tuple[int, ...], dims: Mapping[str, int], source: ModelSource
+    constant: Constant, tensor: Tensor, shape: tuple[int, ...], dims: Mapping[str, int], values: Values
 ) -> Constant:
     if tensor.element_symbols:
-        values = np.array(materialise(constant, source)).reshape(-1)
+        elements = np.array(values(constant)).reshape(-1)
         for position, expression in tensor.element_symbols:
-            values[position] = expression.value(dims)
-        leading = values.reshape(constant.shape)[tuple(slice(0, extent) for extent in shape)]
-        return literal(np.ascontiguousarray(leading), constant.dtype)
+            elements[position] = expression.value(dims)
+        leading = elements.reshape(constant.shape)[tuple(slice(0, extent) for extent in shape)]
+        data = Literal(data=np.ascontiguousarray(leading).tobytes())
+        return Constant(shape=shape, dtype=constant.dtype, data=data)
     if isinstance(constant.data, Splat):
         return replace(constant, shape=shape)
     rank = len(shape)
-    return derive("Slice", (constant,), shape, {"begin": (0,) * rank, "step": (1,) * rank}, constant.dtype)
+    cut = Derived(function="Slice", inputs=(constant,), attributes=(("begin", (0,) * rank), ("step", (1,) * rank)))
+    return Constant(shape=shape, dtype=constant.dtype, data=cut)

@@ -1,0 +1,158 @@
+"""Dynamic dimensions: their ranges, and their values from the shapes of inputs (SHAPE-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.errors import RequestError, printable
+from compiler.ir.graph import Tensor
+from compiler.ir.symbol import Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The extents that a dynamic dimension may have: `low` to `high`, both included, from `low` in steps."""
+
+    low: int
+    high: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
+
+    def __contains__(self, extent: int) -> bool:
+        return self.low <= extent <= self.high and not (extent - self.low) % self.step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputShape:
+    """An input of a model: its name, and per axis its extent, or the expression that says it."""
+
+    name: str
+    dtype: str
+    extents: tuple[int | Expression, ...]
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> InputShape:
+        """From a tensor of the graph."""
+        varying = dict(tensor.symbols)
+        extents = tuple(varying.get(axis, extent) for axis, extent in enumerate(tensor.shape))
+        return cls(name=name, dtype=tensor.dtype, extents=extents)
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.extents))}]"
+
+
+def dims_of(
+    inputs: Sequence[InputShape], ranges: Mapping[str, Range], shapes: Mapping[str, Sequence[int]], *, partial: bool
+) -> dict[str, int]:
+    """The values of all dynamic dimensions for shapes of inputs, by name.
+
+    With `partial` inputs may be left out whose dimensions others give. Raises RequestError naming the input and what
+    is allowed: for one that the model does not have or that is missing, a wrong rank or extent, two extents of one
+    dimension, and a dimension outside its range.
+    """
+    known = {one.name: one for one in inputs}
+    for name in shapes:
+        if name not in known:
+            raise _refused(f"the model has no input {printable(name, 80)!r}", "unknown_input", name, ", ".join(known))
+    dims: dict[str, int] = {}
+    for one in inputs:
+        if one.name in shapes:
+            _learn(one, tuple(shapes[one.name]), ranges, dims)
+        elif not partial:
+            raise _refused(f"input {printable(one.name, 80)!r} is missing", "missing_input", "", str(one))
+    missing = [name for name in ranges if name not in dims]
+    if missing:
+        raise _refused(
+            f"nothing says how long dimension {printable(missing[0], 80)!r} is",
+            "missing_dimension",
+            ", ".join(shapes),
+            ", ".join(map(str, inputs)),
+        )
+    return dims
+
+
+def check_dims(dims: Mapping[str, int], ranges: Mapping[str, Range]) -> None:
+    """Raise RequestError unless every dimension is given, within its range, and no other one is."""
+    for name, extent in dims.items():
+        if name not in ranges:
+            raise _refused(
+                f"the model has no dynamic dimension {printable(name, 80)!r}",
+                "unknown_dimension",
+                name,
+                ", ".join(ranges),
+            )
+        _check_range(name, extent, ranges[name])
+
+
+def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range], dims: dict[str, int]) -> None:
+    label = printable(one.name, 80)
+    if len(shape) != len(one.extents):
+        raise _refused(f"input {label!r} has another number of axes", "wrong_rank", _text(shape), _allowed(one, ranges))
+    for axis, (given, extent) in enumerate(zip(shape, one.extents, strict=True)):
+        if given < 1:
+            raise _refused(
+                f"axis {axis} of input {label!r} has no positive extent",
+                "extent_out_of_range",
+                _text(shape),
+                _allowed(one, ranges),
+            )
+        symbol = _symbol(extent)
+        if symbol is None:
+            continue
+        if dims.setdefault(symbol, given) != given:
+            raise _refused(
+                f"dimension {printable(symbol, 80)!r} has two extents",
+                "contradicting_extents",
+                f"{dims[symbol]} and {given} (axis {axis} of {label})",
+                "one extent for all inputs",
+            )
+        _check_range(symbol, given, ranges[symbol])
+    for axis, (given, extent) in enumerate(zip(shape, one.extents, strict=True)):
+        wanted = extent if isinstance(extent, int) else _value(extent, dims)
+        if wanted is not None and wanted != given:
+            raise _refused(
+                f"axis {axis} of input {label!r} has another extent",
+                "extent_out_of_range",
+                _text(shape),
+                _allowed(one, ranges),
+            )
+
+
+def _check_range(name: str, extent: int, allowed: Range) -> None:
+    if extent not in allowed:
+        raise _refused(
+            f"dimension {printable(name, 80)!r} is outside its range", "extent_out_of_range", extent, str(allowed)
+        )
+
+
+def _symbol(extent: int | Expression) -> str | None:
+    """The dimension that an extent is, if it is just one."""
+    if isinstance(extent, int) or extent.constant or len(extent.terms) != 1:
+        return None
+    (atom, factor), *_ = extent.terms
+    return atom if factor == 1 and isinstance(atom, str) else None
+
+
+def _value(extent: Expression, dims: Mapping[str, int]) -> int | None:
+    return extent.value(dims) if extent.symbols <= set(dims) else None
+
+
+def _allowed(one: InputShape, ranges: Mapping[str, Range]) -> str:
+    """An input's shape with the ranges of its dimensions."""
+    extents = []
+    for extent in one.extents:
+        symbol = _symbol(extent)
+        known = None if symbol is None else ranges.get(symbol)
+        extents.append(str(extent) if known is None else f"{symbol} = {known}")
+    return printable(f"{one.name}[{', '.join(extents)}]", 300)
+
+
+def _text(shape: Sequence[int]) -> str:
+    return printable("x".join(map(str, shape)), 80)
+
+
+def _refused(message: str, code: str, actual: object, limit: object) -> RequestError:
+    return RequestError(message, code=code, stage="shapes", actual=actual, limit=limit)

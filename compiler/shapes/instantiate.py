@@ -1,0 +1,101 @@
+"""The executable of one shape: programs from tables, nothing decided anew (SHAPE-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.errors import InternalError, LimitError
+from compiler.frontend.source import ModelSource
+from compiler.frontend.values import materialise
+from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.program.build import host_constants, host_segment, stored_weights, value_of
+from compiler.program.decode import Decoders
+from compiler.program.errors import ProgramError
+from compiler.program.executable import ChipSegment, Executable, HostSegment
+from compiler.program.lower import handed_out
+from compiler.program.verify import verify
+from compiler.shapes.extents import check_dims
+from compiler.shapes.instance import graph_at
+from compiler.shapes.lower import lower_tables
+from compiler.shapes.model import ShapeModel
+from compiler.shapes.table import ShapeTable
+from compiler.version import COMPILER_VERSION
+
+
+def simple_tables(model: ShapeModel, dims: Mapping[str, int]) -> tuple[ShapeTable | None, ...]:
+    """The simple table of every routine at given dimensions; raises RequestError for dimensions out of range."""
+    check_dims(dims, model.ranges)
+    known: dict[tuple[str, tuple[int, ...]], ShapeTable | None] = {}
+    found = []
+    for number, library in enumerate(model.libraries):
+        shape = model.result_shape(number, dims)
+        key = (library.units.signature, shape)
+        if key not in known:
+            known[key] = model.simple_table(number, shape)
+        found.append(known[key])
+    return tuple(found)
+
+
+def instantiate(
+    model: ShapeModel, dims: Mapping[str, int], tables: Sequence[ShapeTable | None], source: ModelSource
+) -> Executable:
+    """The model at given dimensions as an executable whose programs are proved like any other.
+
+    `source` is the opened file that the model's constants lie in. Raises RequestError for dimensions out of range.
+    """
+    check_dims(dims, model.ranges)
+    graph = graph_at(model.graph, dims, lambda constant: materialise(constant, source))
+    facts = graph_facts(graph)
+    segments: list[ChipSegment | HostSegment] = []
+    for position, part in enumerate(model.parts):
+        name = f"s{position}"
+        if part.is_host:
+            segments.append(host_segment(graph, name, part.ops))
+        else:
+            segments.append(_chip_segment(model, facts, name, part.ops, part.routines, tables, source))
+    return Executable(
+        compiler_version=COMPILER_VERSION,
+        profile=model.profile,
+        model_name=model.model_name,
+        model_digest=model.model_digest,
+        options_digest="",
+        inputs=tuple(value_of(graph, name, name) for name in graph.inputs),
+        outputs=tuple(
+            value_of(graph, name, tensor) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)
+        ),
+        segments=tuple(segments),
+        constants=tuple(host_constants(graph, source)),
+        has_values=True,
+    )
+
+
+def _chip_segment(
+    model: ShapeModel,
+    facts: GraphFacts,
+    name: str,
+    ops: Sequence[int],
+    routines: Sequence[int],
+    tables: Sequence[ShapeTable | None],
+    source: ModelSource,
+) -> ChipSegment:
+    work = []
+    for number in routines:
+        result = facts.ops[model.libraries[number].routine.ops[-1]].output
+        work.append(model.calls(number, facts.tensors[result].shape, tables[number]))
+    decoders = Decoders(facts.graph, source)
+    program = lower_tables(facts, model.profile, name, work, handed_out(facts, ops), decoders)
+    try:
+        verify(program, shared=model.profile.engines.shared)
+    except ProgramError as error:
+        if error.violation == "size":
+            raise LimitError(
+                "the program of this shape is too large to be proved safe",
+                code="program_too_large",
+                stage="shapes",
+                node=facts.graph.ops[ops[0]].node,
+                actual=error.actual,
+                limit=error.limit,
+                hint="Use smaller extents",
+            ) from error
+        raise InternalError("a program of ours is not safe", stage="shapes", node=name, actual=str(error)) from error
+    return ChipSegment(id=name, chip=0, program=program, weights=stored_weights(facts.graph, source, program))

@@ -1,0 +1,66 @@
+"""The pass that makes a graph with dynamic dimensions a model for all their extents (SHAPE-9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.errors import LimitError, RequestError
+from compiler.frontend.source import ModelSource
+from compiler.ir.graph import Graph
+from compiler.options import DimRange, Options
+from compiler.partition.chain import alternating_parts
+from compiler.profile.schema import Profile
+from compiler.shapes.extents import Range
+from compiler.shapes.model import ShapeModel, build_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeUnits:
+    """Pass: routines, and a library of shape units for each."""
+
+    name: str = "shape-units"
+    source: ModelSource
+    profile: Profile
+    options: Options
+
+    def run(self, graph: Graph) -> ShapeModel:
+        """Raises RequestError for options that tables do not have, LimitError for a profile that has no tables yet."""
+        if self.options.precision != "model":
+            raise RequestError(
+                "a planning what-if has no tables: they are made to be run",
+                code="invalid_option",
+                stage=self.name,
+                actual=f"precision={self.options.precision}",
+                limit="precision=model",
+            )
+        if self.profile.is_stationary or self.profile.engines.iodma is None:
+            raise LimitError(
+                "tables are made for chips whose cores load boxes from DRAM themselves, weights among them",
+                code="no_tables_for_profile",
+                stage=self.name,
+                actual="stationary weights" if self.profile.is_stationary else "no iodma",
+                limit="streamed weights and iodma",
+                hint="Compile for fixed dimensions, or use a profile such as cluster4x4 or edge4",
+            )
+        return build_model(
+            graph,
+            self.profile,
+            ranges_of(graph, self.options),
+            alternating_parts(graph),
+            self.source.name,
+            self.source.sha256,
+        )
+
+
+def ranges_of(graph: Graph, options: Options) -> dict[str, Range]:
+    """The ranges of a graph's dynamic dimensions; one that is given a single extent has no other."""
+    ranges = {}
+    for name in sorted(graph.dims):
+        given = options.dims[name]
+        if isinstance(given, DimRange):
+            # the last step may not reach the maximum
+            high = given.max - (given.max - given.min) % given.step
+            ranges[name] = Range(low=given.min, high=high, step=given.step)
+        else:
+            ranges[name] = Range(low=given, high=given)
+    return ranges
