@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError:  # a loader has numpy alone, and then no bfloat16
+    bfloat16 = None
 
 # Name -> (bytes per element, numpy type that carries its values) (IMPORT-5).
 _DTYPES: Final[Mapping[str, tuple[int, np.dtype[Any]]]] = MappingProxyType(
     {
         "float32": (4, np.dtype(np.float32)),
         "float16": (2, np.dtype(np.float16)),
-        "bfloat16": (2, np.dtype(ml_dtypes.bfloat16)),
+        **({} if bfloat16 is None else {"bfloat16": (2, np.dtype(bfloat16))}),
         "float64": (8, np.dtype(np.float64)),
         "int8": (1, np.dtype(np.int8)),
         "uint8": (1, np.dtype(np.uint8)),

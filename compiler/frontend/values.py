@@ -16,9 +16,9 @@ from compiler.errors import InternalError, ModelError, printable
 from compiler.frontend.archive import safe_path
 from compiler.frontend.source import Buffer, ModelSource
 from compiler.ir.constant import Constant, Derived, Literal, Opaque, Splat, Stored
-from compiler.ir.graph import Attribute, Tensor
-from compiler.ops import OP_KINDS
-from compiler.ops.base import Array, Call, default_axes
+from compiler.ir.graph import Attribute
+from compiler.ops.base import Array
+from compiler.ops.constants import by_definition
 from compiler.units import element_bytes, numpy_dtype
 
 # Element types whose values the compiler can hold (IMPORT-5 and what shape arithmetic needs).
@@ -245,32 +245,9 @@ def _materialised(constant: Constant, source: ModelSource, known: dict[int, Arra
     inputs = tuple(_materialised(part, source, known) for part in data.inputs)
     function = _DERIVED.get(data.function)
     values = dict(data.attributes)
-    result = _by_definition(constant, data, inputs) if function is None else function(inputs, values)
+    result = by_definition(constant, data, inputs) if function is None else function(inputs, values)
     result = known[id(constant)] = result.astype(dtype, copy=False).reshape(constant.shape)
     return result
-
-
-def _by_definition(constant: Constant, data: Derived, inputs: tuple[Array, ...]) -> Array:
-    """The values that an op's own definition computes from constants."""
-
-    def tensor(part: Constant, name: str) -> Tensor:
-        return Tensor(name=name, shape=part.shape, dtype=part.dtype, axes=default_axes(len(part.shape)), constant=part)
-
-    kind = OP_KINDS.get(data.function)
-    if kind is None:
-        raise InternalError(f"no derived constant {data.function!r}", stage="import")
-    call = Call(
-        op_type=data.function,
-        node=data.function,
-        attributes=dict(data.attributes),
-        inputs=tuple(tensor(part, f"input {index}") for index, part in enumerate(data.inputs)),
-        opset=onnx.defs.onnx_opset_version(),
-        output=tensor(constant, "output"),
-    )
-    result = kind.evaluate(call, inputs)
-    if result is None:
-        raise InternalError(f"derived constant {data.function!r} has no evaluation", stage="import")
-    return np.asarray(result)
 
 
 def derive(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Final
@@ -11,30 +10,12 @@ from typing import Final
 from compiler.memory.allocate import Buffer, allocate
 from compiler.profile.schema import Profile
 from compiler.program.program import Level
+from compiler.shapes.library import Placed, UnitBuffers
 from compiler.shapes.routine import RoutineGeometry
 from compiler.units import ceil_div
 
 # Buffers begin at multiples of this: the widest words of transfers.
 _ALIGNMENT: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """A tensor's buffer: the memory's level, its extents in elements, and its addresses, one per call in flight."""
-
-    level: Level
-    extents: tuple[int, ...]
-    addresses: tuple[int, ...]
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitBuffers:
-    """The buffers of all tensors of a routine for one tile, and what they take of activation and weight memory."""
-
-    placed: Mapping[str, Placed]
-    activation_bytes: int
-    weight_bytes: int
 
 
 def weight_level(profile: Profile) -> Level:

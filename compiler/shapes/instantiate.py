@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise
 from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.profile.load import profile_from_values
+from compiler.profile.schema import Profile
 from compiler.program.build import host_constants, host_segment, stored_weights, value_of
 from compiler.program.decode import Decoders
 from compiler.program.errors import ProgramError
@@ -44,6 +47,7 @@ def instantiate(
     `source` is the opened file that the model's constants lie in. Raises RequestError for dimensions out of range.
     """
     check_dims(dims, model.ranges)
+    profile = profile_from_values(json.loads(model.profile), origin="the units' profile")
     graph = graph_at(model.graph, dims, lambda constant: materialise(constant, source))
     facts = graph_facts(graph)
     segments: list[ChipSegment | HostSegment] = []
@@ -52,10 +56,10 @@ def instantiate(
         if part.is_host:
             segments.append(host_segment(graph, name, part.ops))
         else:
-            segments.append(_chip_segment(model, facts, name, part.ops, part.routines, tables, source))
+            segments.append(_chip_segment(model, profile, facts, name, part.ops, part.routines, tables, source))
     return Executable(
         compiler_version=COMPILER_VERSION,
-        profile=model.profile,
+        profile=profile,
         model_name=model.model_name,
         model_digest=model.model_digest,
         options_digest="",
@@ -71,6 +75,7 @@ def instantiate(
 
 def _chip_segment(
     model: ShapeModel,
+    profile: Profile,
     facts: GraphFacts,
     name: str,
     ops: Sequence[int],
@@ -81,11 +86,12 @@ def _chip_segment(
     work = []
     for number in routines:
         result = facts.ops[model.libraries[number].routine.ops[-1]].output
-        work.append(model.calls(number, facts.tensors[result].shape, tables[number]))
+        calls = model.calls(number, facts.tensors[result].shape, tables[number])
+        work.append((calls, model.libraries[number].buffers))
     decoders = Decoders(facts.graph, source)
-    program = lower_tables(facts, model.profile, name, work, handed_out(facts, ops), decoders)
+    program = lower_tables(facts, profile, name, work, handed_out(facts, ops), decoders)
     try:
-        verify(program, shared=model.profile.engines.shared)
+        verify(program, shared=profile.engines.shared)
     except ProgramError as error:
         if error.violation == "size":
             raise LimitError(

@@ -24,19 +24,8 @@ from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
 from compiler.program.program import OUTPUT, Opcode, Program, Step
 from compiler.program.timing.order import in_time
-from compiler.shapes.buffers import UnitBuffers
-from compiler.shapes.routine import Routine, RoutineGeometry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Calls:
-    """A routine and the calls that make its result: per call its unit, and start and length per axis of the result."""
-
-    routine: Routine
-    units: Ints
-    starts: Ints
-    lengths: Ints
-    buffers: Sequence[UnitBuffers]
+from compiler.shapes.library import UnitBuffers
+from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 
 
 @dataclass(slots=True)
@@ -54,22 +43,22 @@ def lower_tables(
     facts: GraphFacts,
     profile: Profile,
     name: str,
-    work: Sequence[Calls],
+    work: Sequence[tuple[Calls, Sequence[UnitBuffers]]],
     outputs: frozenset[str],
     decoders: Decoders,
 ) -> Program:
     """The program of a segment at one shape; `outputs` are the tensors that others read of it."""
-    made = frozenset(facts.ops[op].output for calls in work for op in calls.routine.ops)
+    made = frozenset(facts.ops[op].output for calls, _ in work for op in calls.routine.ops)
     context = Context(facts, machine_of(profile), made, outputs, decoders)
     steps: list[Step] = []
     before: dict[int, Slot] = {}
-    for number, calls in enumerate(work):
+    for number, (calls, buffers) in enumerate(work):
         first = len(steps)
         for op in calls.routine.ops:
             node = facts.graph.ops[op]
             steps.append(Step(group=f"{name}.t{number}", nodes=node.origin, tensor=node.output))
         if not _is_view(context, calls.routine):
-            before = _RoutineLowering(context, profile, calls, first, before).run()
+            before = _RoutineLowering(context, profile, calls, buffers, first, before).run()
     commands, streams, offsets, waits, rows, bindings = context.emitter.arrays()
     tables, units = context.finished()
     program = Program(
@@ -109,8 +98,15 @@ class _RoutineLowering:
     """All calls of one routine."""
 
     def __init__(
-        self, context: Context, profile: Profile, calls: Calls, first_step: int, before: Mapping[int, Slot]
+        self,
+        context: Context,
+        profile: Profile,
+        calls: Calls,
+        buffers: Sequence[UnitBuffers],
+        first_step: int,
+        before: Mapping[int, Slot],
     ) -> None:
+        self.buffers = buffers
         self.context = context
         self.emitter = context.emitter
         self.machine = context.machine
@@ -155,7 +151,7 @@ class _RoutineLowering:
         slots: dict[tuple[int, str, int], Slot] = {}
         by_place: dict[int, list[Slot]] = {}
         for unit in sorted(set(self.calls.units.tolist())):
-            for name, placed in self.calls.buffers[unit].placed.items():
+            for name, placed in self.buffers[unit].placed.items():
                 place = self.machine.place_of[placed.level, number]
                 for turn, address in enumerate(placed.addresses):
                     slot = slots[unit, name, turn] = Slot(place, address, placed.size_bytes)
@@ -185,7 +181,7 @@ class _RoutineLowering:
 
     def _held(self, core: _Core, unit: int, name: str, box: Box) -> Held:
         """Where a tensor's box lies now in a core."""
-        placed = self.calls.buffers[unit].placed[name]
+        placed = self.buffers[unit].placed[name]
         turn = core.turns.get((unit, name), 0)
         if any(length > extent for length, extent in zip(lengths(box), placed.extents, strict=True)):
             raise InternalError(
@@ -206,7 +202,7 @@ class _RoutineLowering:
         key = (unit, name)
         if core.boxes.get(name) == box:
             return self._held(core, unit, name, box)
-        copies = len(self.calls.buffers[unit].placed[name].addresses)
+        copies = len(self.buffers[unit].placed[name].addresses)
         core.turns[key] = (core.turns.get(key, -1) + 1) % copies
         held = self._held(core, unit, name, box)
         is_weight = self.context.facts.tensors[name].constant
@@ -235,7 +231,7 @@ class _RoutineLowering:
                     at_hand[name] = self._bring(core, unit, name, boxes[name])
             box = boxes[op.output]
             key = (unit, op.output)
-            copies = len(self.calls.buffers[unit].placed[op.output].addresses)
+            copies = len(self.buffers[unit].placed[op.output].addresses)
             core.turns[key] = (core.turns.get(key, -1) + 1) % copies
             held = at_hand[op.output] = self._held(core, unit, op.output, box)
             held.slot.begin()

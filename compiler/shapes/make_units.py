@@ -10,8 +10,9 @@ from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
 from compiler.partition.chain import alternating_parts
 from compiler.profile.schema import Profile
+from compiler.shapes.build import build_model
 from compiler.shapes.extents import Range
-from compiler.shapes.model import ShapeModel, build_model
+from compiler.shapes.model import ShapeModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,37 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from compiler.ir.graph import Graph
-from compiler.ops.facts import graph_facts
-from compiler.profile.schema import Profile
-from compiler.shapes.buffers import UnitBuffers, unit_buffers
-from compiler.shapes.choose import RoutineChooser
-from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import InputShape, Range
-from compiler.shapes.instance import refuse_what_is_at_maxima, shape_at
-from compiler.shapes.lower import Calls
-from compiler.shapes.modelled import CallModel
-from compiler.shapes.routine import Routine, RoutineGeometry
+from compiler.shapes.instance import shape_at
+from compiler.shapes.library import Library
+from compiler.shapes.routine import Calls
 from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable, expand
-from compiler.shapes.units import UnitSet
-
-# Units whose extent along an axis is at most this accept any length there; longer ones a tenth less (SHAPE-4).
-_SMALL = 64
-_TAIL = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Library:
-    """The units of one routine: their tiles of the whole result, their buffers, and what their calls cost.
-
-    `cost` is over all axes of the result, those of `units` over the tiled ones.
-    """
-
-    routine: Routine
-    units: UnitSet
-    tiles: tuple[tuple[int, ...], ...]
-    buffers: tuple[UnitBuffers, ...]
-    cost: CallCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +36,28 @@ class Part:
 class ShapeModel:
     """A compiled model with dynamic dimensions.
 
-    `graph` is at the maxima of `ranges`. `choosers` are made as they are asked for; they are no part of the model.
+    `graph` is at the maxima of `ranges`; `profile` is the profile's canonical form, in JSON. `choosers` are
+    made as they are asked for; they are no part of the model.
     """
 
     graph: Graph
-    profile: Profile
+    profile: bytes
     ranges: Mapping[str, Range]
     parts: tuple[Part, ...]
     libraries: tuple[Library, ...]
     model_name: str
     model_digest: str
     choosers: dict[tuple[int, tuple[int, ...]], SimpleChooser] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def profile_digest(self) -> str:
+        """SHA-256 of the profile that the units were made for."""
+        return hashlib.sha256(self.profile).hexdigest()
+
+    @cached_property
+    def profile_name(self) -> str:
+        """What that profile is called."""
+        return str(json.loads(self.profile)["name"])
 
     @cached_property
     def inputs(self) -> tuple[InputShape, ...]:
@@ -108,139 +94,8 @@ class ShapeModel:
         if table is None:
             starts = np.zeros((1, len(shape)), dtype=np.int64)
             lengths = np.array([shape], dtype=np.int64).reshape(1, len(shape))
-            return Calls(
-                routine=routine,
-                units=np.zeros(1, dtype=np.int64),
-                starts=starts,
-                lengths=lengths,
-                buffers=library.buffers,
-            )
+            return Calls(routine=routine, units=np.zeros(1, dtype=np.int64), starts=starts, lengths=lengths)
         entries = expand(table)
         starts, lengths = routine.whole_box(entries.starts, entries.lengths, shape)
         numbers = np.array([library.units.ids.index(one) for one in table.units], dtype=np.int64)
-        return Calls(
-            routine=routine, units=numbers[entries.units], starts=starts, lengths=lengths, buffers=library.buffers
-        )
-
-
-def build_model(
-    graph: Graph,
-    profile: Profile,
-    ranges: Mapping[str, Range],
-    parts: Sequence[tuple[bool, tuple[int, ...]]],
-    model_name: str,
-    model_digest: str,
-) -> ShapeModel:
-    """Choose routines and units for a graph at the maxima of its dimensions.
-
-    Raises ModelError for what is known at the maxima only, LimitError where an op has no tile that fits a core.
-    """
-    refuse_what_is_at_maxima(graph)
-    facts = graph_facts(graph)
-    chooser = RoutineChooser(facts, profile)
-    libraries: list[Library] = []
-    made: list[Part] = []
-    for is_host, ops in parts:
-        numbers = []
-        for routine in () if is_host else chooser.routines(ops):
-            numbers.append(len(libraries))
-            geometry = RoutineGeometry(facts, routine.ops)
-            libraries.append(_library(geometry, routine, chooser.tiles(routine), chooser.best_tile(routine), profile))
-        made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
-    return ShapeModel(
-        graph=graph,
-        profile=profile,
-        ranges=ranges,
-        parts=tuple(made),
-        libraries=tuple(libraries),
-        model_name=model_name,
-        model_digest=model_digest,
-    )
-
-
-def _library(
-    geometry: RoutineGeometry,
-    routine: Routine,
-    tiles: Sequence[tuple[int, ...]],
-    best: tuple[int, ...],
-    profile: Profile,
-) -> Library:
-    fitting = [(tile, found) for tile in tiles if (found := unit_buffers(geometry, tile, profile)) is not None]
-    signature = signature_of(geometry, routine)
-    model = CallModel(geometry, profile)
-    rank = len(geometry.shape)
-    maxima = [
-        max(tile[axis] for tile, _ in fitting) if axis in routine.tiled else geometry.shape[axis]
-        for axis in range(rank)
-    ]
-    cost = CallCost.tabulate(
-        call_cycles=0.0,
-        variable_cycles=0.0,
-        compute_cycles=lambda lengths: model.compute_cycles(lengths),
-        operands=[
-            OperandTraffic(
-                axes=tuple(range(rank)) if name == geometry.result else geometry.follows(name),
-                start_cycles=model.startup_cycles,
-                cycles=lambda lengths, name=name: model.move_cycles(name, lengths),  # type: ignore[misc]
-            )
-            for name in model.moved
-        ],
-        maxima=maxima,
-        reference=best,
-    )
-    extents = [[tile[axis] for axis in routine.tiled] or [1] for tile, _ in fitting]
-    lows = [[0 if length <= _SMALL else length - length // _TAIL for length in row] for row in extents]
-    return Library(
-        routine=routine,
-        units=UnitSet.of(
-            signature=signature,
-            dtype=geometry.facts.graph.tensors[geometry.result].dtype,
-            ids=tuple(_identifier(signature, tile, profile) for tile, _ in fitting),
-            extents=extents,
-            lows=lows,
-            allows_overlap=False,
-        ),
-        tiles=tuple(tile for tile, _ in fitting),
-        buffers=tuple(found for _, found in fitting),
-        cost=cost,
-    )
-
-
-def signature_of(geometry: RoutineGeometry, routine: Routine) -> str:
-    """The digest of a routine without the extents that vary: kinds, attributes, types, how ops are wired (SHAPE-1)."""
-    graph = geometry.facts.graph
-    names: dict[str, int] = {}
-    ops = []
-    for number in routine.ops:
-        op = graph.ops[number]
-        varying = {(name, position) for name, position, _ in op.symbols}
-        tensors: list[object] = []
-        for name in (*op.inputs, op.output):
-            if not name:
-                tensors.append(None)
-                continue
-            tensor = graph.tensors[name]
-            moving = {axis for axis, _ in tensor.symbols}
-            shape = [None if axis in moving else extent for axis, extent in enumerate(tensor.shape)]
-            number_of = names.setdefault(name, len(names))
-            tensors.append((number_of, tensor.dtype, tensor.stored_dtype, shape, tensor.constant is not None))
-        attributes = [
-            (
-                name,
-                [None if (name, i) in varying else v for i, v in enumerate(value)]
-                if isinstance(value, tuple)
-                else None
-                if (name, 0) in varying
-                else value,
-            )
-            for name, value in op.attributes
-        ]
-        ops.append((op.kind, attributes, tensors))
-    text = json.dumps([ops, graph.opset, routine.tiled], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _identifier(signature: str, tile: Sequence[int], profile: Profile) -> str:
-    """The name of a unit: its signature and its tile."""
-    del profile
-    return f"{signature[:16]}-{'x'.join(map(str, tile))}"
+        return Calls(routine=routine, units=numbers[entries.units], starts=starts, lengths=lengths)

@@ -40,6 +40,16 @@ class Routine:
         return begin, extent
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """A routine and the calls that make its result: per call its unit, and start and length per axis of the result."""
+
+    routine: Routine
+    units: Ints
+    starts: Ints
+    lengths: Ints
+
+
 class RoutineGeometry:
     """The boxes of a routine's tensors, in one graph's shapes."""
 

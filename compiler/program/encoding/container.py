@@ -23,7 +23,9 @@ from compiler.program.encoding.cursor import ExecutableError
 FORMAT_VERSION: Final = 1
 ALIGNMENT: Final = 64
 NO_SEGMENT: Final = 0xFFFF_FFFF
-_MAGIC: Final = b"\x89TSRX\r\n\x1a"
+EXECUTABLE: Final = b"\x89TSRX\r\n\x1a"
+PACKAGE: Final = b"\x89TSRP\r\n\x1a"
+_NAMES: Final = MappingProxyType({EXECUTABLE: "executable", PACKAGE: "package"})
 _END: Final = b"\x89TSREND\n"
 _HEADER: Final = struct.Struct("<8sI52s")
 _ENTRY: Final = struct.Struct("<12sIQQ32s")
@@ -75,9 +77,9 @@ class Container:
         return self.data[entry.offset : entry.offset + entry.length]
 
 
-def write_container(sections: Iterable[Section]) -> Iterator[Buffer]:
-    """The file piece by piece; one piece of one section is in memory at a time."""
-    yield _HEADER.pack(_MAGIC, FORMAT_VERSION, b"")
+def write_container(sections: Iterable[Section], *, kind: bytes = EXECUTABLE) -> Iterator[Buffer]:
+    """The file piece by piece; one piece of one section is in memory at a time. `kind`: how the file begins."""
+    yield _HEADER.pack(kind, FORMAT_VERSION, b"")
     offset = _HEADER.size
     table = []
     for section in sections:
@@ -98,13 +100,13 @@ def write_container(sections: Iterable[Section]) -> Iterator[Buffer]:
     yield _TRAILER.pack(offset, len(table), 0, size, hashlib.sha256(whole).digest(), _END)
 
 
-def read_container(data: memoryview, *, unchecked: frozenset[str] = frozenset()) -> Container:
+def read_container(data: memoryview, *, unchecked: frozenset[str] = frozenset(), kind: bytes = EXECUTABLE) -> Container:
     """The sections of a file, their digests checked but for sections of the names in `unchecked`.
 
-    Raises ExecutableError if the file is no executable, of another version of the format, or damaged.
+    Raises ExecutableError if the file is none of that kind, of another version of the format, or damaged.
     """
-    if len(data) < _HEADER.size + _TRAILER.size or bytes(data[:8]) != _MAGIC:
-        raise ExecutableError("this is no executable of Tessera", section="header", offset=0, actual=len(data))
+    if len(data) < _HEADER.size + _TRAILER.size or bytes(data[:8]) != kind:
+        raise ExecutableError(f"this is no {_NAMES[kind]} of Tessera", section="header", offset=0, actual=len(data))
     _, version, rest = _HEADER.unpack(data[: _HEADER.size])
     if version != FORMAT_VERSION:
         raise ExecutableError(

@@ -1,0 +1,44 @@
+"""The units of a routine: tiles, where their operands lie, and what their calls cost (SHAPE-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.program.program import Level
+from compiler.shapes.cost import CallCost
+from compiler.shapes.routine import Routine
+from compiler.shapes.units import UnitSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A tensor's buffer: the memory's level, its extents in elements, and its addresses, one per call in flight."""
+
+    level: Level
+    extents: tuple[int, ...]
+    addresses: tuple[int, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitBuffers:
+    """The buffers of all tensors of a routine for one tile, and what they take of activation and weight memory."""
+
+    placed: Mapping[str, Placed]
+    activation_bytes: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Library:
+    """The units of one routine: their tiles of the whole result, their buffers, and what their calls cost.
+
+    `cost` is over all axes of the result, those of `units` over the tiled ones.
+    """
+
+    routine: Routine
+    units: UnitSet
+    tiles: tuple[tuple[int, ...], ...]
+    buffers: tuple[UnitBuffers, ...]
+    cost: CallCost

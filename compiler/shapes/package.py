@@ -1,0 +1,374 @@
+"""Packages: a model for ranges of shapes as one file, with units, costs, tables and constants (SHAPE-10).
+
+A compile host writes one, an execution host reads it without compiling; docs/packages.md describes the bytes. What
+reading needs is numpy and the standard library, so that a small loader can carry it (`shapes/direct.py` runs it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import RequestError, printable
+from compiler.ir.constant import Constant, Stored
+from compiler.ops.constants import constant_values
+from compiler.program.encoding.container import (
+    NO_SEGMENT,
+    PACKAGE,
+    Buffer,
+    Container,
+    Section,
+    read_container,
+    write_container,
+)
+from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.program import Level
+from compiler.shapes.cost import CallCost, OperandCost
+from compiler.shapes.extents import Range
+from compiler.shapes.instance import Values
+from compiler.shapes.library import Library, Placed, UnitBuffers
+from compiler.shapes.model import Part, ShapeModel
+from compiler.shapes.records import graph_of, graph_values
+from compiler.shapes.routine import Routine
+from compiler.shapes.table import RUN, ShapeTable, check_cover
+from compiler.shapes.units import UnitSet
+from compiler.units import element_bytes
+from compiler.version import COMPILER_VERSION
+
+SCHEMA: Final = 1
+_ALIGNMENT: Final = 64
+_CHUNK: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Package:
+    """What a package holds: the model, whose constants are pieces of `data`, and tables made beforehand."""
+
+    model: ShapeModel
+    tables: tuple[ShapeTable, ...]
+    compiler_version: str
+    data: memoryview
+
+
+def write_package(model: ShapeModel, tables: Sequence[ShapeTable], values: Values) -> Iterator[Buffer]:
+    """The file's bytes piece by piece; `values` gives the elements of a constant of the model."""
+    pieces = _Pieces(values)
+    floats = _Floats()
+    manifest = {
+        "schema": SCHEMA,
+        "compiler_version": COMPILER_VERSION,
+        "profile_digest": model.profile_digest,
+        "model_name": model.model_name,
+        "model_digest": model.model_digest,
+        "ranges": {name: [one.low, one.high, one.step] for name, one in sorted(model.ranges.items())},
+        "graph": graph_values(model.graph, pieces.add),
+        "parts": [[part.is_host, part.ops, part.routines] for part in model.parts],
+        "libraries": [_library_values(library, floats) for library in model.libraries],
+        "tables": [
+            {
+                "signature": table.signature,
+                "dtype": table.dtype,
+                "shape": table.shape,
+                "units": table.units,
+                "runs": floats.add(table.runs.view(np.uint8).reshape(-1)),
+                "cost_cycles": table.cost_cycles,
+                "kind": table.kind,
+            }
+            for table in tables
+        ],
+    }
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    sections = (
+        Section(name="manifest", segment=NO_SEGMENT, pieces=(text,)),
+        Section(name="profile", segment=NO_SEGMENT, pieces=(model.profile,)),
+        Section(name="numbers", segment=NO_SEGMENT, pieces=floats.pieces()),
+        Section(name="constants", segment=NO_SEGMENT, pieces=pieces.pieces()),
+    )
+    return write_container(sections, kind=PACKAGE)
+
+
+def read_package(data: memoryview, *, profile_digest: str | None = None, check_constants: bool = True) -> Package:
+    """The package in a buffer; constants are views of it, not copies.
+
+    Raises ExecutableError for a file that is no package, is damaged, or of another version of the format; RequestError
+    for one of another version of the compiler, or, with `profile_digest`, of another profile.
+    """
+    container = read_container(
+        data, unchecked=frozenset() if check_constants else frozenset({"constants"}), kind=PACKAGE
+    )
+    manifest = _manifest(container)
+    profile = bytes(container.section("profile"))
+    if hashlib.sha256(profile).hexdigest() != manifest.get("profile_digest"):
+        raise ExecutableError("the profile is not the one of the manifest", section="profile", offset=0)
+    _check_built_for(manifest, profile, profile_digest)
+    base = container.entries["constants", NO_SEGMENT].offset
+    try:
+        model, tables = _contents(manifest, profile, base, container.section("numbers"))
+        _check_pieces(model, container)
+    except (ArithmeticError, KeyError, LookupError, TypeError, ValueError) as error:
+        raise ExecutableError(
+            f"the manifest is not as packages are written: {printable(str(error), 160)}",
+            section="manifest",
+            offset=0,
+            actual=type(error).__name__,
+        ) from None
+    for table in tables:
+        check_cover(table, allows_overlap=False)
+    return Package(model=model, tables=tables, compiler_version=str(manifest["compiler_version"]), data=data)
+
+
+def stored_values(data: memoryview) -> Values:
+    """What gives the elements of constants that are pieces of a package."""
+    return lambda constant: constant_values(constant, data)
+
+
+def _manifest(container: Container) -> dict[str, Any]:
+    try:
+        manifest = json.loads(bytes(container.section("manifest")))
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict):
+        raise ExecutableError("the manifest is no JSON object", section="manifest", offset=0)
+    if manifest.get("schema") != SCHEMA:
+        raise ExecutableError(
+            "the manifest has a version that this reader does not know",
+            section="manifest",
+            offset=0,
+            code="package_version",
+            actual=printable(str(manifest.get("schema")), 20),
+            limit=SCHEMA,
+        )
+    return manifest
+
+
+def _check_built_for(manifest: Mapping[str, Any], profile: bytes, wanted: str | None) -> None:
+    if manifest.get("compiler_version") != COMPILER_VERSION:
+        raise RequestError(
+            "the package was made by another version of Tessera",
+            code="package_version",
+            stage="package",
+            actual=printable(str(manifest.get("compiler_version")), 40),
+            limit=COMPILER_VERSION,
+            hint="Make the package again with this version, or use the loader of the version that made it",
+        )
+    if wanted is not None and wanted != manifest["profile_digest"]:
+        raise RequestError(
+            "the package was made for another profile",
+            code="wrong_profile",
+            stage="package",
+            actual=f"{printable(str(json.loads(profile).get('name')), 80)} {str(manifest['profile_digest'])[:12]}",
+            limit=wanted[:12],
+            hint="Make a package for this profile",
+        )
+
+
+def _contents(
+    manifest: Mapping[str, Any], profile: bytes, base: int, numbers: memoryview
+) -> tuple[ShapeModel, tuple[ShapeTable, ...]]:
+    graph = graph_of(manifest["graph"], base)
+    libraries = tuple(_library_of(values, numbers) for values in manifest["libraries"])
+    parts = tuple(
+        Part(is_host=bool(host), ops=tuple(ops), routines=tuple(numbers)) for host, ops, numbers in manifest["parts"]
+    )
+    for part in parts:
+        if any(not 0 <= op < len(graph.ops) for op in part.ops):
+            raise ValueError("a part has ops that are not there")
+        if any(not 0 <= number < len(libraries) for number in part.routines):
+            raise ValueError("a part has routines that are not there")
+    for library in libraries:
+        if not library.routine.ops or any(not 0 <= op < len(graph.ops) for op in library.routine.ops):
+            raise ValueError("a routine has ops that are not there")
+    model = ShapeModel(
+        graph=graph,
+        profile=profile,
+        ranges=MappingProxyType(
+            {name: Range(low=low, high=high, step=step) for name, (low, high, step) in manifest["ranges"].items()}
+        ),
+        parts=parts,
+        libraries=libraries,
+        model_name=str(manifest["model_name"]),
+        model_digest=str(manifest["model_digest"]),
+    )
+    return model, tuple(_table_of(values, numbers) for values in manifest["tables"])
+
+
+def _check_pieces(model: ShapeModel, container: Container) -> None:
+    """Constants lie in the section of constants."""
+    entry = container.entries["constants", NO_SEGMENT]
+    for tensor in model.graph.tensors.values():
+        todo = [] if tensor.constant is None else [tensor.constant]
+        while todo:
+            data = todo.pop().data
+            if isinstance(data, Stored) and data.offset + data.size_bytes > entry.offset + entry.length:
+                raise ValueError(f"constant {tensor.name} lies outside its section")
+            todo += getattr(data, "inputs", ())
+
+
+def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
+    cost = library.cost
+    return {
+        "ops": library.routine.ops,
+        "tiled": library.routine.tiled,
+        "signature": library.units.signature,
+        "dtype": library.units.dtype,
+        "units": [
+            {
+                "id": name,
+                "tile": tile,
+                "low": low,
+                "buffers": {
+                    tensor: [placed.level, placed.extents, placed.addresses, placed.size_bytes]
+                    for tensor, placed in sorted(buffers.placed.items())
+                },
+                "activation_bytes": buffers.activation_bytes,
+                "weight_bytes": buffers.weight_bytes,
+            }
+            for name, tile, low, buffers in zip(
+                library.units.ids, library.tiles, library.units.lows.tolist(), library.buffers, strict=True
+            )
+        ],
+        "cost": {
+            "call_cycles": cost.call_cycles,
+            "variable_cycles": cost.variable_cycles,
+            "compute_cycles": cost.compute_cycles,
+            "compute": [floats.add(factor) for factor in cost.compute],
+            "operands": [
+                [one.start_cycles, one.move_cycles, [None if f is None else floats.add(f) for f in one.factors]]
+                for one in cost.operands
+            ],
+        },
+    }
+
+
+def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
+    tiled = tuple(int(axis) for axis in values["tiled"])
+    units = values["units"]
+    tiles = tuple(tuple(int(length) for length in one["tile"]) for one in units)
+    cost = values["cost"]
+    return Library(
+        routine=Routine(ops=tuple(int(op) for op in values["ops"]), tiled=tiled),
+        units=UnitSet.of(
+            signature=str(values["signature"]),
+            dtype=str(values["dtype"]),
+            ids=tuple(str(one["id"]) for one in units),
+            extents=[[tile[axis] for axis in tiled] or [1] for tile in tiles],
+            lows=[one["low"] for one in units],
+            allows_overlap=False,
+        ),
+        tiles=tiles,
+        buffers=tuple(
+            UnitBuffers(
+                placed=MappingProxyType(
+                    {
+                        name: Placed(
+                            level=Level(level), extents=tuple(extents), addresses=tuple(addresses), size_bytes=size
+                        )
+                        for name, (level, extents, addresses, size) in one["buffers"].items()
+                    }
+                ),
+                activation_bytes=one["activation_bytes"],
+                weight_bytes=one["weight_bytes"],
+            )
+            for one in units
+        ),
+        cost=CallCost(
+            call_cycles=float(cost["call_cycles"]),
+            variable_cycles=float(cost["variable_cycles"]),
+            compute_cycles=float(cost["compute_cycles"]),
+            compute=tuple(_floats(numbers, where) for where in cost["compute"]),
+            operands=tuple(
+                OperandCost(
+                    start_cycles=float(start),
+                    move_cycles=float(move),
+                    factors=tuple(None if where is None else _floats(numbers, where) for where in factors),
+                )
+                for start, move, factors in cost["operands"]
+            ),
+        ),
+    )
+
+
+def _table_of(values: Mapping[str, Any], numbers: memoryview) -> ShapeTable:
+    if values["kind"] not in ("simple", "optimised"):
+        raise ValueError(f"no table is {values['kind']!r}")
+    return ShapeTable(
+        signature=str(values["signature"]),
+        dtype=str(values["dtype"]),
+        shape=tuple(int(extent) for extent in values["shape"]),
+        units=tuple(map(str, values["units"])),
+        runs=np.frombuffer(_slice(numbers, values["runs"]), dtype=RUN),
+        cost_cycles=float(values["cost_cycles"]),
+        kind=values["kind"],
+    )
+
+
+def _floats(numbers: memoryview, where: Sequence[int]) -> NDArray[np.float64]:
+    return np.frombuffer(_slice(numbers, where), dtype="<f8")
+
+
+def _slice(numbers: memoryview, where: Sequence[int]) -> memoryview:
+    offset, size = where
+    if not (offset >= 0 and size >= 0 and offset + size <= len(numbers)):
+        raise ValueError("numbers lie outside their section")
+    return numbers[offset : offset + size]
+
+
+class _Floats:
+    """Arrays one after another in a section, equal ones once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[int, int]] = {}
+        self._size = 0
+
+    def add(self, array: NDArray[Any]) -> tuple[int, int]:
+        """Where an array's bytes will lie: offset and size."""
+        data = np.ascontiguousarray(array).tobytes()
+        if data not in self._known:
+            self._known[data] = (self._size, len(data))
+            self._size += len(data) + -len(data) % _ALIGNMENT
+        return self._known[data]
+
+    def pieces(self) -> Iterator[Buffer]:
+        """The section's bytes."""
+        for data in self._known:
+            yield data
+            yield bytes(-len(data) % _ALIGNMENT)
+
+
+class _Pieces:
+    """Constants one after another in a section; their elements are asked for when they are written."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._constants: list[tuple[Constant, int]] = []
+        self._known: dict[int, tuple[int, int]] = {}
+        self._size = 0
+
+    def add(self, constant: Constant) -> tuple[int, int]:
+        """Where a constant's elements will lie."""
+        found = self._known.get(id(constant))
+        if found is None:
+            size = int(np.prod(constant.shape, dtype=np.int64)) * _itemsize(constant)
+            found = self._known[id(constant)] = (self._size, size)
+            self._constants.append((constant, size))
+            self._size += size + -size % _ALIGNMENT
+        return found
+
+    def pieces(self) -> Iterator[Buffer]:
+        """The section's bytes."""
+        for constant, size in self._constants:
+            data = np.ascontiguousarray(self._values(constant)).reshape(-1).view(np.uint8).data
+            for start in range(0, size, _CHUNK):
+                yield data[start : start + _CHUNK]
+            yield bytes(-size % _ALIGNMENT)
+
+
+def _itemsize(constant: Constant) -> int:
+    return element_bytes(constant.dtype)
