@@ -169,10 +169,16 @@ def _range(call: Call) -> Folded | None:
     extent = count
     if count and all(isinstance(value, int) for value in (start, limit, step)):
         extent = -((start - limit) // step)  # rounded up; remembers what the ends stand for
+    elements = None
+    if isinstance(start, Dim) or isinstance(step, Dim):
+        # each element varies, and at other extents they are the leading ones
+        elements = np.empty(count, dtype=object)
+        elements[:] = [start + step * number for number in range(count)]
     return Folded(
         constant=literal(np.asarray(values).reshape(count), dtype),
         shape=(extent,),
-        at_maxima=isinstance(start, Dim) or isinstance(step, Dim),
+        symbolic=None if elements is None or not dtype.startswith("int") else with_symbols(elements),
+        at_maxima=elements is not None and not dtype.startswith("int"),
     )
 
 

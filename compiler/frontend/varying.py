@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from compiler.frontend.settle import has_dropped
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, Expression, expression_of, is_dropped
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, Inferred
+
+# Kinds whose attributes that vary only say the result's shape.
+_SHAPED: Final = ("Reshape", "Expand")
 
 
 def element_symbols(elements: Iterable[object]) -> tuple[tuple[int, Expression], ...]:
@@ -46,10 +50,13 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
     """
     if form_is_at_maxima(inferred, call) or any(t is not None and t.at_maxima for t in kept):
         return True
-    if not any(varies(t) for t in kept):
-        return any(isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value))
-    if any(isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value)):
+    if inferred.kind in _SHAPED:
+        if any(varies(t) for t in kept) and inferred.kind == "Reshape":
+            return not all(_is_relabelled(t, output) for t in kept if t is not None)
+    elif any(isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value)):
         return True
+    if not any(varies(t) for t in kept):
+        return False
     resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
     for tensor, maps in zip(kept, OP_KINDS[inferred.kind].access(resolved), strict=True):
         if tensor is None or maps is None:
@@ -58,6 +65,18 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
             if isinstance(extent, Dim) and axis_map.axis is None:
                 return True
     return any(is_dropped(extent) for extent in output.shape)
+
+
+def _is_relabelled(tensor: Tensor, output: Tensor) -> bool:
+    """Whether a reshape only adds or leaves out axes of one position, so that leading elements stay leading."""
+    mine, other = ([extent for extent in one.shape if extent != 1] for one in (tensor, output))
+    if len(mine) != len(other):
+        return False
+    return all(a == b and _expression(a) == _expression(b) for a, b in zip(mine, other, strict=True))
+
+
+def _expression(extent: int) -> Expression | None:
+    return expression_of(extent) if isinstance(extent, Dim) else None
 
 
 def _items(value: object) -> tuple[object, ...]:
