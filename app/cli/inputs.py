@@ -17,8 +17,9 @@ from compiler.profile import Profile, builtin_names, builtin_profile, parse_prof
 from compiler.schedule import JSON_BYTES_MAX
 
 LEADS_OUT: Final = "external_data_path"
-# How every executable begins (docs/executable.md); no model does.
-_EXECUTABLE: Final = b"\x89TSRX"
+# How every executable and every package begins (docs/executable.md, docs/packages.md); no model does.
+EXECUTABLE_MAGIC: Final = b"\x89TSRX"
+PACKAGE_MAGIC: Final = b"\x89TSRP"
 _CHUNK_BYTES: Final = 2**20
 
 
@@ -44,8 +45,13 @@ def existing_model(path: Path) -> Path:
 
 def is_executable(path: Path) -> bool:
     """Whether a file is an executable rather than a model, by its first bytes; raises as `existing_model`."""
+    return starts_with(path, EXECUTABLE_MAGIC)
+
+
+def starts_with(path: Path, first: bytes) -> bool:
+    """Whether these are a file's first bytes; raises as `existing_model`."""
     with existing_model(path).open("rb") as file:
-        return file.read(len(_EXECUTABLE)) == _EXECUTABLE
+        return file.read(len(first)) == first
 
 
 def open_model(path: Path) -> ModelSource:

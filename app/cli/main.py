@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ from app.cli.parameters import (
     SeedOption,
     ServerOption,
     SetOption,
+    ShapeOption,
     StrictFlag,
     all_settings,
 )
@@ -130,6 +132,7 @@ def run_command(
     inputs: InputsOption = None,
     outputs: Annotated[Path | None, typer.Option("--outputs", help="An .npz file to write the outputs to")] = None,
     seed: SeedOption = None,
+    shapes: ShapeOption = None,
     check: Annotated[bool, typer.Option("--check", help="Compare the outputs with the model on ONNX Runtime")] = False,
     against: Annotated[
         Path | None, typer.Option("--against", help="Compare an executable's outputs with this ONNX file")
@@ -149,6 +152,7 @@ def run_command(
             inputs,
             seed,
             server,
+            shapes=shapes or (),
             check=check,
             against=against,
         )
@@ -397,6 +401,7 @@ def _ran(
     seed: int | None,
     server: str | None,
     *,
+    shapes: Sequence[str] = (),
     check: bool = False,
     against: Path | None = None,
 ) -> Ran:
@@ -406,6 +411,8 @@ def _ran(
 
     excluded = {
         "--inputs with --seed": inputs is not None and seed is not None,
+        "--inputs with --shape": inputs is not None and bool(shapes),
+        "--shape with --server": bool(shapes) and server is not None,
         "--check with --against": check and against is not None,
         "--against with --server": against is not None and server is not None,
     }
@@ -418,7 +425,7 @@ def _ran(
                 hint="Leave out one of the two",
             )
     console = Console(stderr=True, markup=False)
-    feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed)
+    feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:
         return running.run_on_server(server, target, feed, console, check=check)
     return running.run_here(target, feed, console, check=check, against=against)

@@ -16,6 +16,10 @@ ProfileOfTarget = Annotated[
 ]
 InputsOption = Annotated[Path | None, typer.Option("--inputs", help="An .npz file; its keys are names of inputs")]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of made-up inputs [5]")]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="An input's shape where dimensions are left open, such as x:1x3x225x199; repeatable"),
+]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
 ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]

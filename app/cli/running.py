@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from app.cli import compiling
+from app.cli import compiling, shapes
 from app.cli.inputs import is_executable, load_profile, open_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
@@ -41,10 +41,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """The inputs: an .npz file, or else made up from a seed."""
+    """The inputs: an .npz file, or else made up from a seed; `shapes` of them, where a model takes several."""
 
     inputs: Path | None
     seed: int
+    shapes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +61,21 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
     options = _options(target)
     given = _given(feed)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
-        executable, digest, report = _executable(target, console)
+        if shapes.is_package(target.path) or shapes.has_ranges(options):
+            of = shapes.shaped(target.path, target.profile, options, console)
+            executable, digest = shapes.executable_at(of, shapes.dims_for(of, feed.shapes, given))
+            report = None
+        elif feed.shapes:
+            raise _no_shapes()
+        else:
+            executable, digest, report = _executable(target, console)
         judge = None
         if against is not None:
             judge = Judge(source=open_model(against), limits={})
         elif check and report is not None:
             judge = _judge(target.path, report)
+        elif check and not is_executable(target.path) and not shapes.is_package(target.path):
+            judge = Judge(source=open_model(target.path), limits={})
         elif check:
             raise _no_judge()
         with ProgressBar(console, target.path.name) as bar:
@@ -246,6 +256,15 @@ def _no_judge() -> RequestError:
         code="invalid_request",
         actual="--check with an executable",
         hint="Name the model: --against MODEL",
+    )
+
+
+def _no_shapes() -> RequestError:
+    return RequestError(
+        "only a model with dimensions left open, or a package, runs at shapes of its own",
+        code="invalid_request",
+        actual="--shape",
+        hint='Give ranges: --set dims.NAME=\'{"min": 1, "max": 512}\'',
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -127,7 +127,7 @@ class LowerSegments:
             return LoweredSegment(program=None, verified=None, sizes=None)
         key = tuple((group.ops, group.choice.tiling) for group in found.groups)
         if key in known:
-            return known[key]
+            return _called(known[key], found.segment.id)
         ops = found.segment.ops
         program = lower_segment(
             facts,
@@ -237,6 +237,15 @@ class LowerSegments:
                 )
                 return Refused(error=error, curable=True, share=actual / limit)
         return None
+
+
+def _called(lowered: LoweredSegment, name: str) -> LoweredSegment:
+    """A segment's program by another name: segments are numbered anew when others were cut."""
+    program = lowered.program
+    if program is None or program.name == name:
+        return lowered
+    steps = tuple(replace(step, group=name + step.group.removeprefix(program.name)) for step in program.steps)
+    return replace(lowered, program=replace(program, name=name, steps=steps))
 
 
 def handed_out(facts: GraphFacts, ops: Iterable[int]) -> frozenset[str]:

@@ -1,0 +1,121 @@
+"""Models for ranges of shapes from the command line: run at any, their parameter tables, packages (UI-1, SHAPE-9)."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from app.cli.inputs import PACKAGE_MAGIC, existing_model, load_profile, open_model, starts_with
+from app.cli.progress import ProgressBar
+from app.simulations.arrays import Array
+from compiler.compile import compile_shapes
+from compiler.errors import RequestError, printable
+from compiler.frontend.source import ModelSource, opened
+from compiler.frontend.values import materialise
+from compiler.options import DimRange, Options
+from compiler.profile import profile_digest
+from compiler.program.executable import Executable, write
+from compiler.shapes.extents import dims_of
+from compiler.shapes.instance import Values
+from compiler.shapes.instantiate import instantiate, simple_tables
+from compiler.shapes.model import ShapeModel
+from compiler.shapes.package import read_package, stored_values, write_package
+
+_MAX_EXTENT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaped:
+    """A model for ranges of shapes, the file that its constants lie in, and their elements."""
+
+    model: ShapeModel
+    source: ModelSource
+    values: Values
+
+
+def is_package(path: Path) -> bool:
+    """Whether a file is a package, by its first bytes; raises as `existing_model`."""
+    return starts_with(path, PACKAGE_MAGIC)
+
+
+def has_ranges(options: Options) -> bool:
+    """Whether options leave a dimension open."""
+    return any(isinstance(extent, DimRange) and extent.min < extent.max for extent in options.dims.values())
+
+
+def shaped(path: Path, profile: str | None, options: Options, console: Console) -> Shaped:
+    """The model of a package, or of an ONNX file that is compiled for the ranges in option `dims`."""
+    if is_package(path):
+        wanted = None if profile is None else profile_digest(load_profile(profile))
+        with existing_model(path).open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        package = read_package(memoryview(data), profile_digest=wanted)
+        source = ModelSource(name=package.model.model_name, data=data, sha256=package.model.model_digest)
+        return Shaped(model=package.model, source=source, values=stored_values(package.data))
+    if profile is None:
+        raise RequestError(
+            "a model is compiled for a profile, and none is named",
+            code="no_profile",
+            hint="Give --profile NAME, or the path of a package",
+        )
+    source = open_model(path)
+    with ProgressBar(console, path.name) as bar:
+        model = compile_shapes(source, load_profile(profile), options, observer=bar)
+    inner = opened(model.graph.source, source)
+    return Shaped(model=model, source=inner, values=lambda constant: materialise(constant, inner))
+
+
+def parse_shapes(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs from words such as `x:1x3x225x199`; raises RequestError for a word of another form."""
+    found: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, separator, text = word.rpartition(":")
+        parts = text.split("x") if text else []
+        is_whole = all(part.isascii() and part.removeprefix("-").isdigit() and len(part) < 12 for part in parts)
+        if not separator or not name or not is_whole or any(abs(int(part)) > _MAX_EXTENT for part in parts):
+            raise RequestError(
+                f"{printable(word, 80)!r} is no shape of an input",
+                code="invalid_shape",
+                actual=printable(word, 80),
+                limit="NAME:EXTENTxEXTENT..., whole numbers, such as x:1x3x225x199",
+            )
+        if name in found:
+            raise RequestError(
+                f"input {printable(name, 80)!r} has two shapes", code="invalid_shape", actual=printable(word, 80)
+            )
+        found[name] = tuple(int(part) for part in parts)
+    return found
+
+
+def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | None) -> dict[str, int]:
+    """The dimensions that inputs, or words of shapes, say; the maxima where there are neither."""
+    model = of.model
+    if given is not None:
+        by_name = {name: array.shape for name, array in given.items()}
+        return dims_of(model.inputs, model.ranges, by_name, partial=False)
+    if shapes:
+        return dims_of(model.inputs, model.ranges, parse_shapes(shapes), partial=True)
+    return {name: one.high for name, one in model.ranges.items()}
+
+
+def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]:
+    """The executable of one shape, from simple tables, and its digest; nothing is compiled."""
+    executable = instantiate(of.model, dims, simple_tables(of.model, dims), of.source)
+    digest = hashlib.sha256()
+    for piece in write(executable):
+        digest.update(piece)
+    return executable, digest.hexdigest()
+
+
+def save_package(of: Shaped, path: Path) -> int:
+    """Write a package; the number of its bytes."""
+    total = 0
+    with path.open("wb") as file:
+        for piece in write_package(of.model, (), of.values):
+            total += file.write(piece)
+    return total
