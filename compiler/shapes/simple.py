@@ -71,7 +71,7 @@ class SimpleChooser:
             constant_cycles=once_cycles(cost),
             axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
             # an overlapping tail computes and moves whole tiles: it can win only where some cost falls with the length
-            ways=_WAYS if units.allows_overlap and not _never_falls(cost) else _OVERLAP,
+            ways=_WAYS if units.allows_overlap and not cost.never_falls else _OVERLAP,
         )
 
     def table(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None = None) -> ShapeTable:
@@ -193,11 +193,6 @@ def check_costs(units: UnitSet, cost: CallCost) -> None:
 def once_cycles(cost: CallCost) -> float:
     """Cycles of the operands whose box is the same for all calls: they are moved once."""
     return sum(operand.start_cycles + operand.move_cycles for operand in cost.operands if not operand.axes)
-
-
-def _never_falls(cost: CallCost) -> bool:
-    tables = [*cost.compute, *(factor for operand in cost.operands for factor in operand.factors if factor is not None)]
-    return all(bool((np.diff(table) >= 0).all()) for table in tables)
 
 
 def _axis(units: UnitSet, cost: CallCost, axis: int, rows: NDArray[np.int64]) -> _Axis:
