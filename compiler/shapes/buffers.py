@@ -10,7 +10,7 @@ from typing import Final
 from compiler.memory.allocate import Buffer, allocate
 from compiler.profile.schema import Profile
 from compiler.program.program import Level
-from compiler.shapes.library import Placed, UnitBuffers
+from compiler.shapes.unit_library import Placed, UnitBuffers
 from compiler.shapes.routine import RoutineGeometry
 from compiler.units import ceil_div
 

@@ -15,7 +15,7 @@ from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import refuse_what_is_at_maxima
-from compiler.shapes.library import Library
+from compiler.shapes.unit_library import Library
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel
 from compiler.shapes.routine import Routine, RoutineGeometry

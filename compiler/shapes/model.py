@@ -17,7 +17,7 @@ import numpy as np
 from compiler.ir.graph import Graph
 from compiler.shapes.extents import InputShape, Range
 from compiler.shapes.instance import shape_at
-from compiler.shapes.library import Library
+from compiler.shapes.unit_library import Library
 from compiler.shapes.routine import Calls
 from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable, expand
