@@ -124,11 +124,13 @@ def _usable(table: Any, piece: int, among: Any, found: Any) -> int:
 
 
 @compiled
-def cheapest_calls(fixed: Any, given: Any, call_cycles: float, variable_cycles: float, compute_cycles: float) -> Any:
+def cheapest_calls(
+    fixed: Any, given: Any, call_cycles: float, variable_cycles: float, compute_cycles: float, ways: int
+) -> Any:
     """Per combination of pieces, one per axis of four: least cycles of a call, its unit, and the axes of given length.
 
     fixed[a][p, u]: factor of unit u on piece p of axis a computed whole, infinite where it is too short.
-    given[a][p, u]: with the length given to it, infinite where it is not accepted.
+    given[a][p, u]: with the length given to it, infinite where it is not accepted. `ways`: 2 to the number of axes.
     """
     counts = (fixed[0].shape[0], fixed[1].shape[0], fixed[2].shape[0], fixed[3].shape[0])
     units = np.arange(fixed[0].shape[1])
@@ -145,7 +147,7 @@ def cheapest_calls(fixed: Any, given: Any, call_cycles: float, variable_cycles: 
                 for s in range(counts[3]):
                     n3 = _usable(fixed[3], s, among[2][:n2], among[3])
                     for unit in among[3][:n3]:
-                        for mask in range(15, -1, -1):
+                        for mask in range(ways - 1, -1, -1):
                             cycles = compute_cycles
                             cycles *= given[0][p, unit] if mask & 1 else fixed[0][p, unit]
                             cycles *= given[1][q, unit] if mask & 2 else fixed[1][q, unit]
@@ -156,3 +158,24 @@ def cheapest_calls(fixed: Any, given: Any, call_cycles: float, variable_cycles: 
                             if total < cost[p, q, r, s]:
                                 cost[p, q, r, s], chosen[p, q, r, s], lengths[p, q, r, s] = total, unit, mask
     return cost, chosen, lengths
+
+
+@compiled
+def guillotine_cycles(
+    rows: Any, columns: Any, row_cuts: Any, row_first: Any, column_cuts: Any, column_first: Any
+) -> Any:
+    """Least cost of each rectangle, by number of its height and width, when it may be cut through again and again.
+
+    rows, columns: cost of a rectangle as one strip of either direction. A height's cuts are those of `row_cuts` from
+    its `row_first` to the next, each the numbers of two smaller heights that make it up; widths likewise.
+    """
+    best = np.minimum(rows, columns)
+    for i in range(best.shape[0]):
+        for j in range(best.shape[1]):
+            least = best[i, j]
+            for cut in range(row_first[i], row_first[i + 1]):
+                least = min(least, best[row_cuts[cut, 0], j] + best[row_cuts[cut, 1], j])
+            for cut in range(column_first[j], column_first[j + 1]):
+                least = min(least, best[i, column_cuts[cut, 0]] + best[i, column_cuts[cut, 1]])
+            best[i, j] = least
+    return best

@@ -10,6 +10,7 @@ An operand is moved by the slab, or call, with which the last of its axes is cut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
@@ -55,38 +56,42 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StripSearch:
-    """The least costs of all strip decompositions of a shape, or of all lengths of one of its axes."""
+    """The least costs of all strip decompositions of shapes with one of the `wanted` lengths along each axis."""
 
     units: UnitSet
     cost: CallCost
-    shape: tuple[int, ...]
-    axis: int | None
-    pieces: tuple[Pieces, ...]
     wanted: tuple[Lengths, ...]
+    pieces: tuple[Pieces, ...]
     overlaps: bool
     calls: _Calls
     steps: tuple[_Step, ...]
 
     @classmethod
     def build(cls, units: UnitSet, cost: CallCost, shape: tuple[int, ...], axis: int | None = None) -> StripSearch:
-        """Search for `shape`, or with `axis` for all lengths of that axis from 1 to the shape's.
+        """Search for `shape`, or with `axis` for all lengths of that axis from 1 to the shape's; raises as `over`."""
+        return cls.over(
+            units,
+            cost,
+            tuple(range(1 if number == axis else length, length + 1) for number, length in enumerate(shape)),
+        )
+
+    @classmethod
+    def over(cls, units: UnitSet, cost: CallCost, lengths: tuple[Sequence[int], ...]) -> StripSearch:
+        """Search for all shapes that have one of the rising `lengths` along each axis.
 
         Raises RequestError for shapes that have no elements or other axes than the units, LimitError for searches that
         are too large.
         """
         check_costs(units, cost)
-        if 0 in checked_shape(units, shape):
+        wanted = tuple(np.array(along, dtype=np.int64) for along in lengths)
+        shape = tuple(int(along[-1]) for along in wanted if len(along))
+        if any(not len(along) or along[0] < 1 for along in wanted):
             raise RequestError("nothing to cover", stage="shapes", op_type=units.signature, actual=str(shape))
-        if max(shape) > MAX_LENGTH:
+        if max(checked_shape(units, shape)) > MAX_LENGTH:
             raise _too_large(units, "a length", max(shape), MAX_LENGTH)
-        ranged = [number == axis for number in range(len(shape))]
         pieces = tuple(
-            (Pieces.up_to if is_ranged else Pieces.of_length)(units.extents[:, number], shape[number])
-            for number, is_ranged in enumerate(ranged)
-        )
-        wanted = tuple(
-            np.arange(1 if is_ranged else length, length + 1, dtype=np.int64)
-            for length, is_ranged in zip(shape, ranged, strict=True)
+            Pieces.of_length(extents, length) if len(along) == 1 else Pieces.up_to(extents, length)
+            for along, extents, length in zip(wanted, units.extents.T, shape, strict=True)
         )
         count = prod(map(len, pieces))
         if count > MAX_COMBINATIONS:
@@ -94,10 +99,8 @@ class StripSearch:
         search = cls(
             units=units,
             cost=cost,
-            shape=shape,
-            axis=axis,
-            pieces=pieces,
             wanted=wanted,
+            pieces=pieces,
             # a piece that is moved back can win only where some cost falls with the length
             overlaps=units.allows_overlap and not cost.never_falls,
             calls=_calls(units, cost, pieces),
@@ -106,42 +109,49 @@ class StripSearch:
         return search._filled()
 
     def cycles(self) -> Floats:
-        """The least cost of each wanted length, or of the shape alone."""
-        least: Floats = self.steps[-1].cycles.reshape(-1) + once_cycles(self.cost)
+        """The least costs, indexed along each axis by number of wanted length."""
+        least: Floats = self.steps[-1].cycles + once_cycles(self.cost)
         return least
 
-    def table(self, length: int | None = None) -> ShapeTable:
-        """The table of the shape, with another length of the searched axis if one is given."""
-        shape = list(self.shape)
-        index = [0] * len(shape)
-        if self.axis is not None:
-            shape[self.axis] = shape[self.axis] if length is None else length
-            index[self.axis] = shape[self.axis] - 1
-        if (self.axis is None and length is not None) or not 1 <= shape[self.axis or 0] <= self.shape[self.axis or 0]:
-            raise RequestError(
-                "the search did not look at this length",
-                stage="shapes",
-                op_type=self.units.signature,
-                actual=str(length),
-                limit=str(self.shape),
-            )
+    def table(self, shape: tuple[int, ...]) -> ShapeTable:
+        """The table of one of the shapes; raises RequestError for one that was not searched for."""
+        checked_shape(self.units, shape)
+        index = tuple(int(np.searchsorted(along, length)) for along, length in zip(self.wanted, shape, strict=True))
+        for number, along, length in zip(index, self.wanted, shape, strict=True):
+            if number == len(along) or along[number] != length:
+                raise RequestError(
+                    "the search did not look at this shape",
+                    stage="shapes",
+                    op_type=self.units.signature,
+                    actual=str(shape),
+                    limit=" x ".join(f"{along[0]}..{along[-1]}" for along in self.wanted),
+                )
         every = len(self.steps) - 1
         return ShapeTable(
             signature=self.units.signature,
             dtype=self.units.dtype,
-            shape=tuple(shape),
+            shape=shape,
             units=self.units.ids,
-            runs=np.array(self._runs(every, tuple(index), (), 0), dtype=RUN),
-            cost_cycles=float(self.steps[every].cycles[tuple(index)]) + once_cycles(self.cost),
+            runs=np.array(self._runs(every, index, (), 0), dtype=RUN),
+            cost_cycles=float(self.cycles()[index]),
             kind="optimised",
         )
+
+    def strip_cycles(self, axis: int) -> Floats:
+        """Least costs of slabs across `axis`: along it by kind of piece, along the others by wanted length.
+
+        Moves of the operands that have no other axis are included.
+        """
+        every = len(self.steps) - 1
+        slabs: Floats = self.steps[every ^ 1 << axis].cycles + self._moves(axis, every)
+        return slabs
 
     def _filled(self) -> StripSearch:
         """The steps for all sets of axes, numbered by their bits, from none to all."""
         nothing = np.zeros(self.calls.cycles.shape, dtype=np.uint8)
         steps = [_Step(cycles=self.calls.cycles, first=nothing)]
-        for left in range(1, 2 ** len(self.shape)):
-            axes = [axis for axis in range(len(self.shape)) if left >> axis & 1]
+        for left in range(1, 2 ** len(self.wanted)):
+            axes = [axis for axis in range(len(self.wanted)) if left >> axis & 1]
             options = np.stack([self._covered(axis, left, steps[left ^ 1 << axis].cycles) for axis in axes])
             best = options.argmin(axis=0)
             cycles = np.take_along_axis(options, best[None], axis=0)[0]
@@ -157,14 +167,14 @@ class StripSearch:
     def _moves(self, axis: int, left: int) -> Floats:
         """Cycles of the operands that are moved per piece of `axis`: the ones of which no axis is then left to cut."""
         rest = left ^ 1 << axis
-        total = np.zeros((1,) * len(self.shape))
+        total = np.zeros((1,) * len(self.wanted))
         for operand in self.cost.operands:
             if axis in operand.axes and not any(rest >> other & 1 for other in operand.axes):
-                amount = np.full((1,) * len(self.shape), operand.move_cycles)
+                amount = np.full((1,) * len(self.wanted), operand.move_cycles)
                 for other in operand.axes:
                     factor = operand.factors[other]
                     assert factor is not None
-                    along = [1] * len(self.shape)
+                    along = [1] * len(self.wanted)
                     along[other] = -1
                     amount = amount * factor[self.pieces[other].lengths].reshape(along)
                 total = total + (operand.start_cycles + amount)
@@ -207,7 +217,7 @@ class StripSearch:
 def optimised_table(units: UnitSet, cost: CallCost, shape: tuple[int, ...]) -> ShapeTable:
     """The cheapest strip decomposition of one shape; a shape without elements has no calls."""
     if 0 not in checked_shape(units, shape):
-        return StripSearch.build(units, cost, shape).table()
+        return StripSearch.build(units, cost, shape).table(shape)
     none: Runs = np.zeros(0, dtype=RUN)
     return ShapeTable(
         signature=units.signature,
@@ -231,6 +241,7 @@ def _calls(units: UnitSet, cost: CallCost, pieces: tuple[Pieces, ...]) -> _Calls
         float(cost.call_cycles),
         float(cost.variable_cycles),
         float(cost.compute_cycles),
+        2 ** len(pieces),
     )
     shape = tuple(map(len, pieces))
     return _Calls(cycles=cycles.reshape(shape), units=chosen.reshape(shape), given=lengths.reshape(shape))

@@ -18,6 +18,7 @@ from tests.bench import (
     scaling,
     search,
     sweep,
+    tables,
     timelines,
     timing,
 )
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "timelines": timelines.run,
     "sweep": sweep.run,
     "sweep-recovery": sweep.run_recovery,
+    "tables": tables.run,
 }
 
 

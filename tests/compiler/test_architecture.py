@@ -139,7 +139,7 @@ def test_no_module_keeps_mutable_state(name: str) -> None:
             assert not hasattr(value, "cache_info"), f"{scope}.{label} caches"
 
 
-RULE = re.compile(r"\b(?:FUSE|TILE|PART|IMPORT|PROF|ADDR|PROG|SIM)-[A-Z]?\d+\b|\bFUSE-[ABNR]\b")
+RULE = re.compile(r"\b(?:FUSE|TILE|PART|IMPORT|PROF|ADDR|SHAPE|PROG|SIM)-[A-Z]?\d+\b|\bFUSE-[ABNR]\b")
 
 
 def test_every_rule_that_the_code_cites_is_cited_by_a_test() -> None:
