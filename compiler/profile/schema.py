@@ -147,6 +147,16 @@ class Vector(_Part, frozen=True, kw_only=True):
     pj_per_operation: NonNegative
 
 
+class Calls(_Part, frozen=True, kw_only=True):
+    """Scalar work of a core for a call of a shape unit: for each, and for each axis whose length comes with the call.
+
+    Prices of parameter tables count it (SHAPE-4); fixed programs are compiled without such lengths.
+    """
+
+    cycles: NonNegative = 0.0
+    length_cycles: NonNegative = 16.0
+
+
 class Limits(_Part, frozen=True, kw_only=True):
     """Limits of one executable; None: no limit."""
 
@@ -195,6 +205,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limits: Limits = Limits()
     weights: Weights = Weights()
     addressing: Literal["tables", "strides"] = "tables"
+    calls: Calls = Calls()
 
     @property
     def cores(self) -> int:

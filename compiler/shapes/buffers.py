@@ -10,8 +10,8 @@ from typing import Final
 from compiler.memory.allocate import Buffer, allocate
 from compiler.profile.schema import Profile
 from compiler.program.program import Level
-from compiler.shapes.unit_library import Placed, UnitBuffers
 from compiler.shapes.routine import RoutineGeometry
+from compiler.shapes.unit_library import Placed, UnitBuffers
 from compiler.units import ceil_div
 
 # Buffers begin at multiples of this: the widest words of transfers.

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
 
 from compiler.ir.graph import Graph
 from compiler.ops.facts import graph_facts
@@ -14,16 +19,21 @@ from compiler.shapes.buffers import unit_buffers
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import Range
-from compiler.shapes.instance import refuse_what_is_at_maxima
-from compiler.shapes.unit_library import Library
+from compiler.shapes.instance import refuse_what_is_at_maxima, shape_at
+from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel
 from compiler.shapes.routine import Routine, RoutineGeometry
+from compiler.shapes.unit_library import Library
 from compiler.shapes.units import UnitSet
 
 # Units whose extent along an axis is at most this accept any length there; longer ones a tenth less (SHAPE-4).
-_SMALL = 64
-_TAIL = 10
+_SMALL: Final = 64
+_TAIL: Final = 10
+# Units of one signature.
+MAX_UNITS: Final = 40
+# Dimensions that a library is chosen for.
+_SAMPLES: Final = 96
 
 
 def build_model(
@@ -41,6 +51,7 @@ def build_model(
     refuse_what_is_at_maxima(graph)
     facts = graph_facts(graph)
     chooser = RoutineChooser(facts, profile)
+    samples = sampled_dims(ranges)
     libraries: list[Library] = []
     made: list[Part] = []
     for is_host, ops in parts:
@@ -48,7 +59,9 @@ def build_model(
         for routine in () if is_host else chooser.routines(ops):
             numbers.append(len(libraries))
             geometry = RoutineGeometry(facts, routine.ops)
-            libraries.append(_library(geometry, routine, chooser.tiles(routine), chooser.best_tile(routine), profile))
+            shapes = [shape_at(graph.tensors[geometry.result], dims) for dims in samples]
+            tiles, best = chooser.tiles(routine), chooser.best_tile(routine)
+            libraries.append(_library(geometry, routine, tiles, best, profile, shapes))
         made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
     return ShapeModel(
         graph=graph,
@@ -67,46 +80,86 @@ def _library(
     tiles: Sequence[tuple[int, ...]],
     best: tuple[int, ...],
     profile: Profile,
+    shapes: Sequence[tuple[int, ...]],
 ) -> Library:
-    fitting = [(tile, found) for tile in tiles if (found := unit_buffers(geometry, tile, profile)) is not None]
+    """The units of a routine: of all tiles that fit a core those with which shapes regret the others least."""
+    fitting = {tile: found for tile in tiles if (found := unit_buffers(geometry, tile, profile)) is not None}
+    candidates = _units(geometry, routine, tuple(fitting))
+    cost = _cost(geometry, routine, tuple(fitting), best, profile)
+    chosen: Sequence[int] = range(len(candidates))
+    if len(candidates) > MAX_UNITS:
+        whole = {axis: extent for axis, extent in enumerate(geometry.shape) if axis not in routine.tiled}
+        wanted = Counter(tuple(shape[axis] for axis in routine.tiled) for shape in shapes)
+        costs = shape_costs(candidates, cost.at(whole), tuple(sorted(wanted)))
+        chosen = choose_library(costs, [wanted[shape] for shape in sorted(wanted)], MAX_UNITS)
+    kept = tuple(tuple(fitting)[number] for number in chosen)
+    return Library(
+        routine=routine,
+        units=candidates.chosen(chosen),
+        tiles=kept,
+        buffers=tuple(fitting[tile] for tile in kept),
+        cost=cost,
+    )
+
+
+def _units(geometry: RoutineGeometry, routine: Routine, tiles: Sequence[tuple[int, ...]]) -> UnitSet:
     signature = signature_of(geometry, routine)
+    extents = [[tile[axis] for axis in routine.tiled] or [1] for tile in tiles]
+    return UnitSet.of(
+        signature=signature,
+        dtype=geometry.facts.graph.tensors[geometry.result].dtype,
+        ids=tuple(f"{signature[:16]}-{'x'.join(map(str, tile))}" for tile in tiles),
+        extents=extents,
+        lows=[[0 if length <= _SMALL else length - length // _TAIL for length in row] for row in extents],
+        # two cores may have neighbouring boxes, and would write the same bytes
+        allows_overlap=False,
+    )
+
+
+def _cost(
+    geometry: RoutineGeometry,
+    routine: Routine,
+    tiles: Sequence[tuple[int, ...]],
+    best: tuple[int, ...],
+    profile: Profile,
+) -> CallCost:
+    """What calls cost, over all axes of the result."""
     model = CallModel(geometry, profile)
     rank = len(geometry.shape)
-    maxima = [
-        max(tile[axis] for tile, _ in fitting) if axis in routine.tiled else geometry.shape[axis]
-        for axis in range(rank)
-    ]
-    cost = CallCost.tabulate(
-        call_cycles=0.0,
-        variable_cycles=0.0,
-        compute_cycles=lambda lengths: model.compute_cycles(lengths),
+    return CallCost.tabulate(
+        call_cycles=profile.calls.cycles,
+        variable_cycles=profile.calls.length_cycles,
+        compute_cycles=model.compute_cycles,
         operands=[
             OperandTraffic(
                 axes=tuple(range(rank)) if name == geometry.result else geometry.follows(name),
                 start_cycles=model.startup_cycles,
-                cycles=lambda lengths, name=name: model.move_cycles(name, lengths),  # type: ignore[misc]
+                cycles=partial(model.move_cycles, name),
             )
             for name in model.moved
         ],
-        maxima=maxima,
+        maxima=[
+            max(tile[axis] for tile in tiles) if axis in routine.tiled else extent
+            for axis, extent in enumerate(geometry.shape)
+        ],
         reference=best,
     )
-    extents = [[tile[axis] for axis in routine.tiled] or [1] for tile, _ in fitting]
-    lows = [[0 if length <= _SMALL else length - length // _TAIL for length in row] for row in extents]
-    return Library(
-        routine=routine,
-        units=UnitSet.of(
-            signature=signature,
-            dtype=geometry.facts.graph.tensors[geometry.result].dtype,
-            ids=tuple(_identifier(signature, tile, profile) for tile, _ in fitting),
-            extents=extents,
-            lows=lows,
-            allows_overlap=False,
-        ),
-        tiles=tuple(tile for tile, _ in fitting),
-        buffers=tuple(found for _, found in fitting),
-        cost=cost,
-    )
+
+
+def sampled_dims(ranges: Mapping[str, Range]) -> list[dict[str, int]]:
+    """Dimensions that libraries are chosen for: the ends of the ranges, and as many as `_SAMPLES` in between.
+
+    Extents are drawn evenly by their logarithm, always the same.
+    """
+    random = np.random.default_rng(0)
+    found = [{name: one.low for name, one in ranges.items()}, {name: one.high for name, one in ranges.items()}]
+    for _ in range(_SAMPLES if ranges else 0):
+        dims = {}
+        for name, one in ranges.items():
+            extent = int(np.exp(random.uniform(np.log(one.low), np.log(one.high + 1))))
+            dims[name] = min(one.high, one.low + (extent - one.low) // one.step * one.step)
+        found.append(dims)
+    return found
 
 
 def signature_of(geometry: RoutineGeometry, routine: Routine) -> str:
@@ -141,9 +194,3 @@ def signature_of(geometry: RoutineGeometry, routine: Routine) -> str:
         ops.append((op.kind, attributes, tensors))
     text = json.dumps([ops, graph.opset, routine.tiled], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _identifier(signature: str, tile: Sequence[int], profile: Profile) -> str:
-    """The name of a unit: its signature and its tile."""
-    del profile
-    return f"{signature[:16]}-{'x'.join(map(str, tile))}"

@@ -24,8 +24,8 @@ from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
 from compiler.program.program import OUTPUT, Opcode, Program, Step
 from compiler.program.timing.order import in_time
-from compiler.shapes.unit_library import UnitBuffers
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
+from compiler.shapes.unit_library import UnitBuffers
 
 
 @dataclass(slots=True)

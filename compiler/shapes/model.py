@@ -17,10 +17,10 @@ import numpy as np
 from compiler.ir.graph import Graph
 from compiler.shapes.extents import InputShape, Range
 from compiler.shapes.instance import shape_at
-from compiler.shapes.unit_library import Library
 from compiler.shapes.routine import Calls
 from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable, expand
+from compiler.shapes.unit_library import Library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,11 +33,11 @@ from compiler.program.program import Level
 from compiler.shapes.cost import CallCost, OperandCost
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import Values
-from compiler.shapes.unit_library import Library, Placed, UnitBuffers
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.records import graph_of, graph_values
 from compiler.shapes.routine import Routine
 from compiler.shapes.table import RUN, ShapeTable, check_cover
+from compiler.shapes.unit_library import Library, Placed, UnitBuffers
 from compiler.shapes.units import UnitSet
 from compiler.units import element_bytes
 from compiler.version import COMPILER_VERSION

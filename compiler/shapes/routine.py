@@ -14,7 +14,7 @@ from compiler.ops.facts import GraphFacts, OpFacts
 Ranges = tuple[Ints, Ints]
 # Axes of a result that tables divide (SHAPE-2).
 MAX_TILED: Final = 4
-# An axis is divided if what follows it is this part of all that is read.
+# An axis that weights alone follow is divided if they are this part of all that is read.
 _WORTH: Final = 10
 # The axis of a tensor whose ranges follow several axes of the result.
 _SEVERAL: Final = -2
@@ -165,16 +165,17 @@ def is_single_output(facts: GraphFacts, ops: Sequence[int]) -> bool:
 
 
 def tiled_axes(geometry: RoutineGeometry) -> tuple[int, ...]:
-    """The axes of a result whose division makes calls smaller: a tenth of what a call reads follows them at least.
+    """The axes of a result whose division makes calls smaller.
 
-    The four longest, where there are more (SHAPE-2).
+    Boxes of an input follow them, or a tenth of all that is read at least. The four longest, where there are more
+    (SHAPE-2).
     """
-    read = (*geometry.inputs, *geometry.weights)
-    total = sum(map(geometry.facts.tensor_bytes, read))
     followed: dict[int, int] = {}
-    for name in read:
+    for name in (*geometry.inputs, *geometry.weights):
         for axis in geometry.follows(name):
             followed[axis] = followed.get(axis, 0) + geometry.facts.tensor_bytes(name)
-    worth = [axis for axis, size in followed.items() if size * _WORTH >= total]
+    total = sum(map(geometry.facts.tensor_bytes, (*geometry.inputs, *geometry.weights)))
+    of_inputs = {axis for name in geometry.inputs for axis in geometry.follows(name)}
+    worth = [axis for axis, size in followed.items() if axis in of_inputs or size * _WORTH >= total]
     long = sorted(worth, key=lambda axis: (-geometry.shape[axis], axis))
     return tuple(sorted(long[:MAX_TILED]))
