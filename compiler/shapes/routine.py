@@ -131,17 +131,19 @@ class RoutineGeometry:
         """By tensor and axis the axis of the result that its ranges follow."""
         if self._follows is None:
             result: dict[str, list[int]] = {}
+            origin = np.zeros((1, len(self.shape)), dtype=np.int64)
+            whole = self.boxes(origin, np.array([self.shape], dtype=np.int64))
             for axis, extent in enumerate(self.shape):
-                # one position, at either end
+                # one position, at either end, against all of them
                 starts = np.zeros((2, len(self.shape)), dtype=np.int64)
                 starts[1, axis] = extent - 1
                 lengths = np.tile(np.array(self.shape, dtype=np.int64), (2, 1))
                 lengths[:, axis] = 1
                 for name, (begin, end) in self.boxes(starts, lengths).items():
                     axes = result.setdefault(name, [_NONE] * begin.shape[1])
-                    shape = self.facts.tensors[name].shape
+                    first, last = whole[name]
                     for own in range(begin.shape[1]):
-                        is_all = (begin[:, own] == 0).all() and (end[:, own] == shape[own]).all()
+                        is_all = (begin[:, own] == first[0, own]).all() and (end[:, own] == last[0, own]).all()
                         if extent > 1 and not is_all:
                             axes[own] = axis if axes[own] == _NONE else _SEVERAL
             if not self.shape:
