@@ -9,6 +9,7 @@ kinds of pieces, whatever the shape.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -37,6 +38,8 @@ RUN: Final = np.dtype(
 MAX_RUNS: Final = 4096
 # Interval by set of runs that the proof of a cover looks at, at most.
 _MAX_STEPS: Final = 200_000
+# The longest axis whose positions, and sums of them, are proven with 64 bits.
+MAX_EXTENT: Final = 2**31
 # Calls of one expanded table.
 MAX_CALLS: Final = 50_000_000
 
@@ -69,7 +72,7 @@ class ShapeTable:
     @property
     def calls(self) -> int:
         """How many calls the runs stand for."""
-        return int(self.runs["count"].prod(axis=1).sum())
+        return sum(prod(counts) for counts in self.runs["count"].tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,6 +145,8 @@ def check_cover(table: ShapeTable, *, allows_overlap: bool) -> None:
     runs, rank = table.runs, len(table.shape)
     if not 1 <= rank <= MAX_TILED_AXES or runs.dtype != RUN:
         raise _wrong(table, "the table's form is none", f"{rank} axes", f"1 to {MAX_TILED_AXES}")
+    if not all(0 <= length <= MAX_EXTENT for length in table.shape):
+        raise _wrong(table, "the shape is none", table.shape, f"lengths of 0 to {MAX_EXTENT}")
     if len(runs) > MAX_RUNS:
         raise LimitError("too many runs", stage="shapes", op_type=table.signature, actual=len(runs), limit=MAX_RUNS)
     _check_loops(table)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
@@ -37,6 +38,9 @@ _SHOWN: Final = (1, 7, 16, 33, 64, 100, 128, 197, 256, 384, 512)
 _OVERHEADS: Final = (100.0, 50.0)
 _OTHER_OVERHEADS: Final = ((0.0, 0.0), (20.0, 10.0), (100.0, 500.0), (1000.0, 500.0))
 _ELEMENT_BYTES: Final = 4
+# What the meter is tried on: widths, and sizes of libraries drawn at random.
+_CONTROL_WIDTHS: Final = (768, 1000)
+_RANDOM_SIZES: Final = (4, 8)
 # Units up to this extent accept any length, longer ones the last tenth.
 _FULL_RANGE: Final = 16
 
@@ -46,6 +50,7 @@ def run() -> None:
     profile = builtin_profile("cluster4x4")
     problems = [_Problem(depth, widths, profile) for depth, widths in _WIDTHS.items()]
     _print_libraries(problems)
+    _print_controls(problems[0])
     _print_sizes(problems)
     _print_shapes(problems)
     _print_overheads(profile)
@@ -188,6 +193,43 @@ def _print_libraries(problems: Sequence[_Problem]) -> None:
             )
             figures = " | ".join(f"{_geometric(ratio):.4f} ({ratio.max():.4f})" for ratio in ratios)
             print(f"| {width} | {problem.depth} | {len(problem.candidates):,} | {figures} |", flush=True)
+
+
+def _print_controls(problem: _Problem) -> None:
+    """Whether the meter finds gaps where there are some, and what they hang on."""
+    print("\n### Optimised / guillotine under other costs and libraries, K = 768: geometric mean (worst)\n")
+    print("| cost | units | " + " | ".join(f"N = {width}" for width in _CONTROL_WIDTHS) + " |")
+    print("|---|---|" + "---:|" * len(_CONTROL_WIDTHS))
+    drawn = np.random.default_rng(1)
+    libraries = {f"{_UNITS}, chosen": problem.library(_UNITS)}
+    for size in _RANDOM_SIZES:
+        libraries[f"{size}, at random"] = tuple(drawn.choice(len(problem.candidates), size, replace=False).tolist())
+    for what, cost in (
+        ("as above", problem.cost),
+        ("no transfers", replace(problem.cost, operands=())),
+        ("every call moves all operands", _without_reuse(problem.cost)),
+    ):
+        for name, chosen in libraries.items():
+            units = problem.candidates.chosen(chosen)
+            figures = []
+            for width in _CONTROL_WIDTHS:
+                cycles = StripSearch.build(units, cost, (_ROWS, width), axis=0).cycles()[:, 0]
+                ratios = cycles / guillotine(units, cost, (_ROWS, width))
+                figures.append(f"{_geometric(ratios):.4f} ({ratios.max():.4f})")
+            print(f"| {what} | {name} | {' | '.join(figures)} |", flush=True)
+
+
+def _without_reuse(cost: CallCost) -> CallCost:
+    """The same, with operands that count as depending on every axis, so that nothing stays along a strip."""
+    flat = tuple(np.ones_like(factor) for factor in cost.compute)
+    operands = tuple(
+        replace(
+            operand,
+            factors=tuple(one if own is None else own for own, one in zip(operand.factors, flat, strict=True)),
+        )
+        for operand in cost.operands
+    )
+    return replace(cost, operands=operands)
 
 
 def _print_sizes(problems: Sequence[_Problem]) -> None:

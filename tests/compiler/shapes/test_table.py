@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from compiler.errors import LimitError
+import compiler.shapes
+from compiler.errors import LimitError, TesseraError
+from compiler.shapes.cost import CallCost
 from compiler.shapes.simple import simple_table
-from compiler.shapes.table import MAX_RUNS, Runs, ShapeTable, TableError, check_cover, expand, table_text
+from compiler.shapes.strips import optimised_table
+from compiler.shapes.table import (
+    MAX_EXTENT,
+    MAX_RUNS,
+    RUN,
+    Runs,
+    ShapeTable,
+    TableError,
+    check_cover,
+    expand,
+    table_text,
+)
 from compiler.shapes.tails import TailMode
-from tests.compiler.shapes.given import product_cost, units_of
+from compiler.shapes.units import UnitSet
+from tests.compiler.shapes.given import problems, product_cost, units_of
+from tests.compiler.shapes.recount import times_computed
 
 
 def given_table(*, allows_overlap: bool = True) -> ShapeTable:
@@ -132,3 +151,43 @@ def test_too_many_runs_and_calls_are_refused() -> None:
     runs["count"][0] = 2**15
     with pytest.raises(LimitError, match="too many calls"):
         expand(replace(table, runs=runs))
+    with pytest.raises(TableError, match="the shape is none"):
+        check_cover(replace(table, shape=(MAX_EXTENT + 1, 10)), allows_overlap=True)
+
+
+@given(problems(ranks=(1, 2, 3), lengths=12), st.data())
+@settings(max_examples=300)
+def test_a_table_that_is_accepted_covers_its_shape_whatever_was_changed_in_it(
+    problem: tuple[UnitSet, CallCost, tuple[int, ...]], data: st.DataObject
+) -> None:
+    """Counted element by element, against the proof by runs; a proof that accepts too much fails here."""
+    units, cost, shape = problem
+    made = simple_table if data.draw(st.booleans()) else optimised_table
+    table = made(units, cost, tuple(max(1, length) for length in shape))
+    runs = table.runs.copy()
+    for _ in range(data.draw(st.integers(1, 3))):
+        run, name = data.draw(st.integers(0, len(runs) - 1)), data.draw(st.sampled_from(sorted(RUN.names or ())))
+        value = data.draw(st.integers(0, 12) if name != "start" else st.integers(-3, 12))
+        if runs[name].ndim == 1:
+            runs[name][run] = value
+        else:
+            runs[name][run, data.draw(st.integers(0, len(shape) - 1))] = value
+    changed = replace(table, runs=runs)
+    try:
+        check_cover(changed, allows_overlap=True)
+    except TesseraError:
+        return
+    plain, overlapping = times_computed(changed)
+    assert plain.max() <= 1
+    assert (plain + overlapping >= 1).all()
+
+
+@pytest.mark.parametrize("name", ["units", "tails", "cost", "table", "simple", "buckets"])
+def test_what_a_loader_needs_imports_little(name: str) -> None:
+    """No machine code and no documents: numpy, errors, and what stands here too."""
+    text = (Path(compiler.shapes.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+    modules = {node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
+    own = {module for module in modules if module.startswith("compiler")}
+    allowed = {f"compiler.shapes.{other}" for other in ("units", "tails", "cost", "table", "simple", "buckets")}
+    assert own <= allowed | {"compiler.errors"}
+    assert not any(module.startswith(("numba", "msgspec")) for module in modules)
