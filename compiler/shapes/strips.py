@@ -27,8 +27,9 @@ from compiler.shapes.table import RUN, Runs, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, Lengths, UnitSet, checked_shape
 
-# Combinations of pieces that a search looks at, and lengths of one axis; beyond, the simple table has to do.
-MAX_COMBINATIONS: Final = 4_000_000
+# Combinations of pieces, or of wanted lengths, that a search looks at, and its longest axis; beyond, the simple table has
+# to do.
+MAX_COMBINATIONS: Final = 1_000_000
 MAX_LENGTH: Final = 1_000_000
 
 _Index = tuple[int, ...]
@@ -93,7 +94,7 @@ class StripSearch:
             Pieces.of_length(extents, length) if len(along) == 1 else Pieces.up_to(extents, length)
             for along, extents, length in zip(wanted, units.extents.T, shape, strict=True)
         )
-        count = prod(map(len, pieces))
+        count = prod(max(len(kinds), len(along)) for kinds, along in zip(pieces, wanted, strict=True))
         if count > MAX_COMBINATIONS:
             raise _too_large(units, "the combinations of pieces", count, MAX_COMBINATIONS)
         search = cls(
