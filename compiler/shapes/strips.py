@@ -27,8 +27,8 @@ from compiler.shapes.table import RUN, Runs, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, Lengths, UnitSet, checked_shape
 
-# Combinations of pieces, or of wanted lengths, that a search looks at, and its longest axis; beyond, the simple table has
-# to do.
+# Combinations of pieces, or of wanted lengths, that a search looks at, and its longest axis; beyond, the simple table
+# has to do.
 MAX_COMBINATIONS: Final = 1_000_000
 MAX_LENGTH: Final = 1_000_000
 
