@@ -25,12 +25,19 @@ def weight_level(profile: Profile) -> Level:
     return Level.NRAM_WEIGHTS if profile.nram.weight_bytes is not None else Level.NRAM
 
 
-def unit_buffers(geometry: RoutineGeometry, tile: Sequence[int], profile: Profile) -> UnitBuffers | None:
+def unit_buffers(
+    geometry: RoutineGeometry, tile: Sequence[int], profile: Profile, others: Sequence[RoutineGeometry] = ()
+) -> UnitBuffers | None:
     """Buffers for a tile of the result; None where they do not fit a core.
 
-    Inputs, weights and the result have two where there is room, so that transfers go on beside the call.
+    Inputs, weights and the result have two where there is room, so that transfers go on beside the call. `others` are
+    the routine at other extents, where a tile may need more of a tensor than at the largest.
     """
     extents = geometry.extents(tile)
+    for other in others:
+        # rows of a table that come one by one elsewhere need no buffer of their own
+        its = other.extents(tile)
+        extents = {name: tuple(map(max, mine, its.get(name, mine))) for name, mine in extents.items()}
     size = {name: max(_ALIGNMENT, prod(extents[name]) * geometry.facts.tensors[name].element_bytes) for name in extents}
     between, peak = _between(geometry, size)
     held = (*geometry.inputs, geometry.result)

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -15,16 +16,15 @@ from compiler.ir.graph import Graph
 from compiler.ops.facts import graph_facts
 from compiler.profile.load import profile_json
 from compiler.profile.schema import Profile
-from compiler.shapes.buffers import unit_buffers
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import Range
-from compiler.shapes.instance import refuse_what_is_at_maxima, shape_at
+from compiler.shapes.instance import Values, graph_at, refuse_what_is_at_maxima, shape_at
 from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel
 from compiler.shapes.routine import Routine, RoutineGeometry
-from compiler.shapes.unit_library import Library
+from compiler.shapes.unit_library import Library, UnitBuffers
 from compiler.shapes.units import UnitSet
 
 # Units whose extent along an axis is at most this accept any length there; longer ones a tenth less (SHAPE-4).
@@ -34,6 +34,8 @@ _TAIL: Final = 10
 MAX_UNITS: Final = 40
 # Dimensions that a library is chosen for.
 _SAMPLES: Final = 96
+# Dimensions of which both ends are looked at.
+_MAX_CORNERS: Final = 4
 
 
 def build_model(
@@ -43,15 +45,17 @@ def build_model(
     parts: Sequence[tuple[bool, tuple[int, ...]]],
     model_name: str,
     model_digest: str,
+    values: Values,
 ) -> ShapeModel:
-    """Choose routines and units for a graph at the maxima of its dimensions.
+    """Choose routines and units for a graph at the maxima of its dimensions; `values` gives elements of constants.
 
     Raises ModelError for what is known at the maxima only, LimitError where an op has no tile that fits a core.
     """
     refuse_what_is_at_maxima(graph)
     facts = graph_facts(graph)
-    chooser = RoutineChooser(facts, profile)
     samples = sampled_dims(ranges)
+    others = [graph_facts(graph_at(graph, dims, values)) for dims in corners(ranges)]
+    chooser = RoutineChooser(facts, profile, others)
     libraries: list[Library] = []
     made: list[Part] = []
     for is_host, ops in parts:
@@ -61,7 +65,10 @@ def build_model(
             geometry = RoutineGeometry(facts, routine.ops)
             shapes = [shape_at(graph.tensors[geometry.result], dims) for dims in samples]
             tiles, best = chooser.tiles(routine), chooser.best_tile(routine)
-            libraries.append(_library(geometry, routine, tiles, best, profile, shapes))
+            fitting = {
+                tile: found for tile in tiles if (found := chooser.buffers(routine.ops, geometry, tile)) is not None
+            }
+            libraries.append(_library(geometry, routine, fitting, best, profile, shapes))
         made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
     return ShapeModel(
         graph=graph,
@@ -77,13 +84,12 @@ def build_model(
 def _library(
     geometry: RoutineGeometry,
     routine: Routine,
-    tiles: Sequence[tuple[int, ...]],
+    fitting: Mapping[tuple[int, ...], UnitBuffers],
     best: tuple[int, ...],
     profile: Profile,
     shapes: Sequence[tuple[int, ...]],
 ) -> Library:
     """The units of a routine: of all tiles that fit a core those with which shapes regret the others least."""
-    fitting = {tile: found for tile in tiles if (found := unit_buffers(geometry, tile, profile)) is not None}
     candidates = _units(geometry, routine, tuple(fitting))
     cost = _cost(geometry, routine, tuple(fitting), best, profile)
     chosen: Sequence[int] = range(len(candidates))
@@ -144,6 +150,18 @@ def _cost(
         ],
         reference=best,
     )
+
+
+def corners(ranges: Mapping[str, Range]) -> list[dict[str, int]]:
+    """The ends of up to four ranges in all combinations but the largest; of further ranges the lower ends."""
+    names = sorted(ranges, key=lambda name: (ranges[name].low - ranges[name].high, name))[:_MAX_CORNERS]
+    found = []
+    for ends in product((False, True), repeat=len(names)):
+        dims = {name: one.low for name, one in ranges.items()}
+        dims |= {name: ranges[name].high for name, is_high in zip(names, ends, strict=True) if is_high}
+        if any(dims[name] != one.high for name, one in ranges.items()):
+            found.append(dims)
+    return found
 
 
 def sampled_dims(ranges: Mapping[str, Range]) -> list[dict[str, int]]:

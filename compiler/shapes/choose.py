@@ -16,6 +16,7 @@ from compiler.profile.schema import Profile
 from compiler.shapes.buffers import unit_buffers
 from compiler.shapes.modelled import CallModel, table_cycles
 from compiler.shapes.routine import Routine, RoutineGeometry, tiled_axes
+from compiler.shapes.unit_library import UnitBuffers
 
 # A routine has at most so many ops: prices of longer ones take longer than they gain.
 _MAX_OPS: Final = 24
@@ -27,9 +28,12 @@ MAX_CANDIDATES: Final = 240
 class RoutineChooser:
     """Routines for ops of one graph on one profile; what was priced once is remembered by the ops' signatures."""
 
-    def __init__(self, facts: GraphFacts, profile: Profile) -> None:
+    def __init__(self, facts: GraphFacts, profile: Profile, others: Sequence[GraphFacts] = ()) -> None:
+        """`others` are the facts of the graph at other extents than the largest."""
         self._facts = facts
+        self._others = others
         self._profile = profile
+        self._geometries: dict[tuple[int, ...], tuple[RoutineGeometry, ...]] = {}
         self._known: dict[object, tuple[float, tuple[int, ...]] | None] = {}
 
     def routines(self, ops: Iterable[int]) -> tuple[Routine, ...]:
@@ -67,8 +71,28 @@ class RoutineChooser:
             lengths = _lengths(extent)
             near = sorted(lengths, key=lambda length: abs(length - best[1][axis]))[:count]
             options.append(tuple(sorted({*near, best[1][axis], 1})))
-        found = [tile for tile in product(*options) if unit_buffers(geometry, tile, self._profile) is not None]
+        found = [tile for tile in product(*options) if self.buffers(routine.ops, geometry, tile) is not None]
         return tuple(found)
+
+    def elsewhere(self, ops: Sequence[int]) -> tuple[RoutineGeometry, ...]:
+        """The ops at other extents, where some need other positions for a position of their result than at the largest.
+
+        What depends on lengths alone is clipped; a reshape of two axes that vary into one is not the same everywhere.
+        """
+        return tuple(
+            RoutineGeometry(other, ops)
+            for other in self._others
+            if any(other.ops[op].operands != self._facts.ops[op].operands for op in ops)
+        )
+
+    def buffers(self, ops: Sequence[int], geometry: RoutineGeometry, tile: Sequence[int]) -> UnitBuffers | None:
+        """Buffers of a unit of these ops at any extents; None where they do not fit a core."""
+        return unit_buffers(geometry, tile, self._profile, self._elsewhere_of(tuple(ops)))
+
+    def _elsewhere_of(self, ops: tuple[int, ...]) -> tuple[RoutineGeometry, ...]:
+        if ops not in self._geometries:
+            self._geometries[ops] = self.elsewhere(ops)
+        return self._geometries[ops]
 
     def best_tile(self, routine: Routine) -> tuple[int, ...]:
         """The tile with which all calls take least time."""
@@ -102,7 +126,7 @@ class RoutineChooser:
             facts = self._facts.ops[op]
             wiring.append(tuple(names.setdefault(o.tensor, len(names)) for o in facts.operands))
             names.setdefault(facts.output, len(names))
-        return tuple(self._facts.numbers[op] for op in ops), tuple(wiring)
+        return tuple((self._facts.numbers[op], *(o.numbers[op] for o in self._others)) for op in ops), tuple(wiring)
 
     def _search(self, ops: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
         """Axis by axis the length that takes least, from the smallest tile on, until none is better."""
@@ -113,7 +137,7 @@ class RoutineChooser:
         tiled = tiled_axes(geometry)
         model = CallModel(geometry, self._profile)
         tile = tuple(1 if axis in tiled else extent for axis, extent in enumerate(geometry.shape))
-        if unit_buffers(geometry, tile, self._profile) is None:
+        if self.buffers(ops, geometry, tile) is None:
             return None
         best = table_cycles(model, tiled, tile)
         for _ in range(_ROUNDS):
@@ -121,7 +145,7 @@ class RoutineChooser:
             for axis in sorted(tiled, key=lambda axis: -geometry.shape[axis]):
                 for length in _lengths(geometry.shape[axis]):
                     other = (*tile[:axis], length, *tile[axis + 1 :])
-                    if other == tile or unit_buffers(geometry, other, self._profile) is None:
+                    if other == tile or self.buffers(ops, geometry, other) is None:
                         continue
                     cycles = table_cycles(model, tiled, other)
                     if cycles < best:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.errors import LimitError, RequestError
-from compiler.frontend.source import ModelSource
+from compiler.frontend.source import ModelSource, opened
+from compiler.frontend.values import materialise
 from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
 from compiler.partition.chain import alternating_parts
@@ -50,6 +51,7 @@ class MakeUnits:
             alternating_parts(graph),
             self.source.name,
             self.source.sha256,
+            lambda constant: materialise(constant, opened(graph.source, self.source)),
         )
 
 
