@@ -1,0 +1,56 @@
+"""The small loader as one file: the sources that reading and running packages needs, as a zip that Python runs."""
+
+from __future__ import annotations
+
+import ast
+import io
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import app.loader.main
+import compiler
+
+# The time that every file in the archive bears, so that equal sources give equal bytes.
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def loader_bytes() -> bytes:
+    """The archive: `python FILE package --inputs in.npz` runs it."""
+    buffer = io.BytesIO()
+    main = Path(app.loader.main.__file__)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in {"__main__.py": main, **dict(sorted(sources(main).items()))}.items():
+            entry = zipfile.ZipInfo(name, date_time=_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+    return buffer.getvalue()
+
+
+def sources(main: Path) -> dict[str, Path]:
+    """The files of the compiler that a program imports, and that these import, by their names in the archive."""
+    root = Path(compiler.__file__).parent
+    found: dict[str, Path] = {}
+    todo = [main]
+    while todo:
+        for module in _imports(todo.pop()):
+            parts = module.split(".")[1:]
+            for count in range(len(parts) + 1):
+                folder = root.joinpath(*parts[:count])
+                path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+                name = str(path.relative_to(root.parent))
+                if path.is_file() and name not in found:
+                    found[name] = path
+                    todo.append(path)
+    return found
+
+
+def _imports(path: Path) -> list[str]:
+    """The modules of the compiler that a file imports; what is imported from a package may be a module itself."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "compiler":
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "compiler"]
+    return found

@@ -1,0 +1,98 @@
+"""The small loader's command line: a package and inputs in, outputs out.
+
+It is carried to execution hosts as one file (`tessera loader`) and needs Python and numpy there. It imports what
+reading and running packages needs, nothing that compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from compiler.errors import RequestError, TesseraError, printable
+from compiler.program.encoding.container import PACKAGE
+from compiler.shapes.direct import run_directly
+from compiler.shapes.package import Package, read_package, stored_values
+from compiler.version import COMPILER_VERSION
+
+_MAX_INPUT_BYTES = 2**31
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0, or 2 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="tessera-loader", description="Run a package of Tessera.")
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--inputs", type=Path, help="an .npz file; its keys are names of inputs")
+    parser.add_argument("--outputs", type=Path, help="an .npz file to write the outputs to")
+    parser.add_argument("--profile", help="the digest of the profile of this machine, or the first 12 digits of it")
+    parser.add_argument("--version", action="version", version=COMPILER_VERSION)
+    given = parser.parse_args(arguments)
+    try:
+        package = _opened(given.package)
+        _check_profile(package, given.profile)
+        if given.inputs is None:
+            _describe(package)
+        else:
+            outputs = run_directly(package.model, stored_values(package.data), _arrays(given.inputs))
+            for name, array in outputs.items():
+                sys.stdout.write(f"{printable(name, 80)}: {array.dtype} {list(array.shape)}\n")
+            if given.outputs is not None:
+                np.savez(given.outputs, **outputs)  # type: ignore[arg-type]
+    except (TesseraError, OSError) as error:
+        sys.stderr.write(f"error: {printable(str(error), 2000)}\n")
+        return 2
+    return 0
+
+
+def _opened(path: Path) -> Package:
+    with path.open("rb") as file:
+        if file.read(len(PACKAGE)) != PACKAGE:
+            raise RequestError("this file is no package of Tessera", code="no_package", actual=str(path))
+        return read_package(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+
+
+def _check_profile(package: Package, wanted: str | None) -> None:
+    digest = package.model.profile_digest
+    if wanted is not None and (len(wanted) < 12 or not digest.startswith(wanted)):
+        raise RequestError(
+            "the package was made for another profile",
+            code="wrong_profile",
+            stage="package",
+            actual=f"{package.model.profile_name} {digest[:12]}",
+            limit=wanted[:64],
+            hint="Make a package for this profile",
+        )
+
+
+def _describe(package: Package) -> None:
+    model = package.model
+    sys.stdout.write(
+        f"package of {printable(model.model_name, 120)} for {printable(model.profile_name, 80)}"
+        f" ({model.profile_digest[:12]}), Tessera {package.compiler_version}\n"
+    )
+    for one in model.inputs:
+        sys.stdout.write(f"input {printable(str(one), 200)} {one.dtype}\n")
+    for name, allowed in model.ranges.items():
+        sys.stdout.write(f"dimension {printable(name, 80)}: {allowed}\n")
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, if they are not too large together."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > _MAX_INPUT_BYTES:
+            raise RequestError("the inputs are too large", code="invalid_inputs", actual=size, limit=_MAX_INPUT_BYTES)
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise RequestError("the inputs are no .npz file", code="invalid_inputs", actual=printable(str(error))) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
