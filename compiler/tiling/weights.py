@@ -25,7 +25,8 @@ class StepWeights:
     """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices.
 
     `table_bytes`: the op's address tables, which lie with its weights on the chip and are counted with them there, but
-    not in `size_bytes` (ADDR-5). `comes_again`: all that `core_bytes` counts gives way to more of them, for the output
+    not in `size_bytes` (ADDR-5). `shared_bytes`: what of `core_bytes` does not follow the output channels, so that every
+    slice of them needs all of it. `comes_again`: all that `core_bytes` counts gives way to more of them, for the output
     channels or what is summed over are cut in time.
     """
 
@@ -34,17 +35,22 @@ class StepWeights:
     core_bytes: int
     slices: int
     table_bytes: int = 0
+    shared_bytes: int = 0
     comes_again: bool = False
+
+    @property
+    def _slice_bytes(self) -> int:
+        return self.shared_bytes + ceil_div(self.core_bytes - self.table_bytes - self.shared_bytes, self.slices)
 
     @property
     def staged_core_bytes(self) -> int:
         """One slice of them, where they pass in slices; beside the op's address tables."""
-        return ceil_div(self.core_bytes - self.table_bytes, self.slices) + self.table_bytes
+        return self._slice_bytes + self.table_bytes
 
     @property
     def passing_core_bytes(self) -> int:
         """What a core holds of them at once while they pass: two slices, one that is used and one that comes."""
-        return ceil_div(self.core_bytes - self.table_bytes, self.slices) * min(2, self.slices) + self.table_bytes
+        return self._slice_bytes * min(2, self.slices) + self.table_bytes
 
 
 def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
@@ -128,20 +134,23 @@ def _step_weights(
         depth = largest_part(op.matrix.in_channels, summed)
     unit = sum(_share(*entry, units, depth) for entry in entries)
     core = sum(_share(*entry, cores, depth) for entry in entries)
+    shared = sum(_share(*entry, cores, depth) for entry in entries if entry[1] == 1)
     if factor != 1:
-        unit, core = ceil(unit * factor), ceil(core * factor)
+        unit, core, shared = ceil(unit * factor), ceil(core * factor), ceil(shared * factor)
     slices = 1
     if room is not None:
         shape = geometry.facts.tensors[op.output].shape
         channels = shape[op.channel_axis] if op.channel_axis is not None else 1
         # as few slices as let two of them lie in a core at once
-        slices = max(1, min(ceil_div(channels, cores), ceil_div(core, max(1, room - ceil_div(beside, 2)))))
+        left = room - ceil_div(beside, 2) - shared
+        slices = max(1, min(ceil_div(channels, cores), ceil_div(core - shared, max(1, left))))
     return StepWeights(
         size_bytes=sum(size for size, _, _ in entries),
         unit_bytes=unit + beside,
         core_bytes=core + beside,
         slices=slices,
         table_bytes=beside,
+        shared_bytes=shared,
     )
 
 

@@ -15,7 +15,7 @@ from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
-from tests.compiler.program.lowered import Network, bytes_of, chip, group, pair, run, single, weights_of
+from tests.compiler.program.lowered import Network, bytes_of, chip, fits, group, pair, run, single, weights_of
 from tests.models import Model
 
 STREAMED, RESIDENT = WeightLoads.STREAMED, WeightLoads.RESIDENT
@@ -416,3 +416,20 @@ def test_input_parts_of_a_slice_beyond_the_buffers_come_again_with_every_tile() 
     tiling = group(network, chip(), {"C": 2, "H": 2}, channel_slices=2, slices_outer=True, input_slices=4)
     found = run(network, tiling)
     assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
+
+
+def test_weights_that_every_channel_needs_are_in_every_slice() -> None:
+    """Those of a transposed convolution by groups; its bias is what follows the channels."""
+    model = Model()
+    weight = model.weight(8, 8, 3, 3)
+    model.output(model.node("ConvTranspose", [model.input([1, 8, 4, 3], "x"), weight, model.weight(64)], group=8))
+    network = Network(model)
+    how: dict[str, Any] = {"order": Order.BREADTH_FIRST, "loads": ((0, STREAMED),)}
+
+    def tiling(memory: int) -> TiledGroup:
+        return group(network, chip(sram=1 << 16, nram_weights=memory), {"H": 2}, **how)
+
+    found = tiling(2 * (2304 + 128))
+    assert (found.weights[0].slices, found.weights[0].passing_core_bytes) == (2, 2 * (2304 + 128))
+    run(network, found)
+    assert not fits(tiling(2304))
