@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from compiler.address.table import ENTRY_BYTES
 from compiler.cost.rates import direct_is_as_wide
 from compiler.errors import InternalError, LimitError
-from compiler.ir.layout import strides_of
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.passing import PassingWeights
 from compiler.program.program import Level, Opcode
 from compiler.program.twins import Turns
-from compiler.program.weight_boxes import WeightBoxes
-from compiler.tiling.memory import PASSING, WEIGHTS, alignment_bytes
+from compiler.tiling.memory import WEIGHTS, alignment_bytes
 from compiler.tiling.tile import WeightHome
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
-
-# With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
-_LEAST_SPARE: Final = 4096
 
 Bound = list[tuple[int, Held]]
 Core = tuple[int, int]
@@ -38,15 +34,13 @@ _Content = tuple[int, tuple[int, int], tuple[int, int] | None]
 _Laid = tuple[tuple[int, ...], tuple[int, ...], Box]
 
 
-class GroupWeights(WeightBoxes):
+class GroupWeights(PassingWeights):
     """The weights of one group's ops in cores and SRAM."""
 
     def __init__(self, lowering: GroupLowering) -> None:
         super().__init__(lowering)
         self.emitter = lowering.emitter
-        self.profile = lowering.profile
         self._holders: dict[int, list[tuple[Core, list[Slot]]]] = {}
-        self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._table_slots: dict[tuple[int, int, int], Slot] = {}
         self._table_holders: dict[int, list[tuple[Core, Slot]]] = {}
         self._bound_tables: dict[Slot, Bound] = {}
@@ -65,18 +59,11 @@ class GroupWeights(WeightBoxes):
             return Level.WRAM
         return Level.NRAM if self.profile.weights_share_activations else Level.NRAM_WEIGHTS
 
-    @property
-    def unit_level(self) -> Level | None:
-        """The memory of a unit that weights wait in or pass through."""
-        sram = self.profile.sram
-        if sram is None:
-            return None
-        return Level.SRAM if sram.weight_bytes is None else Level.SRAM_WEIGHTS
-
     def lay_out(self) -> None:
         """Make the slots of all units and cores: in a core two halves where slices pass."""
         lowering, level = self.lowering, self.core_level
         align = alignment_bytes(self.group)
+        self._lay_out_lines()
         for step in range(len(self._constants)):
             name = f"{WEIGHTS}{step}"
             size = lowering.buffers.size(level.value, name)
@@ -106,19 +93,6 @@ class GroupWeights(WeightBoxes):
                         self._table_holders.setdefault(step, []).append(((unit, core), slot))
                     self._holders.setdefault(step, []).append(((unit, core), self._slots[step, unit, core]))
                 self._lay_out_unit(step, unit)
-
-    def _lay_out_unit(self, step: int, unit: int) -> None:
-        level, buffers = self.unit_level, self.lowering.buffers
-        if level is None:
-            return
-        place = buffers.place(level, unit)
-        # what passes the buffer of all steps is what the planner made it for: resident weights may be larger
-        passing = (f"{PASSING}{step}", PASSING) if self.group.passing_unit_bytes[step] else ()
-        for name in (f"{WEIGHTS}{step}", *passing):
-            if buffers.size(level.value, name):
-                known = buffers.slots.get((place, ("unit weights", name)))
-                self._unit_slots[step, unit] = known or buffers.take(place, level.value, name, ("unit weights", name))
-                return
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
@@ -302,12 +276,6 @@ class GroupWeights(WeightBoxes):
                     found.append((operand.number, held.part(part)))
         return found
 
-    def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
-        sides = lengths(box)
-        order = self.context.weight_order(operand.tensor)
-        strides = strides_of(sides, order, self.lowering.element(operand.tensor))
-        return Held(slot, address, tuple(start for start, _ in box), strides, box)
-
     def _bring(self, step: int, operand: Operand, box: Box, targets: dict[Core, Held]) -> None:
         element = self.lowering.element(operand.tensor)
         residents = self.context.residents.get(operand.tensor)
@@ -359,46 +327,6 @@ class GroupWeights(WeightBoxes):
         if self.group.homes[step] is WeightHome.SRAM or not self.lowering.machine.has("iodma"):
             return False
         return direct_is_as_wide(self.profile, self.lowering.units, self.lowering.configuration.cores)
-
-    def _passes_spare(self, step: int, unit: int, several: int) -> bool:
-        """True if weights pass the SRAM outside the group's buffers: for several cores, if there is room."""
-        level, lowering = self.unit_level, self.lowering
-        if level is None or (step, unit) in self._unit_slots:
-            return False
-        room = lowering.spare_bytes(level)
-        return not lowering.machine.has("iodma") or (several > 1 and room >= _LEAST_SPARE)
-
-    def passing_bytes(self, level: Level) -> int:
-        """What of a memory should be left beside the group's buffers for weights that pass it; 0 if none do."""
-        lowering = self.lowering
-        several = lowering.units * lowering.configuration.cores
-        steps = [s for s in range(len(self._constants)) if self._constants[s] and self._passes_spare(s, 0, several)]
-        if level is not self.unit_level or not steps:
-            return 0
-        largest = max(self.group.weights[step].size_bytes for step in steps)
-        return max(_LEAST_SPARE, min(largest, lowering.spare_bytes(level) // 2))
-
-    def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
-        """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
-        level = self.unit_level
-        room = 0 if level is None else self.lowering.spare_bytes(level)
-        size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
-        if size <= room:
-            return None
-        axis = next((a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1), None)
-        if axis is None:
-            raise LimitError(
-                "there is no room for weights to pass the SRAM on their way to the core",
-                code="weights_do_not_fit",
-                stage="lower",
-                node=operand.tensor,
-                actual=size,
-                limit=room,
-            )
-        start, stop = box[axis]
-        middle = (start + stop) // 2
-        low, high = (*box[:axis], (start, middle)), (*box[:axis], (middle, stop))
-        return (*low, *box[axis + 1 :]), (*high, *box[axis + 1 :])
 
     def to_cores(self, source: Held, unit: int, cores: list[int], targets: list[Held], box: Box, element: int) -> None:
         """From a unit's SRAM to its cores: by the bus to several at once, else by each core's own engine."""
@@ -459,19 +387,6 @@ class GroupWeights(WeightBoxes):
                 return at, its
             at += prod(stop - start for start, stop in its) * self.lowering.element(other.tensor)
         raise InternalError("a unit is asked for what it does not hold", stage="lower", node=operand.tensor)
-
-    def _spare(self, operand: Operand, box: Box, units: list[int], region: Held) -> dict[int, Held]:
-        """A place in the SRAM for weights that only pass it on their way to the cores, at a group's begin."""
-        level = self.unit_level
-        if level is None:
-            raise AssertionError
-        lowering, found = self.lowering, {}
-        size = prod(stop - start for start, stop in box) * lowering.element(operand.tensor)
-        for unit, slot in zip(units, lowering.spare(level, units, size), strict=True):
-            slot.begin()
-            found[unit] = self._held(slot, slot.address, operand, box)
-        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
-        return found
 
     def _are_connected(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held]) -> bool:
         """True if there is a way from every core that holds a part to every one that needs it; DRAM has them too."""

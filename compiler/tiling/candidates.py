@@ -18,7 +18,7 @@ from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
 from compiler.tiling.split import Path, Split
 from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.weights import StepWeights, most_table_bytes, step_weights
+from compiler.tiling.weights import StepWeights, line_bytes, most_table_bytes, step_weights
 from compiler.units import ceil_div
 
 
@@ -43,8 +43,8 @@ class Block:
 class ConfiguredWeights:
     """Per step: weight bytes of one unit and one core with channels cut as configured, and of one slice in a core.
 
-    All of them with the op's address tables, `tables` these alone.
-    `in_place`: stationary weights that lie where they are used, so that nothing is staged beside them.
+    All of them with the op's address tables, `tables` these alone. `line_bytes`: what of the SRAM is kept for them to
+    pass. `in_place`: stationary weights that lie where they are used, so that nothing is staged beside them.
     """
 
     staged: Ints
@@ -53,6 +53,7 @@ class ConfiguredWeights:
     passing: Ints
     tables: Ints
     held_bytes: int
+    line_bytes: int
     steps: tuple[StepWeights, ...]
     in_place: bool = False
 
@@ -196,6 +197,7 @@ class CandidateTable:
                 passing=np.array([w.passing_core_bytes for w in weights], dtype=np.int64),
                 tables=np.array([w.table_bytes for w in weights], dtype=np.int64),
                 held_bytes=sum(w.core_bytes for w in weights),
+                line_bytes=line_bytes(weights, self.profile, in_place=group.weights_in_place),
                 steps=weights,
                 in_place=group.weights_in_place,
             )
@@ -268,6 +270,7 @@ class CandidateTable:
             # what does not wait in the cores passes through here op by op
             waits = in_sram | (held <= profile.weight_memory_bytes)
             in_unit = np.where(waits, in_unit, staged.max(axis=0, initial=0))
+            in_unit += np.array([b.weights.line_bytes for b in self.blocks])
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
             staged = np.where(blocks_nested, 0, staged)

@@ -24,6 +24,7 @@ def figures_of(group: TiledGroup) -> Figures:
     if nested or (profile.sram is not None and profile.sram.weight_bytes is not None):
         staged = np.zeros_like(staged)
     waiting = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home is WeightHome.SRAM)
+    waiting += group.passing_line_bytes
     if profile.sram is not None and profile.sram.weight_bytes is not None:
         waiting = 0
     peak = group.tile_bytes + waiting + max(group.passing_unit_bytes, default=0)

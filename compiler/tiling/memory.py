@@ -25,6 +25,7 @@ PIECE: Final = "piece "
 STAYING: Final = "staying "
 WEIGHTS: Final = "weights "
 PASSING: Final = "passing weights "
+PASSING_LINE: Final = "weights passing by lines"
 STORES: Final = "kept for later tiles"
 WAITING: Final = "kept for later core tiles"
 
@@ -267,8 +268,14 @@ def _unit_weights(group: TiledGroup) -> list[Buffer]:
     if group.is_nested and passing:
         # depth-first they all pass while one tile is there, one after another
         passing = [replace(max(passing, key=lambda b: b.size_bytes), name=PASSING, begin=0, end=1)]
-    return _through_stages(group, passing) + [
-        Buffer(name=f"{WEIGHTS}{step}", size_bytes=weights.unit_bytes, begin=0, end=steps, alignment_bytes=align)
-        for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True))
-        if home is WeightHome.SRAM and weights.unit_bytes
-    ]
+    line = group.passing_line_bytes
+    lines = [Buffer(name=PASSING_LINE, size_bytes=line, begin=0, end=steps, alignment_bytes=align)] if line else []
+    return (
+        _through_stages(group, passing)
+        + [
+            Buffer(name=f"{WEIGHTS}{step}", size_bytes=weights.unit_bytes, begin=0, end=steps, alignment_bytes=align)
+            for step, (weights, home) in enumerate(zip(group.weights, group.homes, strict=True))
+            if home is WeightHome.SRAM and weights.unit_bytes
+        ]
+        + lines
+    )

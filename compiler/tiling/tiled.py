@@ -13,7 +13,15 @@ from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import largest_part
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
-from compiler.tiling.weights import StepWeights, align, buffers_read, step_weights, table_bytes, weight_homes
+from compiler.tiling.weights import (
+    StepWeights,
+    align,
+    buffers_read,
+    line_bytes,
+    step_weights,
+    table_bytes,
+    weight_homes,
+)
 from compiler.units import ceil_div
 
 
@@ -112,9 +120,10 @@ class TiledGroup(GroupCut):
         sram = self.profile.sram
         if sram is None:
             return 0
+        line = line_bytes(self.weights, self.profile, in_place=self.weights_in_place)
         if sram.weight_bytes is not None:
-            return sram.weight_bytes
-        return max(0, sram.capacity_bytes - self.tile_bytes - self.buffered_bytes)
+            return max(0, sram.weight_bytes - line)
+        return max(0, sram.capacity_bytes - self.tile_bytes - self.buffered_bytes - line)
 
     @property
     def resident_weight_bytes(self) -> int:
@@ -374,6 +383,13 @@ class TiledGroup(GroupCut):
         cores = self.profile.cores_per_cluster
         staged = [min(w.unit_bytes, w.staged_core_bytes * cores) for w in self.weights]
         return tuple(s if home is WeightHome.DRAM else 0 for s, home in zip(staged, self.homes, strict=True))
+
+    @property
+    def passing_line_bytes(self) -> int:
+        """What of the SRAM is kept for weights and address tables that pass it and have no buffer there."""
+        pairs = zip(self.weights, self.homes, self.passing_unit_bytes, strict=True)
+        passing = [weights for weights, home, size in pairs if home is not WeightHome.SRAM and not size]
+        return line_bytes(passing, self.profile, in_place=self.weights_in_place)
 
     @property
     def is_buffered(self) -> bool:

@@ -25,8 +25,8 @@ class StepWeights:
     """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices.
 
     `table_bytes`: the op's address tables, which lie with its weights on the chip and are counted with them there, but
-    not in `size_bytes` (ADDR-5). `shared_bytes`: what of `core_bytes` does not follow the output channels, so that every
-    slice of them needs all of it. `comes_again`: all that `core_bytes` counts gives way to more of them, for the output
+    not in `size_bytes` (ADDR-5). `shared_bytes`: what of `core_bytes` does not follow the output channels, so every
+    slice needs all of it. `comes_again`: all that `core_bytes` counts gives way to more of them, for the output
     channels or what is summed over are cut in time.
     """
 
@@ -166,6 +166,17 @@ def weight_slice_bytes(profile: Profile) -> int:
     Where weights and activations share a memory, a quarter of it.
     """
     return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))
+
+
+def line_bytes(weights: Sequence[StepWeights], profile: Profile, *, in_place: bool) -> int:
+    """Room in the SRAM through which weights and address tables come line by line where nothing else has them pass.
+
+    Where an engine brings them to a core directly there is no need of it. `in_place`: stationary weights do not come.
+    """
+    if profile.sram is None or profile.engines.iodma is not None:
+        return 0
+    largest = max((w.table_bytes if in_place else w.unit_bytes for w in weights), default=0)
+    return align(min(largest, profile.line_bytes))
 
 
 def weight_homes(

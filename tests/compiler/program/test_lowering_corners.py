@@ -11,6 +11,7 @@ from onnx import TensorProto
 from compiler.errors import LimitError
 from compiler.program.tiles import Tiles
 from compiler.tiling.commands import falls_check
+from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
@@ -433,3 +434,28 @@ def test_weights_that_every_channel_needs_are_in_every_slice() -> None:
     assert (found.weights[0].slices, found.weights[0].passing_core_bytes) == (2, 2 * (2304 + 128))
     run(network, found)
     assert not fits(tiling(2304))
+
+
+@pytest.mark.parametrize("part", [0, 64])
+def test_weights_pass_an_sram_that_tiles_or_other_weights_fill_to_the_last_byte(part: int) -> None:
+    """No engine brings them to the cores directly, so the plan keeps a line for them (PROG-2)."""
+    network = pair()
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS, "order": Order.BREADTH_FIRST}
+    how |= {"weights_in_sram": bool(part), "loads": ((0, STREAMED), (1, STREAMED)) if part else ()}
+
+    def tiling(sram: int, weights: int = 0) -> TiledGroup:
+        profile = chip(cores=2, sram=sram, sram_weights=weights, nram_weights=1 << 13, iodma=False)
+        return group(network, profile, {"H": 4}, **how)
+
+    roomy = tiling(1 << 14, part)
+    levels = {level.level: level.allocation.peak_bytes for level in memory_of(roomy)}
+    exact = tiling(levels["sram"], levels["sram-weights"] if part else 0)
+    assert fits(exact)
+    run(network, exact)
+    assert exact.passing_line_bytes == exact.profile.line_bytes
+    assert not fits(tiling(levels["sram"] - (0 if part else 8), levels["sram-weights"] - 8 if part else 0))
+
+
+def test_where_an_engine_brings_weights_to_cores_no_line_of_the_sram_is_kept_for_them() -> None:
+    network = pair()
+    assert group(network, chip(sram=1 << 14), {"H": 4}).passing_line_bytes == 0

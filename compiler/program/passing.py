@@ -1,0 +1,120 @@
+"""Weights on their way through the SRAM to the cores, where they do not wait there (TILE-7)."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from compiler.errors import LimitError
+from compiler.ir.layout import strides_of
+from compiler.ops.slab import lengths
+from compiler.program.context import Operand
+from compiler.program.emitter import Box, Held, Slot
+from compiler.program.program import Level
+from compiler.program.weight_boxes import WeightBoxes
+from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
+
+if TYPE_CHECKING:
+    from compiler.program.group import GroupLowering
+
+# With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
+_LEAST_SPARE: Final = 4096
+
+
+class PassingWeights(WeightBoxes):
+    """The SRAM's slots for a group's weights, and the room through which those pass that have none there."""
+
+    def __init__(self, lowering: GroupLowering) -> None:
+        super().__init__(lowering)
+        self.profile = lowering.profile
+        self._unit_slots: dict[tuple[int, int], Slot] = {}
+        self._lines: list[Slot] = []
+
+    @property
+    def unit_level(self) -> Level | None:
+        """The memory of a unit that weights wait in or pass through."""
+        sram = self.profile.sram
+        if sram is None:
+            return None
+        return Level.SRAM if sram.weight_bytes is None else Level.SRAM_WEIGHTS
+
+    def _lay_out_lines(self) -> None:
+        """The slots of all units for what has no other room to pass."""
+        level, buffers = self.unit_level, self.lowering.buffers
+        if level is not None and buffers.size(level.value, PASSING_LINE):
+            places = (buffers.place(level, unit) for unit in range(self.lowering.units))
+            self._lines = [buffers.take(place, level.value, PASSING_LINE, ("line",)) for place in places]
+
+    def _lay_out_unit(self, step: int, unit: int) -> None:
+        level, buffers = self.unit_level, self.lowering.buffers
+        if level is None:
+            return
+        place = buffers.place(level, unit)
+        # what passes the buffer of all steps is what the planner made it for: resident weights may be larger
+        passing = (f"{PASSING}{step}", PASSING) if self.group.passing_unit_bytes[step] else ()
+        for name in (f"{WEIGHTS}{step}", *passing):
+            if buffers.size(level.value, name):
+                known = buffers.slots.get((place, ("unit weights", name)))
+                self._unit_slots[step, unit] = known or buffers.take(place, level.value, name, ("unit weights", name))
+                return
+
+    def _passes_spare(self, step: int, unit: int, several: int) -> bool:
+        """True if weights pass the SRAM outside the group's buffers: for several cores, if there is room."""
+        level, lowering = self.unit_level, self.lowering
+        if level is None or (step, unit) in self._unit_slots:
+            return False
+        room = lowering.spare_bytes(level)
+        return not lowering.machine.has("iodma") or (several > 1 and room >= _LEAST_SPARE)
+
+    def passing_bytes(self, level: Level) -> int:
+        """What of a memory should be left beside the group's buffers for weights that pass it; 0 if none do."""
+        lowering = self.lowering
+        several = lowering.units * lowering.configuration.cores
+        steps = [s for s in range(len(self._constants)) if self._constants[s] and self._passes_spare(s, 0, several)]
+        if level is not self.unit_level or not steps:
+            return 0
+        largest = max(self.group.weights[step].size_bytes for step in steps)
+        return max(_LEAST_SPARE, min(largest, lowering.spare_bytes(level) // 2))
+
+    def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
+        """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
+        level = self.unit_level
+        room = 0 if level is None else max([self.lowering.spare_bytes(level), *(s.size_bytes for s in self._lines)])
+        size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
+        if size <= room:
+            return None
+        axis = next((a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1), None)
+        if axis is None:
+            raise LimitError(
+                "there is no room for weights to pass the SRAM on their way to the core",
+                code="weights_do_not_fit",
+                stage="lower",
+                node=operand.tensor,
+                actual=size,
+                limit=room,
+            )
+        start, stop = box[axis]
+        middle = (start + stop) // 2
+        low, high = (*box[:axis], (start, middle)), (*box[:axis], (middle, stop))
+        return (*low, *box[axis + 1 :]), (*high, *box[axis + 1 :])
+
+    def _spare(self, operand: Operand, box: Box, units: list[int], region: Held) -> dict[int, Held]:
+        """A place in the SRAM for weights that only pass it: what the plan leaves free, or the room that it keeps."""
+        level = self.unit_level
+        if level is None:
+            raise AssertionError
+        lowering, found = self.lowering, {}
+        size = prod(stop - start for start, stop in box) * lowering.element(operand.tensor)
+        is_beside = size <= lowering.spare_bytes(level)
+        slots = lowering.spare(level, units, size) if is_beside else [self._lines[unit] for unit in units]
+        for unit, slot in zip(units, slots, strict=True):
+            slot.begin()
+            found[unit] = self._held(slot, slot.address, operand, box)
+        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
+        return found
+
+    def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
+        sides = lengths(box)
+        order = self.context.weight_order(operand.tensor)
+        strides = strides_of(sides, order, self.lowering.element(operand.tensor))
+        return Held(slot, address, tuple(start for start, _ in box), strides, box)
