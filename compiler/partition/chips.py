@@ -16,7 +16,8 @@ ChipStrategy = Literal["single", "one-each", "balanced"]
 CHIP_STRATEGIES: Final[tuple[ChipStrategy, ...]] = get_args(ChipStrategy)
 _Ints = NDArray[np.int64]
 # More than any sum of cycles or bytes, and half of what an int64 holds, so that adding to it stays within.
-_NEVER: Final = 2**62
+_BITS: Final = 62
+_NEVER: Final = 2**_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,9 @@ def _balanced(
     Minimises the largest load in cycles, then the bytes between chips; of equals the one with lower chip numbers
     from the front. Exact, by dynamic programming from the back: O(chips · n²) time, O(n²) memory.
     """
-    cycles = np.array([0, *accumulate(segment.cycles for segment in segments)], dtype=np.int64)
+    sums = [0, *accumulate(segment.cycles for segment in segments)]
+    # of a sum that only a clock far beyond its memory's rate makes, the lowest digits decide nothing
+    cycles = np.array([total >> max(0, sums[-1].bit_length() - _BITS) for total in sums], dtype=np.int64)
     weights = np.array([0, *accumulate(segment.weight_bytes for segment in segments)], dtype=np.int64)
     bounds = [_farthest(weights, capacity) for capacity in capacities]
     _check_capacities(weights, bounds, capacities)

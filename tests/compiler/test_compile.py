@@ -284,6 +284,20 @@ def test_a_profile_on_which_nothing_fits_names_op_needed_and_available() -> None
     assert available <= 64
 
 
+@pytest.mark.parametrize(("clock", "bandwidth"), [(1e18, 1e-3), (1e-3, 1e18)])
+def test_the_fastest_and_the_slowest_rates_that_a_profile_may_have_are_planned_and_simulated(
+    clock: float, bandwidth: float
+) -> None:
+    """PROF-4: what is no fault of the profile does not end in one of ours."""
+    values = profile_values("manycore2x64")
+    values["clock_hz"] = clock
+    values["dram"]["bandwidth_bytes_per_s"] = bandwidth
+    found = compile_model(network().data(), profile_from_values(values))
+    assert found.plan.totals.latency_s >= found.plan.totals.latency_bound_s > 0
+    assert plan_json(found.plan)
+    assert report_json(found.report)
+
+
 def test_an_element_type_without_an_array_is_refused() -> None:
     """PROF-3: a dtype without an array is refused."""
     model = Model()
