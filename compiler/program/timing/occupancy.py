@@ -2,17 +2,17 @@
 
 Addresses and times are cut into steps, so that the map stays small. A step of a memory is occupied from the first time
 anything in it is written until it is read for the last time before it is written again; what lies there before the
-program runs, from the beginning.
+program runs, from the beginning, and results that it hands out, to the end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from compiler.program.program import Level
+from compiler.program.program import Level, Program, Role
 from compiler.program.timing.demands import Floats, Ints
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Touches, touches_of
@@ -75,7 +75,7 @@ def _map(timeline: Timeline, touches: Touches, place: int, used: int) -> Occupan
     memory = timeline.program.places[place]
     while True:
         step, width = ceil_div(used, bins), max(timeline.cycles, 1.0) / times
-        lives = _lives(timeline, touches, rows, step)
+        lives = _kept(_lives(timeline, touches, rows, step), timeline, place, step)
         found = _rectangles(_cells(lives, width, times), np.minimum(lives.edges * step, used))
         if len(found) <= MAX_RECTANGLES:
             return Occupancy(
@@ -130,6 +130,26 @@ def _lives(timeline: Timeline, touches: Touches, rows: Ints, step: int) -> _Live
         ends=ends,
         writers=np.where(was_there, _GIVEN, timeline.program.commands["step"][commands[firsts]]),
     )
+
+
+def _kept(lives: _Lives, timeline: Timeline, place: int, step: int) -> _Lives:
+    """With what is written last of the program's outputs there to the end."""
+    low, high = _outputs(timeline.program, place)
+    # how many outputs begin before a part's end, and end before its begin: the others lie in it
+    begun = np.searchsorted(low, lives.edges[1:] * step, side="left")
+    over = np.searchsorted(high, lives.edges[:-1] * step, side="right")
+    is_last = np.ones(len(lives.bins), dtype=np.bool_)
+    is_last[:-1] = lives.bins[1:] != lives.bins[:-1]
+    stays = is_last & (begun > over)[lives.bins]
+    return replace(lives, ends=np.where(stays, timeline.cycles, lives.ends))
+
+
+def _outputs(program: Program, place: int) -> tuple[Ints, Ints]:
+    """Where outputs begin and end in a memory, in order."""
+    is_dram = program.places[place].level is Level.DRAM
+    regions = [r for r in program.regions if is_dram and r.role is Role.OUTPUT and r.size_bytes]
+    found = np.array(sorted((r.address, r.address + r.size_bytes) for r in regions), dtype=np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 def _cells(lives: _Lives, width: float, times: int) -> Ints:

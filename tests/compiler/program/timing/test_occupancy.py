@@ -81,3 +81,17 @@ def test_maps_of_levels_are_those_of_their_fullest_memory() -> None:
     small.load(IODMA1, NRAM1, at=SIZE)
     found = occupancies_of(small.timeline(chip()))
     assert [(one.level, one.number) for one in found] == [(Level.DRAM, 0), (Level.NRAM, 1)]
+
+
+def test_a_result_stays_in_the_dram_to_the_end() -> None:
+    """Stored until 200; then only a call works, until 250."""
+    small = Small()
+    stored = small.store(IODMA0, NRAM0, (small.load(IODMA0, NRAM0),))
+    small.call(CORE0, NRAM0, (stored,))
+    found = map_of(small.timeline(chip(startup=False)), Level.DRAM)
+    given, made = found.rectangles.tolist()
+    # what was loaded is not needed any more after 100
+    assert given[2:] == [0, 40, -1]
+    assert made[2:] == [40, 100, 0]
+    assert made[0] <= small.builder.regions[1].address
+    assert made[0] + made[1] >= small.builder.regions[1].address + SIZE
