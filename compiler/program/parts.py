@@ -237,7 +237,7 @@ class SharedLowering(Located):
     def gather(self, op: OpFacts, core: int, box: Box, at_hand: list[tuple[int, Held]], result: Held) -> bool:
         """An op that reads rows of a table in DRAM through indices: its rows come to the core; False for other ops.
 
-        `at_hand`: by number where the boxes of its other operands lie in the core; those in DRAM are read there.
+        `at_hand`: by number where boxes of its other operands lie in the core; constants that do not are read in DRAM.
         """
         if not self.gathered:
             return False
@@ -248,10 +248,13 @@ class SharedLowering(Located):
         for operand in operands:
             if operand.gathered is not None:
                 bound.append((operand.number, self.context.region(operand.tensor)))
-            elif operand.constant or operand.tensor in self.geometry.inputs:
-                bound.append((operand.number, self.context.region(operand.tensor).part(self.need(operand, box))))
-            else:
-                bound += [entry for entry in at_hand if entry[0] == operand.number]
+                continue
+            need = self.need(operand, box)
+            here = [piece for number, piece in at_hand if number == operand.number]
+            parts = [piece.part(part) for piece in here if (part := overlap(piece.box, need)) is not None]
+            if not here and operand.constant:
+                parts = [self.context.region(operand.tensor).part(need)]
+            bound += [(operand.number, part) for part in parts]
         if not self.machine.has("iodma"):
             raise LimitError(
                 "no engine of the profile brings rows of a table from DRAM to a core",

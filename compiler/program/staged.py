@@ -216,8 +216,9 @@ class StagedLowering(StageMemory):
         """One op of a stage on a piece, its weights at hand."""
         op, core = ops[place], self.core_number(passing.unit, passing.piece.core)
         operands, held = self._prepare(passing, op, place, parity)
+        operands = [*bound, *operands]
         if not self.gather(op, core, passing.piece.box, operands, held):
-            self.call(op, self.queue("core", core), passing.piece.box, [*bound, *operands], held)
+            self.call(op, self.queue("core", core), passing.piece.box, operands, held)
         self._finish(passing, stage, op, held, parity)
 
     def _pass_slices(

@@ -210,8 +210,9 @@ def test_of_a_gathered_table_only_the_rows_that_are_read_count(count: int) -> No
     (program,) = programs_of(compiled(embedding(count), verify="none"))
     loads = program.commands[program.commands["opcode"] == Opcode.LOAD]
     loaded = int((loads["run_bytes"] * loads["counts"].prod(axis=1)).sum())
-    # rows of 64 bytes and the indices of 8 that name them, of a table of 3200
-    assert dram_bytes(program) == (loaded + count * (64 + 8), count * 64, 0)
+    # rows of 64 bytes of a table of 3200; the indices that name them, of 8 bytes, are loaded
+    assert loaded >= count * 8
+    assert dram_bytes(program) == (loaded + count * 64, count * 64, 0)
 
 
 @pytest.mark.parametrize("profile", ["cluster4x4", "manycore2x64"])

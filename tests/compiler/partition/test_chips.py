@@ -59,7 +59,8 @@ def test_balanced_minimises_the_largest_load() -> None:
 
 def test_balanced_holds_for_loads_beyond_all_machine_numbers() -> None:
     """PART-5: a clock may be 10^21 times as fast as its DRAM gives a byte (PROF-2)."""
-    assert assign_chips(loads(3 * 10**30, 10**30, 10**30, 3 * 10**30), [], [None] * 2, "balanced").chip_of == (0, 0, 1, 1)
+    segments = loads(3 * 10**30, 10**30, 10**30, 3 * 10**30)
+    assert assign_chips(segments, [], [None] * 2, "balanced").chip_of == (0, 0, 1, 1)
 
 
 def test_balanced_then_minimises_the_bytes_between_chips() -> None:

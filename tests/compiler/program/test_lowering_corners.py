@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from compiler.describe_execution import dram_bytes
 from compiler.errors import LimitError
 from compiler.program.tiles import Tiles
 from compiler.tiling.commands import falls_check
@@ -459,3 +460,19 @@ def test_weights_pass_an_sram_that_tiles_or_other_weights_fill_to_the_last_byte(
 def test_where_an_engine_brings_weights_to_cores_no_line_of_the_sram_is_kept_for_them() -> None:
     network = pair()
     assert group(network, chip(sram=1 << 14), {"H": 4}).passing_line_bytes == 0
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("sram", [0, 1 << 13])
+def test_indices_of_a_table_are_read_from_dram_once(sram: int, order: Order) -> None:
+    """They come to a core like any input; the engine that brings rows finds them there."""
+    model = Model()
+    rows = model.node("Gather", [model.weight(25, 4), model.input([3, 6], "x", TensorProto.INT64)], axis=0)
+    model.output(model.node("MatMul", [rows, model.weight(4, 3)]))
+    network = Network(model)
+    tiling = group(network, chip(sram=sram), {"N": 1}, order=order)
+    found = run(network, tiling)
+    read, written, _ = dram_bytes(found.program)
+    assert (read, written) == (traffic_of(tiling).read_bytes, traffic_of(tiling).output_bytes)
+    # rows are of 16 bytes, indices of 8, and 12 weights of 4
+    assert read == 18 * 16 + 18 * 8 + 48
