@@ -55,7 +55,7 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
     if group.waits_in_core(step):
         return WeightLoads.RESIDENT, 1
     times = group.walk.rounds
-    if group.is_nested and (home is WeightHome.DRAM or group.parts_come_again):
+    if group.is_nested and (home is WeightHome.DRAM or group.weight_parts_come_again):
         times = group.walk.rounds * group.core_walk.rounds
     if group.configuration.slices_outer and group.slice_stays:
         times = 1

@@ -160,10 +160,12 @@ class TiledGroup(GroupCut):
 
     def brought(self, step: int) -> int:
         """How often a step's weights come into the cores of all units together."""
-        shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
-        stays = self.homes[step] is WeightHome.CORE and self.configuration.input_slices == 1
-        if stays or (self.configuration.slices_outer and self.slice_stays):
+        if self.waits_in_core(step) or (self.configuration.slices_outer and self.slice_stays):
+            shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
             return 1 if shared_out else self.walk.units
+        if self.is_nested and self.homes[step] is WeightHome.CORE and not self.weight_parts_come_again:
+            # all core tiles of an SRAM tile pass with one slice before the next one comes
+            return self.walk.tiles
         return self.refills * self.passes(step)[0]
 
     def passes(self, step: int) -> tuple[int, int]:
@@ -195,6 +197,11 @@ class TiledGroup(GroupCut):
     def parts_come_again(self) -> bool:
         """True if every core tile goes through all parts of what is summed over, of which two have buffers at most."""
         return self.configuration.input_slices > (2 if self.is_buffered and self.doubles_weights else 1)
+
+    @property
+    def weight_parts_come_again(self) -> bool:
+        """The same of the weights' parts in the cores."""
+        return self.configuration.input_slices > (2 if self.doubles_weights else 1)
 
     @property
     def slice_stays(self) -> bool:

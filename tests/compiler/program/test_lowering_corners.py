@@ -11,6 +11,8 @@ from onnx import TensorProto
 from compiler.describe_execution import dram_bytes
 from compiler.errors import LimitError
 from compiler.program.tiles import Tiles
+from compiler.program.timing.levels import moved_by
+from compiler.program.timing.timeline import timeline_of
 from compiler.tiling.commands import falls_check
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
@@ -476,3 +478,21 @@ def test_indices_of_a_table_are_read_from_dram_once(sram: int, order: Order) -> 
     assert (read, written) == (traffic_of(tiling).read_bytes, traffic_of(tiling).output_bytes)
     # rows are of 16 bytes, indices of 8, and 12 weights of 4
     assert read == 18 * 16 + 18 * 8 + 48
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 14])
+@pytest.mark.parametrize("tile", [2, 8])
+@pytest.mark.parametrize(("slices", "parts"), [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (1, 4), (2, 4)])
+def test_weights_come_into_cores_as_often_as_plans_say(sram: int, tile: int, slices: int, parts: int) -> None:
+    """Whether slices and parts have a buffer each, or give way to the next and come again with every tile."""
+    model = Model()
+    model.output(model.conv(model.input([1, 8, 8, 6], "x"), 8, 8, kernel=1, bias=True))
+    network = Network(model)
+    core = {"H": 1} if sram else None
+    how: dict[str, Any] = {"channel_slices": slices, "input_slices": parts}
+    tiling = group(network, chip(sram=sram, wram=1 << 13), {"H": tile, "C": 8 // slices}, core=core, **how)
+    found = run(network, tiling)
+    (step,) = traffic_of(tiling).steps
+    written = moved_by(found.program, timeline_of(found.program, tiling.profile).demands).memories["wram"].written
+    assert written == step.wram.written
+    assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
