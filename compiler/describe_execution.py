@@ -23,10 +23,12 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Program
+from compiler.program.timing.demands import Ints
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.levels import gathered, moved_by
 from compiler.program.timing.stalls import stalls_of
 from compiler.program.timing.timeline import Timeline, timeline_of
+from compiler.program.timing.touches import Flags
 from compiler.simulator.amplify import Judged, Verdict
 from compiler.simulator.check import CheckedGraph, ValueCheck
 from compiler.simulator.compare import Comparison
@@ -165,7 +167,7 @@ def dram_bytes(program: Program) -> tuple[int, int, int]:
     moves = commands[(commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)]
     sizes = moves["run_bytes"] * moves["counts"].prod(axis=1)
     loads = is_dram[moves["source"]]
-    of_tables = np.isin(moves["source_address"], _table_addresses(program)) & loads
+    of_tables = _read_tables(program, moves["source_address"]) & loads
     tables = int(sizes[of_tables].sum())
     read = int(sizes[loads & ~of_tables].sum())
     written = int((sizes * np.maximum(1, moves["targets"]))[is_dram[moves["target"]]].sum())
@@ -175,9 +177,14 @@ def dram_bytes(program: Program) -> tuple[int, int, int]:
     return read, written, tables
 
 
-def _table_addresses(program: Program) -> list[int]:
-    """Where in the DRAM address tables begin: each is loaded whole."""
-    return [program.regions[addresses.region].address for addresses in program.addresses]
+def _read_tables(program: Program, addresses: Ints) -> Flags:
+    """Which addresses in the DRAM lie in an address table: one may be loaded whole, or part by part."""
+    regions = [program.regions[found.region] for found in program.addresses]
+    tables = sorted((region.address, region.address + region.size_bytes) for region in regions if region.size_bytes)
+    begins, ends = np.array([(-1, -1), *tables], dtype=np.int64).T
+    number = np.searchsorted(begins, addresses, side="right") - 1
+    found: Flags = addresses < ends[number]
+    return found
 
 
 def _program_report(
