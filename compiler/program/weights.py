@@ -113,9 +113,24 @@ class GroupWeights(PassingWeights):
         self._whole = whole or channels
         self._summed = summed
         bound = self.ensure_tables(step, cores)
-        for core, held in self._ensure(step, cores, channels, summed).items():
+        stays = self._staying(step, channels)
+        for core, held in self._ensure(step, cores, stays, summed).items():
+            if stays != channels:
+                wanted = {operand.number: box for operand, box in self.boxes(step, channels, summed)}
+                held = [(number, found.part(wanted[number])) for number, found in held]
             bound[core] = [*bound[core], *held]
         return bound
+
+    def _staying(self, step: int, channels: tuple[int, int]) -> tuple[int, int]:
+        """The range of an op's channels whose weights come with those of `channels`: all, if they wait in every core.
+
+        Where a tile's position says which channels an op makes, others need the rest.
+        """
+        op, group = self.group.geometry.ops[step], self.group
+        is_whole = group.homes[step] is WeightHome.CORE and group.slices * group.channel_parts == 1
+        if not is_whole or op.channel_axis is None:
+            return channels
+        return 0, self.lowering.tensors[op.output].shape[op.channel_axis]
 
     def ensure_tables(self, step: int, cores: list[Core]) -> dict[Core, Bound]:
         """Bring an op's address tables to all of these cores; where they lie in each."""

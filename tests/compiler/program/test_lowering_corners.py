@@ -454,7 +454,10 @@ def test_weights_pass_an_sram_that_tiles_or_other_weights_fill_to_the_last_byte(
     levels = {level.level: level.allocation.peak_bytes for level in memory_of(roomy)}
     exact = tiling(levels["sram"], levels["sram-weights"] if part else 0)
     assert fits(exact)
-    run(network, exact)
+    found = run(network, exact)
+    # address tables come line by line too, and are told from data all the same
+    read, _, tables = dram_bytes(found.program)
+    assert (read, tables) == (traffic_of(exact).read_bytes, found.table_bytes)
     assert exact.passing_line_bytes == exact.profile.line_bytes
     assert not fits(tiling(levels["sram"] - (0 if part else 8), levels["sram-weights"] - 8 if part else 0))
 
@@ -496,3 +499,18 @@ def test_weights_come_into_cores_as_often_as_plans_say(sram: int, tile: int, sli
     written = moved_by(found.program, timeline_of(found.program, tiling.profile).demands).memories["wram"].written
     assert written == step.wram.written
     assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
+
+
+def test_weights_that_wait_in_a_core_come_once_also_where_tiles_need_other_channels() -> None:
+    """Of a map that is split, a tile makes channels of the first part and channels of the second."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 4, 4], "x"), 4, 10, bias=True)
+    for name in model.nodes_out("Split", [x, model.ints(4, 6)], [model.fresh("s"), model.fresh("s")], axis=1):
+        model.output(name)
+    network = Network(model)
+    for sram in (0, 1 << 14):
+        tiling = group(network, chip(sram=sram), {"H": 2, "C": 2})
+        assert tiling.slices == 1
+        found = run(network, tiling)
+        assert len({box[1] for box in found.boxes_by_core(0)[0]}) > 1
+        assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
