@@ -46,6 +46,7 @@ class GroupWeights(PassingWeights):
         self._bound_tables: dict[Slot, Bound] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
         self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
+        self._needed: dict[int, tuple[int, int] | None] = {}
         self._whole = (0, 0)
         self._turns = Turns()
         # how often each unit passed weights on to a core
@@ -122,15 +123,24 @@ class GroupWeights(PassingWeights):
         return bound
 
     def _staying(self, step: int, channels: tuple[int, int]) -> tuple[int, int]:
-        """The range of an op's channels whose weights come with those of `channels`: all, if they wait in every core.
+        """The range of an op's channels whose weights come with those of `channels`.
 
-        Where a tile's position says which channels an op makes, others need the rest.
+        Of weights that wait in every core it is all that any tile needs: a tile's position may say which channels of an
+        op it makes.
         """
+        if step not in self._needed:
+            self._needed[step] = self._all_needed(step)
+        low, high = self._needed[step] or channels
+        return min(channels[0], low), max(channels[1], high)
+
+    def _all_needed(self, step: int) -> tuple[int, int] | None:
+        """The range of an op's channels that its core's tiles need; None if its weights do not wait there whole."""
         op, group = self.group.geometry.ops[step], self.group
         is_whole = group.homes[step] is WeightHome.CORE and group.slices * group.channel_parts == 1
         if not is_whole or op.channel_axis is None:
-            return channels
-        return 0, self.lowering.tensors[op.output].shape[op.channel_axis]
+            return None
+        _, starts, stops = group.core_frustums.boxes[op.output][op.channel_axis]
+        return int(starts.min()), int(stops.max())
 
     def ensure_tables(self, step: int, cores: list[Core]) -> dict[Core, Bound]:
         """Bring an op's address tables to all of these cores; where they lie in each."""

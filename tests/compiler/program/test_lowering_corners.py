@@ -514,3 +514,13 @@ def test_weights_that_wait_in_a_core_come_once_also_where_tiles_need_other_chann
         found = run(network, tiling)
         assert len({box[1] for box in found.boxes_by_core(0)[0]}) > 1
         assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
+
+
+def test_of_weights_that_wait_in_a_core_only_what_some_tile_needs_comes() -> None:
+    """Three of ten channels are cut out of what a convolution makes."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 4, 4], "x"), 4, 10)
+    model.output(model.node("Slice", [x, model.ints(4), model.ints(7), model.ints(1)]))
+    network = Network(model)
+    found = run(network, group(network, chip(), {"H": 2}))
+    assert sum(map(found.loaded_bytes, weights_of(network))) == 3 * 4 * 9 * 4
