@@ -20,8 +20,9 @@ from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.passing import PassingWeights
 from compiler.program.program import Level, Opcode
 from compiler.program.twins import Turns
-from compiler.tiling.memory import WEIGHTS, alignment_bytes
+from compiler.tiling.memory import WEIGHTS
 from compiler.tiling.tile import WeightHome
+from compiler.tiling.weights import align
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
@@ -63,7 +64,6 @@ class GroupWeights(PassingWeights):
     def lay_out(self) -> None:
         """Make the slots of all units and cores: in a core two halves where slices pass."""
         lowering, level = self.lowering, self.core_level
-        align = alignment_bytes(self.group)
         self._lay_out_lines()
         for step in range(len(self._constants)):
             name = f"{WEIGHTS}{step}"
@@ -74,8 +74,8 @@ class GroupWeights(PassingWeights):
             # how large a slot is, and how far behind the first one the second one begins
             part, skip, count = room - second, second, 2 if second else 1
             if self.group.homes[step] is not WeightHome.CORE and weights.slices > 1:
-                part = skip = room // 2 // align * align
-                count = 2
+                skip = align(weights.staged_core_bytes - weights.table_bytes)
+                part, count = room - skip, 2
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))

@@ -49,8 +49,11 @@ class StepWeights:
 
     @property
     def passing_core_bytes(self) -> int:
-        """What a core holds of them at once while they pass: two slices, one that is used and one that comes."""
-        return self._slice_bytes * min(2, self.slices) + self.table_bytes
+        """What a core holds of them at once while they pass: two slices, one that is used and one that comes.
+
+        The second one begins where any element may lie.
+        """
+        return (align(self._slice_bytes) if self.slices > 1 else 0) + self.staged_core_bytes
 
 
 def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
@@ -142,7 +145,7 @@ def _step_weights(
         shape = geometry.facts.tensors[op.output].shape
         channels = shape[op.channel_axis] if op.channel_axis is not None else 1
         # as few slices as let two of them lie in a core at once
-        left = room - ceil_div(beside, 2) - shared
+        left = (room - ceil_div(beside, 2)) // LARGEST_ELEMENT_BYTES * LARGEST_ELEMENT_BYTES - shared
         slices = max(1, min(ceil_div(channels, cores), ceil_div(core - shared, max(1, left))))
     return StepWeights(
         size_bytes=sum(size for size, _, _ in entries),

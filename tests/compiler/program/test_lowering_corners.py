@@ -524,3 +524,17 @@ def test_of_weights_that_wait_in_a_core_only_what_some_tile_needs_comes() -> Non
     network = Network(model)
     found = run(network, group(network, chip(), {"H": 2}))
     assert sum(map(found.loaded_bytes, weights_of(network))) == 3 * 4 * 9 * 4
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 14])
+def test_the_second_of_two_slices_of_weights_begins_where_any_element_may_lie(sram: int) -> None:
+    """Slices of 100 bytes beside indices of eight bytes each."""
+    model = Model()
+    table, indices = model.weight(25, 4), model.input([1, 30], "x", TensorProto.INT64)
+    model.output(model.node("Gather", [table, indices], axis=0))
+    network = Network(model)
+    how: dict[str, Any] = {"order": Order.BREADTH_FIRST, "loads": ((0, STREAMED),)}
+    tiling = group(network, chip(sram=sram, nram_weights=2 * 104), {"H": 10}, **how)
+    assert tiling.weights[0].slices == 4
+    assert tiling.weights[0].passing_core_bytes == 104 + 100
+    run(network, tiling)
