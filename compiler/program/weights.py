@@ -125,8 +125,8 @@ class GroupWeights(PassingWeights):
     def _staying(self, step: int, channels: tuple[int, int]) -> tuple[int, int]:
         """The range of an op's channels whose weights come with those of `channels`.
 
-        Of weights that wait in every core it is all that any tile needs: a tile's position may say which channels of an
-        op it makes.
+        Of weights that wait whole in every core it is all that any tile needs: a tile's position may say which channels
+        of an op it makes. Of weights that follow no channels it is all, for each needs the same.
         """
         if step not in self._needed:
             self._needed[step] = self._all_needed(step)
@@ -134,10 +134,13 @@ class GroupWeights(PassingWeights):
         return min(channels[0], low), max(channels[1], high)
 
     def _all_needed(self, step: int) -> tuple[int, int] | None:
-        """The range of an op's channels that its core's tiles need; None if its weights do not wait there whole."""
+        """As `_staying`, whatever the channels; None if these decide what comes."""
         op, group = self.group.geometry.ops[step], self.group
-        is_whole = group.homes[step] is WeightHome.CORE and group.slices * group.channel_parts == 1
-        if not is_whole or op.channel_axis is None:
+        if op.channel_axis is None or not self._constants[step]:
+            return None
+        if all(self._channel_axis(step, operand) is None for operand in self._constants[step]):
+            return 0, self.lowering.tensors[op.output].shape[op.channel_axis]
+        if group.homes[step] is not WeightHome.CORE or group.slices * group.channel_parts > 1:
             return None
         _, starts, stops = group.core_frustums.boxes[op.output][op.channel_axis]
         return int(starts.min()), int(stops.max())

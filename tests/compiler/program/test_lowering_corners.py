@@ -538,3 +538,31 @@ def test_the_second_of_two_slices_of_weights_begins_where_any_element_may_lie(sr
     assert tiling.weights[0].slices == 4
     assert tiling.weights[0].passing_core_bytes == 104 + 100
     run(network, tiling)
+
+
+@pytest.mark.parametrize("sram", [0, 1 << 14])
+def test_weights_that_follow_no_channels_come_once_for_all_slices_and_cores(sram: int) -> None:
+    """Those of a transposed convolution by groups: each slice of the channels needs them whole."""
+    model = Model()
+    model.output(model.node("ConvTranspose", [model.input([1, 4, 4, 3], "x"), model.weight(4, 2, 3, 3)], group=4))
+    network = Network(model)
+    spread: dict[str, Any] = {"cores": 2, "core_spread": Spread.CHANNELS} if sram else {}
+    profile = chip(cores=2 if sram else 1, sram=sram)
+    for outer in (False, True):
+        tiling = group(network, profile, {"C": 4, "H": 3}, channel_slices=2, slices_outer=outer, **spread)
+        found = run(network, tiling)
+        assert sum(map(found.loaded_bytes, weights_of(network))) == 4 * 2 * 9 * 4
+
+
+def test_stationary_weights_lie_where_a_lone_core_uses_them_whatever_channels_its_tiles_make() -> None:
+    model = Model()
+    x = model.conv(model.input([1, 4, 4, 4], "x"), 4, 10, bias=True)
+    for name in model.nodes_out("Split", [x, model.ints(4, 6)], [model.fresh("s"), model.fresh("s")], axis=1):
+        model.output(name)
+    network = Network(model)
+    profile = chip(stationary=True)
+    resident = network.resident_bytes(profile)
+    tiling = group(network, profile.beside(resident), {"H": 2, "C": 2})
+    assert tiling.weights_in_place
+    found = run(network, tiling, resident_bytes=resident, profile=profile)
+    assert not any(map(found.loaded_bytes, weights_of(network)))
