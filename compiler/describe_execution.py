@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
+from typing import Final
 
 import numpy as np
 
@@ -36,6 +37,8 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import memory_of
 from compiler.tiling.price import group_of
 
+# What sums of times are off by, in cycles.
+_ROUNDING: Final = 1e-6
 _TIME = (
     "Cycles, latency and energy of plan and groups are closed-form estimates; what an event simulation of the commands "
     "makes of their cycles stands in `programs`."
@@ -196,7 +199,8 @@ def _program_report(
     read, written, tables = dram_bytes(program)
     costs = [group.choice.cost for group in found.groups]
     planned, estimated = sum(cost.dram_bytes for cost in costs), sum(cost.cycles for cost in costs)
-    simulated, stalls = round(timeline.cycles), stalls_of(timeline)
+    # never below what the roofline says, which is rounded up
+    simulated, stalls = ceil(timeline.cycles - _ROUNDING), stalls_of(timeline)
     energy = {level: pj * 1e-12 for level, pj in energy_by_level(timeline, profile).items()}
     estimated_j, engines = sum(cost.energy_pj for cost in costs) * 1e-12, engine_times(timeline, stalls)
     return doc.ProgramReport(

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.cli import exploring
+from app.cli import exploring, shaping
 from app.cli.failures import ExitCode, failures
 from app.cli.parameters import (
     DataDirOption,
@@ -46,6 +46,8 @@ cli = typer.Typer(
 cli.command()(exploring.sweep)
 cli.command()(exploring.size)
 cli.command()(exploring.compare)
+cli.command()(shaping.package)
+cli.command()(shaping.loader)
 
 
 def run() -> None:

@@ -7,6 +7,7 @@ import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -19,7 +20,7 @@ from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import DimRange, Options
 from compiler.profile import profile_digest
-from compiler.program.executable import Executable, write
+from compiler.program.executable import ChipSegment, Executable, write
 from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values
 from compiler.shapes.instantiate import instantiate, simple_tables
@@ -119,3 +120,55 @@ def save_package(of: Shaped, path: Path) -> int:
         for piece in write_package(of.model, (), of.values):
             total += file.write(piece)
     return total
+
+
+def prove(of: Shaped) -> list[dict[str, object]]:
+    """Make and prove the programs of the least and of the largest shape; what each is."""
+    model = of.model
+    least = {name: one.low for name, one in model.ranges.items()}
+    most = {name: one.high for name, one in model.ranges.items()}
+    found: list[dict[str, object]] = []
+    for dims in (least, most) if least != most else (least,):
+        executable = instantiate(model, dims, simple_tables(model, dims), of.source)
+        programs = [segment.program for segment in executable.segments if isinstance(segment, ChipSegment)]
+        found.append({"dims": dims, "commands": sum(len(program.commands) for program in programs)})
+    return found
+
+
+def describe(of: Shaped) -> dict[str, object]:
+    """What a model for ranges of shapes is, as plain values."""
+    model = of.model
+    return {
+        "model": printable(model.model_name, 200),
+        "model_sha256": model.model_digest,
+        "profile": model.profile_name,
+        "profile_digest": model.profile_digest,
+        "inputs": [printable(str(one), 200) for one in model.inputs],
+        "dims": {name: {"min": one.low, "max": one.high, "step": one.step} for name, one in model.ranges.items()},
+        "routines": [
+            {
+                "ops": [printable(model.graph.ops[op].node, 120) for op in library.routine.ops],
+                "signature": library.units.signature,
+                "units": len(library.units),
+            }
+            for library in model.libraries
+        ],
+        "host_ops": sum(len(part.ops) for part in model.parts if part.is_host),
+    }
+
+
+def print_described(found: dict[str, Any], console: Console) -> None:
+    """Print what a package is, and what of it was proved."""
+    console.print(f"{found['model']} for {found['profile']} ({str(found['profile_digest'])[:12]})")
+    for one in found["inputs"]:
+        console.print(f"  input {one}")
+    for name, allowed in found["dims"].items():
+        step = f" in steps of {allowed['step']}" if allowed["step"] > 1 else ""
+        console.print(f"  dimension {printable(name, 80)}: {allowed['min']} to {allowed['max']}{step}")
+    routines = found["routines"]
+    ops = sum(len(one["ops"]) for one in routines)
+    units = len({(one["signature"], one["units"]) for one in routines})
+    console.print(f"  {ops} ops in {len(routines)} routines of {units} signatures, {found['host_ops']} ops on the host")
+    for one in found.get("proved", ()):
+        dims = ", ".join(f"{printable(name, 80)} = {extent}" for name, extent in one["dims"].items()) or "its shape"
+        console.print(f"  proved at {dims}: {one['commands']:,} commands")

@@ -118,8 +118,9 @@ class _RoutineLowering:
         self.operands: list[tuple[OpFacts, tuple[Operand, ...]]] = [
             (op, context.operands(op.index)) for op in self.geometry.ops
         ]
-        gathering = {o.number: op for op, operands in self.operands for o in operands if o.gathered is not None}
-        self.gathers = frozenset(op.output for op in gathering.values())
+        self.gathers = frozenset(
+            op.output for op, operands in self.operands if any(o.gathered is not None for o in operands)
+        )
         self.in_dram = frozenset(
             o.gathered or o.tensor for op, operands in self.operands if op.output in self.gathers for o in operands
         )

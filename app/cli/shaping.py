@@ -1,0 +1,72 @@
+"""The commands for models with dimensions left open: `tessera package` and `loader` (UI-1, SHAPE-10)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from app.cli.failures import failures
+from app.cli.parameters import JsonFlag, ProfileOfTarget, SetOption, StrictFlag, all_settings
+from compiler.errors import RequestError, printable
+
+
+def package(
+    target: Annotated[
+        Path, typer.Argument(help="An ONNX file to make a package of, or a package to verify", show_default=False)
+    ],
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The package to write")] = None,
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a package of a model for ranges of its dimensions (`--set dims.NAME=...`), or verify one.
+
+    To verify is to read all of it, to make the programs of the least and the largest shape, and to prove them.
+    """
+    with failures(as_json=as_json):
+        from app.cli import shapes
+        from compiler.options import parse_assignments
+
+        console = Console(stderr=True, markup=False)
+        options = parse_assignments(all_settings(settings, strict))
+        is_package = shapes.is_package(target)
+        if is_package == (out is not None):
+            raise RequestError(
+                "a package is made of a model with --out, and verified without" if out is None else "this is a package",
+                code="invalid_request",
+                actual=printable(str(target), 200),
+                hint="tessera package MODEL --profile P --out FILE, or tessera package FILE",
+            )
+        of = shapes.shaped(target, profile, options, console)
+        found = shapes.describe(of)
+        if out is not None:
+            found["bytes"] = shapes.save_package(of, out)
+        else:
+            found["proved"] = shapes.prove(of)
+        if as_json:
+            sys.stdout.write(json.dumps(found) + "\n")
+            return
+        shown = Console(markup=False, highlight=False)
+        shapes.print_described(found, shown)
+        if out is not None:
+            shown.print(f"wrote {printable(str(out), 200)}")
+
+
+def loader(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, which Python runs")],
+) -> None:
+    """Write the small loader: one file that runs packages where there is only Python and numpy."""
+    with failures(as_json=False):
+        from app.cli.loader import loader_bytes
+
+        data = loader_bytes()
+        out.write_bytes(data)
+        shown = Console(markup=False, highlight=False)
+        shown.print(f"wrote {printable(str(out), 200)}, {len(data):,} bytes")
+        shown.print(f"python {printable(out.name, 100)} PACKAGE --inputs IN.npz --outputs OUT.npz")
