@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
+from compiler.check_shapes import CheckShapes
 from compiler.describe import Describe
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.batch import Rebatch
@@ -85,6 +86,7 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
         Rebatch(batch=options.batch),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
+        CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
     )
 
 

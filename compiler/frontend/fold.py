@@ -301,6 +301,13 @@ class _UndecidedError(Exception):
     """What a rule gives depends on extents in a way that no expression says."""
 
 
+def _kept(a: Any, b: Any, value: Any) -> Any:
+    """What a rule gives of two numbers: a fraction of an extent has no expression."""
+    if (isinstance(a, Dim) or isinstance(b, Dim)) and not isinstance(value, int | np.integer):
+        raise _UndecidedError
+    return value
+
+
 def _chosen(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
     """The larger or smaller one, if it is the same one for all extents up to the maxima."""
     found = choose(a, b)
@@ -339,7 +346,8 @@ def symbolic_result(
 
 def _by_rule(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any]) -> Symbolic | None:
     if kind in _ARITHMETIC and len(arrays) == 2:
-        return np.asarray(np.frompyfunc(_ARITHMETIC[kind], 2, 1)(*arrays), dtype=object)
+        rule = _ARITHMETIC[kind]
+        return np.asarray(np.frompyfunc(lambda a, b: _kept(a, b, rule(a, b)), 2, 1)(*arrays), dtype=object)
     if kind == "Where":
         return np.asarray(np.where(arrays[0].astype(bool), arrays[1], arrays[2]), dtype=object)
     if kind in ("ReduceProd", "ReduceSum") and arrays[0].ndim == 1:

@@ -48,7 +48,7 @@ from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value
 from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
 from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
-from compiler.frontend.varying import form_is_at_maxima, is_at_maxima, varies
+from compiler.frontend.varying import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, Attribute, Graph, HostNode, Op, Tensor
 from compiler.ir.symbol import Dim, symbols_of
@@ -286,6 +286,8 @@ class _Lowering:
             return None
         shape = fixed_shape(output.shape)
         unknown = is_at_maxima(inferred, call, kept, output)
+        if unknown and can_be_computed(inferred, call, kept, output):
+            return None
         moves = inferred.kind in ("Reshape", "Transpose", "Expand", "Slice", "Tile")
         if moves and isinstance(present[0].data, Splat):
             constant = Constant(shape=shape, dtype=output.dtype, data=present[0].data)
@@ -314,6 +316,8 @@ class _Lowering:
                     lambda elements: kind.evaluate(resolved, tuple(elements)),
                 )
                 unknown = unknown or symbolic is None
+                if unknown and can_be_computed(inferred, call, kept, output):
+                    return None
             constant = literal(np.asarray(result).reshape(shape), output.dtype)
             symbols = None if symbolic is None else with_symbols(symbolic)
             if unknown and np.asarray(result).dtype.kind in "iu":

@@ -16,6 +16,7 @@ from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, Expression, expression_of, is_dropped
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, Inferred
+from compiler.units import DTYPE_NAMES
 
 # Kinds whose attributes that vary only say the result's shape.
 _SHAPED: Final = ("Reshape", "Expand")
@@ -65,6 +66,18 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
             if isinstance(extent, Dim) and axis_map.axis is None:
                 return True
     return any(is_dropped(extent) for extent in output.shape)
+
+
+def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
+    """Whether the accelerator may compute a result of constants whose elements would be known at the maxima only.
+
+    Of floats and flags nobody makes a shape; what they are made of has to be known at any extents.
+    """
+    if output.dtype.startswith(("int", "uint")) or form_is_at_maxima(inferred, call):
+        return False
+    if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
+        return False
+    return OP_KINDS[inferred.kind].unsupported(call) is None
 
 
 def _is_relabelled(tensor: Tensor, output: Tensor) -> bool:

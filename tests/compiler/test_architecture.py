@@ -38,6 +38,7 @@ ORDER = (
     "program",
     "shapes",
     "simulator",
+    "check_shapes",
     "execution_time",
     "execution",
     "plan",
