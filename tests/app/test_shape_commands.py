@@ -1,0 +1,229 @@
+"""UI-1, SHAPE-9, SHAPE-10: models with dimensions left open from the command line, packages, and the small loader."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import app.loader.main
+from app.cli.loader import loader_bytes, sources
+from app.cli.main import cli
+from app.cli.shapes import parse_shapes
+from compiler.errors import RequestError
+from compiler.frontend.source import ModelSource
+from compiler.simulator.reference import run_reference
+from tests.exported import FOLDER
+
+BERT = FOLDER / "bert_dynamo.onnx"
+RANGES = ["--set", 'dims.batch={"min":1,"max":4}', "--set", 'dims.sequence={"min":1,"max":64}']
+MADE = ["--profile", "cluster4x4", "--set", "verify=none", *RANGES]
+
+
+def tessera(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("package") / "bert.package"
+    answer = tessera("package", str(BERT), *MADE, "--out", str(path))
+    assert answer.exit_code == 0, answer.output
+    return path
+
+
+@pytest.fixture(scope="module")
+def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The loader beside a folder that holds numpy and nothing else."""
+    folder = tmp_path_factory.mktemp("host")
+    (folder / "loader.pyz").write_bytes(loader_bytes())
+    (folder / "packages").mkdir()
+    numpy = Path(np.__file__).parent
+    for name in ("numpy", "numpy.libs"):
+        if (numpy.parent / name).exists():
+            (folder / "packages" / name).symlink_to(numpy.parent / name)
+    return folder / "loader.pyz"
+
+
+def load(loader: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run the loader where only the standard library and numpy are to be had."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(loader.parent / "packages")}
+    command = [sys.executable, "-S", str(loader), *map(str, words)]
+    return subprocess.run(command, env=environment, cwd=loader.parent, capture_output=True, text=True, check=False)
+
+
+def inputs(batch: int, sequence: int, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    mask = np.ones((batch, sequence), dtype=np.int64)
+    mask[:, sequence - sequence // 4 :] = 0
+    mask[:, 0] = 1
+    return {
+        "input_ids": random.integers(0, 90, (batch, sequence)),
+        "attention_mask": mask,
+        "token_type_ids": random.integers(0, 2, (batch, sequence)),
+    }
+
+
+def assert_as_onnx_runtime(given: dict[str, Any], path: Path) -> None:
+    expected = run_reference(ModelSource.from_bytes(BERT.read_bytes()), given).values
+    with np.load(path) as outputs:
+        assert set(outputs.files) == set(expected)
+        for name in outputs.files:
+            wanted = np.asarray(expected[name])
+            assert outputs[name].shape == wanted.shape
+            assert np.abs(outputs[name] - wanted).max() <= 1e-4 * np.sqrt(np.mean(np.square(wanted)))
+
+
+def test_a_model_runs_at_a_shape_within_its_ranges() -> None:
+    answer = tessera("run", str(BERT), *MADE, "--shape", "input_ids:3x17", "--check", "--json")
+    assert answer.exit_code == 0, answer.output
+    report = json.loads(answer.stdout)
+    assert report["comparison"]["holds"] is True
+    assert [one["shape"] for one in report["outputs"]] == [[3, 17, 64], [3, 64]]
+
+
+def test_a_package_runs_on_the_simulated_chip_as_the_model_says(package: Path, tmp_path: Path) -> None:
+    given = inputs(2, 31, 1)
+    np.savez(tmp_path / "in.npz", **given)
+    answer = tessera("run", str(package), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"))
+    assert answer.exit_code == 0, answer.output
+    assert_as_onnx_runtime(given, tmp_path / "out.npz")
+
+
+def test_a_package_is_read_and_proved_at_both_ends(package: Path) -> None:
+    answer = tessera("package", str(package), "--json")
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    assert [one["dims"] for one in found["proved"]] == [{"batch": 1, "sequence": 1}, {"batch": 4, "sequence": 64}]
+    assert all(one["commands"] > 0 for one in found["proved"])
+    assert found["dims"] == {
+        name: {"min": 1, "max": most, "step": 1} for name, most in (("batch", 4), ("sequence", 64))
+    }
+
+
+def test_equal_requests_make_equal_packages(package: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.package"
+    assert tessera("package", str(BERT), *MADE, "--out", str(again)).exit_code == 0
+    assert again.read_bytes() == package.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "names"),
+    [
+        (["--shape", "input_ids:5x17"], "extent_out_of_range", "1 to 4"),
+        (["--shape", "input_ids:2x65"], "extent_out_of_range", "1 to 64"),
+        (["--shape", "input_ids:2x0"], "extent_out_of_range", "sequence = 1 to 64"),
+        (["--shape", "input_ids:2x-3"], "extent_out_of_range", "sequence = 1 to 64"),
+        (["--shape", "input_ids:2x3x4"], "wrong_rank", "input_ids[batch = 1 to 4, sequence = 1 to 64]"),
+        (["--shape", "tokens:2x3"], "unknown_input", "input_ids"),
+        (["--shape", "input_ids:2xmany"], "invalid_shape", "whole numbers"),
+        (["--shape", "input_ids:2x3", "--shape", "attention_mask:2x4"], "contradicting_extents", "3 and 4"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused_with_what_is_allowed(
+    package: Path, words: list[str], code: str, names: str
+) -> None:
+    answer = tessera("run", str(package), *words, "--json")
+    assert answer.exit_code == 2, answer.output
+    problem = json.loads(answer.stderr)
+    assert problem["code"] == code
+    assert names in json.dumps(problem)
+
+
+def test_a_shape_is_read_from_words() -> None:
+    assert parse_shapes(["x:1x3", "a:b:7", "one:"]) == {"x": (1, 3), "a:b": (7,), "one": ()}
+    for word in ("x", ":3", "x:1x", "x:٣", "x:1e3", "x:99999999999999999999"):
+        with pytest.raises(RequestError) as caught:
+            parse_shapes([word])
+        assert caught.value.code == "invalid_shape"
+
+
+def test_a_shape_is_no_option_of_a_model_without_ranges() -> None:
+    answer = tessera("run", str(BERT), "--profile", "edge4", "--set", "dims.batch=1", "--shape", "input_ids:1x3")
+    assert answer.exit_code == 2
+    assert "dimensions left open" in answer.stderr
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 29), (4, 64)])
+def test_the_loader_runs_a_package_with_numpy_alone(
+    loader: Path, package: Path, tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    given = inputs(*shape, seed=shape[1])
+    np.savez(tmp_path / "in.npz", **given)
+    moved = tmp_path / "moved.package"
+    moved.write_bytes(package.read_bytes())
+    ran = load(loader, moved, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz")
+    assert ran.returncode == 0, ran.stderr
+    assert_as_onnx_runtime(given, tmp_path / "out.npz")
+
+
+def test_the_loader_says_what_a_package_is(loader: Path, package: Path) -> None:
+    ran = load(loader, package)
+    assert ran.returncode == 0, ran.stderr
+    assert "cluster4x4" in ran.stdout
+    assert "input input_ids[batch, sequence] int64" in ran.stdout
+    assert "dimension sequence: 1 to 64" in ran.stdout
+
+
+def test_the_loader_refuses_another_profile_a_flipped_bit_and_another_version(
+    loader: Path, package: Path, tmp_path: Path
+) -> None:
+    other = load(loader, package, "--profile", "0123456789ab")
+    assert other.returncode == 2
+    assert "made for another profile" in other.stderr
+    data = bytearray(package.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "flipped").write_bytes(data)
+    flipped = load(loader, tmp_path / "flipped")
+    assert flipped.returncode == 2
+    assert "damaged" in flipped.stderr
+    older = tmp_path / "older.pyz"
+    with zipfile.ZipFile(loader) as source, zipfile.ZipFile(older, "w") as target:
+        for name in source.namelist():
+            text = source.read(name)
+            target.writestr(name, b'COMPILER_VERSION = "0.0.1"\n' if name == "compiler/version.py" else text)
+    moved = loader.with_name("older.pyz")
+    moved.write_bytes(older.read_bytes())
+    refused = load(moved, package)
+    assert refused.returncode == 2
+    assert "another version of Tessera" in refused.stderr
+    assert "0.0.1" in refused.stderr
+    assert load(loader, BERT).returncode == 2
+
+
+def test_the_loader_refuses_inputs_that_the_package_does_not_take(loader: Path, package: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "long.npz", **inputs(1, 65, 0))
+    ran = load(loader, package, "--inputs", tmp_path / "long.npz")
+    assert ran.returncode == 2
+    assert "outside its range" in ran.stderr
+    assert "1 to 64" in ran.stderr
+    np.savez(tmp_path / "few.npz", input_ids=inputs(1, 5, 0)["input_ids"])
+    assert "is missing" in load(loader, package, "--inputs", tmp_path / "few.npz").stderr
+    (tmp_path / "no.npz").write_bytes(b"nothing")
+    assert "no .npz file" in load(loader, package, "--inputs", tmp_path / "no.npz").stderr
+
+
+def test_the_loader_holds_nothing_that_compiles() -> None:
+    """Its sources import the standard library and numpy; bfloat16 comes from ml_dtypes where that is there."""
+    found = sources(Path(app.loader.main.__file__))
+    allowed = set(sys.stdlib_module_names) | {"numpy", "compiler", "ml_dtypes"}
+    for path in (*found.values(), Path(app.loader.main.__file__)):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert {name.split(".")[0] for name in names} <= allowed, path
+    parts = {name.split("/")[1] for name in found if name.count("/") > 1}
+    assert parts <= {"address", "ir", "ops", "program", "shapes"}
+
+
+def test_the_loader_is_the_same_file_every_time() -> None:
+    assert loader_bytes() == loader_bytes()
