@@ -213,7 +213,8 @@ class _Shadows:
             stop = max(stop, int(normal.low[0] + reach))
         word = int(np.gcd(word, begin)) or 1
         size = -(-(stop - begin) // word)
-        self._left_bytes -= 4 * size * (1 + len(readers))
+        # of what is written once nobody keeps who read it last
+        self._left_bytes -= 4 * size * (1 if area >= 0 else 1 + len(readers))
         if self._left_bytes < 0:
             raise ProgramError(
                 "the memories touched are too large to be verified",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource
@@ -56,7 +57,8 @@ def instantiate(
         if part.is_host:
             segments.append(host_segment(graph, name, part.ops))
         else:
-            segments.append(_chip_segment(model, profile, facts, name, part.ops, part.routines, tables, source))
+            lowering = _Lowering(model=model, profile=profile, facts=facts, tables=tables, source=source)
+            segments += lowering.segments(name, part.routines)
     return Executable(
         compiler_version=COMPILER_VERSION,
         profile=profile,
@@ -73,35 +75,53 @@ def instantiate(
     )
 
 
-def _chip_segment(
-    model: ShapeModel,
-    profile: Profile,
-    facts: GraphFacts,
-    name: str,
-    ops: Sequence[int],
-    routines: Sequence[int],
-    tables: Sequence[ShapeTable | None],
-    source: ModelSource,
-) -> ChipSegment:
-    work = []
-    for number in routines:
-        result = facts.ops[model.libraries[number].routine.ops[-1]].output
-        calls = model.calls(number, facts.tensors[result].shape, tables[number])
-        work.append((calls, model.libraries[number].buffers))
-    decoders = Decoders(facts.graph, source)
-    program = lower_tables(facts, profile, name, work, handed_out(facts, ops), decoders)
-    try:
-        verify(program, shared=profile.engines.shared)
-    except ProgramError as error:
-        if error.violation == "size":
-            raise LimitError(
-                "the program of this shape is too large to be proved safe",
-                code="program_too_large",
-                stage="shapes",
-                node=facts.graph.ops[ops[0]].node,
-                actual=error.actual,
-                limit=error.limit,
-                hint="Use smaller extents",
-            ) from error
-        raise InternalError("a program of ours is not safe", stage="shapes", node=name, actual=str(error)) from error
-    return ChipSegment(id=name, chip=0, program=program, weights=stored_weights(facts.graph, source, program))
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lowering:
+    """The chip's segments of one part of a model, at one shape."""
+
+    model: ShapeModel
+    profile: Profile
+    facts: GraphFacts
+    tables: Sequence[ShapeTable | None]
+    source: ModelSource
+
+    def segments(self, name: str, routines: Sequence[int]) -> list[ChipSegment]:
+        """One segment, or where its program cannot be proved as one, those of its halves one after another.
+
+        Raises LimitError where that is so of a single routine.
+        """
+        try:
+            return [self._segment(name, routines)]
+        except ProgramError as error:
+            if error.violation != "size":
+                raise InternalError(
+                    "a program of ours is not safe", stage="shapes", node=name, actual=str(error)
+                ) from error
+            if len(routines) == 1:
+                raise LimitError(
+                    "the program of one routine at this shape is too large to be proved safe",
+                    code="program_too_large",
+                    stage="shapes",
+                    node=self.facts.graph.ops[self._ops(routines)[0]].node,
+                    actual=error.actual,
+                    limit=error.limit,
+                    hint="Use smaller extents",
+                ) from error
+        half = len(routines) // 2
+        return [*self.segments(f"{name}a", routines[:half]), *self.segments(f"{name}b", routines[half:])]
+
+    def _ops(self, routines: Sequence[int]) -> list[int]:
+        return [op for number in routines for op in self.model.libraries[number].routine.ops]
+
+    def _segment(self, name: str, routines: Sequence[int]) -> ChipSegment:
+        work = []
+        for number in routines:
+            library = self.model.libraries[number]
+            shape = self.facts.tensors[self.facts.ops[library.routine.ops[-1]].output].shape
+            work.append((self.model.calls(number, shape, self.tables[number]), library.buffers))
+        graph = self.facts.graph
+        decoders = Decoders(graph, self.source)
+        outputs = handed_out(self.facts, self._ops(routines))
+        program = lower_tables(self.facts, self.profile, name, work, outputs, decoders)
+        verify(program, shared=self.profile.engines.shared)
+        return ChipSegment(id=name, chip=0, program=program, weights=stored_weights(graph, self.source, program))
