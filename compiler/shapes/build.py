@@ -91,12 +91,12 @@ def _library(
 ) -> Library:
     """The units of a routine: of all tiles that fit a core those with which shapes regret the others least."""
     candidates = _units(geometry, routine, tuple(fitting))
-    cost = _cost(geometry, routine, tuple(fitting), best, profile)
+    cost, loaders = _cost(geometry, routine, tuple(fitting), best, profile), CallModel(geometry, profile).loaders
     chosen: Sequence[int] = range(len(candidates))
     if len(candidates) > MAX_UNITS:
         whole = {axis: extent for axis, extent in enumerate(geometry.shape) if axis not in routine.tiled}
         wanted = Counter(tuple(shape[axis] for axis in routine.tiled) for shape in shapes)
-        costs = shape_costs(candidates, cost.at(whole), tuple(sorted(wanted)))
+        costs = shape_costs(candidates, cost.at(whole), tuple(sorted(wanted)), profile.cores, loaders)
         chosen = choose_library(costs, [wanted[shape] for shape in sorted(wanted)], MAX_UNITS)
     kept = tuple(tuple(fitting)[number] for number in chosen)
     return Library(
@@ -105,6 +105,7 @@ def _library(
         tiles=kept,
         buffers=tuple(fitting[tile] for tile in kept),
         cost=cost,
+        loaders=loaders,
     )
 
 

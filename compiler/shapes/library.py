@@ -28,10 +28,13 @@ _MAX_EXCHANGES: Final = 200
 _Regrets = NDArray[np.int64]
 
 
-def shape_costs(units: UnitSet, cost: CallCost, shapes: Sequence[tuple[int, ...]]) -> Floats:
+def shape_costs(
+    units: UnitSet, cost: CallCost, shapes: Sequence[tuple[int, ...]], cores: int = 1, loaders: int = 1
+) -> Floats:
     """Cycles of covering each shape with each unit alone, with the tail modes and call order that suit it best: [u, s].
 
-    Raises LimitError for more combinations than are priced.
+    `cores` share the calls and wait for each other in the last round; `loaders` as in `SimpleChooser`. Raises
+    LimitError for more combinations than are priced.
     """
     if len(units) * len(shapes) > _MAX_ELEMENTS:
         raise LimitError(
@@ -41,7 +44,7 @@ def shape_costs(units: UnitSet, cost: CallCost, shapes: Sequence[tuple[int, ...]
             actual=len(units) * len(shapes),
             limit=_MAX_ELEMENTS,
         )
-    chooser = SimpleChooser.build(units, cost)
+    chooser = SimpleChooser.build(units, cost, cores, loaders)
     return np.stack([chooser.unit_costs(shape) for shape in shapes], axis=1)
 
 

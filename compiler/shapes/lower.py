@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,10 +24,13 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
-from compiler.program.program import OUTPUT, Opcode, Program, Step
+from compiler.program.program import OUTPUT, Level, Opcode, Program, Step
 from compiler.program.timing.order import in_time
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 from compiler.shapes.unit_library import UnitBuffers
+
+# Where boxes may begin in the SRAM.
+_ALIGNMENT: Final = 64
 
 
 @dataclass(slots=True)
@@ -107,6 +112,7 @@ class _RoutineLowering:
         before: Mapping[int, Slot],
     ) -> None:
         self.buffers = buffers
+        self.shared: list[Slot] = []
         self.context = context
         self.emitter = context.emitter
         self.machine = context.machine
@@ -139,6 +145,7 @@ class _RoutineLowering:
         ranges = {name: np.stack([begin, end], axis=2).tolist() for name, (begin, end) in boxes.items()}
         dealt = _dealt(self.calls.lengths, self.profile.cores)
         cores = [self._core(number) if rows else _Core(number, {}) for number, rows in enumerate(dealt)]
+        self._share(cores, dealt, ranges)
         for turn in range(max(len(rows) for rows in dealt)):
             for core, rows in zip(cores, dealt, strict=True):
                 if turn < len(rows):
@@ -146,6 +153,84 @@ class _RoutineLowering:
                     box = {name: tuple((a, b) for a, b in of[row]) for name, of in ranges.items()}
                     self._call(core, int(self.calls.units[row]), box)
         return self._left(cores)
+
+    def _share(self, cores: Sequence[_Core], dealt: Sequence[Sequence[int]], ranges: Mapping[str, Any]) -> None:
+        """Bring what all calls read to the cores that begin with the same unit, from DRAM as few times as can be."""
+        units = self.calls.units
+        working = [(core, int(units[rows[0]])) for core, rows in zip(cores, dealt, strict=True) if rows]
+        first = working[0][1]
+        if len(working) < 2 or any(unit != first for _, unit in working):
+            return
+        at = 0
+        for name in (*self.geometry.weights, *self.geometry.inputs):
+            boxes = ranges.get(name)
+            if boxes is None or name in self.in_dram or any(box != boxes[0] for box in boxes):
+                continue
+            box: Box = tuple((start, stop) for start, stop in boxes[0])
+            if not is_empty(box):
+                at = self._pass_on([core for core, _ in working], first, name, box, at)
+
+    def _pass_on(self, cores: Sequence[_Core], unit: int, name: str, box: Box, at: int) -> int:
+        """One box to the same address of several cores; where the next one may lie in the SRAM."""
+        element, region = self.context.element_bytes(name), self.context.region(name)
+        queues, engines = self.machine.queue_of, self.profile.engines
+        self.emitter.step = self.first_step
+        if self.profile.dram.multicast:
+            for together in _consecutive(cores):
+                targets = self._begun(together, unit, name, box)
+                queue = queues["iodma", together[0].number]
+                self._send(Opcode.LOAD, queue, region, targets, box, element)
+        elif self.profile.sram is not None and engines.gdma is not None and engines.bus is not None:
+            size = prod(lengths(box)) * element
+            if at + size > self.profile.sram.capacity_bytes:
+                return at
+            per = self.profile.cores_per_cluster
+            for cluster in sorted({core.number // per for core in cores}):
+                held = self._in_sram(cluster, name, box, at, size)
+                self.emitter.copy(Opcode.LOAD, queues["gdma", cluster], region, held, box, element)
+                for together in _consecutive([core for core in cores if core.number // per == cluster]):
+                    targets = self._begun(together, unit, name, box)
+                    self._send(Opcode.BROADCAST, queues["bus", cluster], held, targets, box, element)
+            at += -(-size // _ALIGNMENT) * _ALIGNMENT
+        elif engines.link is not None:
+            (source,) = self._begun(cores[:1], unit, name, box)
+            self._send(Opcode.LOAD, queues["iodma", cores[0].number], region, [source], box, element)
+            for together in _consecutive(cores[1:]):
+                targets = self._begun(together, unit, name, box)
+                opcode = Opcode.BROADCAST if len(targets) > 1 else Opcode.EXCHANGE
+                self._send(opcode, queues["link", cores[0].number], source, targets, box, element)
+        return at
+
+    def _send(self, opcode: Opcode, queue: int, source: Held, targets: Sequence[Held], box: Box, element: int) -> None:
+        """Copy a box to the same address of consecutive cores."""
+        self.emitter.copy(opcode, queue, source, targets[0], box, element, [target.slot for target in targets[1:]])
+
+    def _in_sram(self, cluster: int, name: str, box: Box, at: int, size: int) -> Held:
+        """Room for a box in a cluster's SRAM."""
+        slot = Slot(self.machine.place_of[Level.SRAM, cluster], at, size)
+        if slot.place in self.before:
+            slot.succeed(self.before[slot.place])
+        self.shared.append(slot)
+        slot.begin()
+        strides = strides_of(lengths(box), self._order(name), self.context.element_bytes(name))
+        return Held(slot, at, tuple(start for start, _ in box), strides, box)
+
+    def _begun(self, cores: Sequence[_Core], unit: int, name: str, box: Box) -> list[Held]:
+        """The buffers of several cores, ready for a box."""
+        found = []
+        for core in cores:
+            core.unit = unit
+            core.turns[unit, name] = 0
+            core.boxes[name] = box
+            held = self._held(core, unit, name, box)
+            held.slot.begin((name, box))
+            found.append(held)
+        return found
+
+    def _order(self, name: str) -> tuple[int, ...]:
+        """The order of a tensor's axes in the cores."""
+        tensor = self.context.facts.tensors[name]
+        return self.context.weight_order(name) if tensor.constant else memory_order(tensor.axes)
 
     def _core(self, number: int) -> _Core:
         """The slots of one core for every unit that the table calls."""
@@ -166,8 +251,8 @@ class _RoutineLowering:
     def _left(self, cores: Sequence[_Core]) -> dict[int, Slot]:
         """By place one slot for all that has touched it."""
         result: dict[int, Slot] = dict(self.before)
-        for core in cores:
-            for slot in core.slots.values():
+        for slots in (self.shared, *(core.slots.values() for core in cores)):
+            for slot in slots:
                 rest = result.get(slot.place)
                 if rest is None or rest is self.before.get(slot.place):
                     fresh = Slot(slot.place, 0, 1 << 62)
@@ -193,8 +278,7 @@ class _RoutineLowering:
                 limit=placed.extents,
             )
         tensor = self.context.facts.tensors[name]
-        order = self.context.weight_order(name) if tensor.constant else memory_order(tensor.axes)
-        strides = strides_of(placed.extents, order, tensor.element_bytes)
+        strides = strides_of(placed.extents, self._order(name), tensor.element_bytes)
         slot = core.slots[unit, name, turn]
         return Held(slot, slot.address, tuple(start for start, _ in box), strides, box)
 
@@ -272,6 +356,17 @@ class _RoutineLowering:
         queue = self.machine.queue_of["iodma" if is_gather else "core", core.number]
         opcode = Opcode.GATHER if is_gather else Opcode.COMPUTE
         self.emitter.call(queue, table, entry, [*bound, (OUTPUT, held)], reads, (held.slot,), opcode)
+
+
+def _consecutive(cores: Sequence[_Core]) -> list[list[_Core]]:
+    """Cores in runs whose numbers follow one another: one command reaches all of a run."""
+    runs: list[list[_Core]] = []
+    for core in cores:
+        if runs and runs[-1][-1].number + 1 == core.number:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return runs
 
 
 def _dealt(sizes: Ints, cores: int) -> list[list[int]]:

@@ -60,6 +60,12 @@ class ShapeModel:
         return str(json.loads(self.profile)["name"])
 
     @cached_property
+    def cores(self) -> int:
+        """Cores that share the calls of a table."""
+        profile = json.loads(self.profile)
+        return int(profile["clusters_per_chip"]) * int(profile["cores_per_cluster"])
+
+    @cached_property
     def inputs(self) -> tuple[InputShape, ...]:
         """The inputs with the expressions of their extents."""
         return tuple(InputShape.of(name, self.graph.tensors[name]) for name in self.graph.inputs)
@@ -84,7 +90,9 @@ class ShapeModel:
         key = (number, tuple(whole.values()))
         found = self.choosers.get(key)
         if found is None:
-            found = self.choosers[key] = SimpleChooser.build(library.units, library.cost.at(whole))
+            found = self.choosers[key] = SimpleChooser.build(
+                library.units, library.cost.at(whole), self.cores, library.loaders
+            )
         return found
 
     def calls(self, number: int, shape: Sequence[int], table: ShapeTable | None) -> Calls:

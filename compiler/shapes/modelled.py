@@ -31,6 +31,16 @@ class CallModel:
         return share if engine is None else min(share, engine.bytes_per_cycle)
 
     @property
+    def loaders(self) -> int:
+        """How often what all calls read is read from DRAM: once if it can be passed on, else by each who needs it."""
+        engines = self.profile.engines
+        if self.profile.dram.multicast:
+            return 1
+        if self.profile.sram is not None and engines.gdma is not None and engines.bus is not None:
+            return self.profile.clusters_per_chip
+        return 1 if engines.link is not None else self.profile.cores
+
+    @property
     def startup_cycles(self) -> float:
         """Start-up of one transfer to or from DRAM."""
         return dram_startup_cycles(self.profile)
@@ -79,13 +89,17 @@ def table_cycles(model: CallModel, tiled: Sequence[int], tile: Sequence[int]) ->
     counts = {axis: ceil_div(shape[axis], tile[axis]) for axis in tiled}
     calls = prod(counts.values())
     compute = model.compute_cycles(tile)
+    common = [name for name in model.moved[:-1] if not set(geometry.follows(name)) & set(tiled)]
+    once = sum(model.startup_cycles + model.move_cycles(name, tile) for name in common)
+    once *= min(calls, model.loaders) / model.profile.cores
     best: float | None = None
     for inner in (*tiled, None):
         moved = 0.0
         for name in model.moved:
+            if name in common:
+                continue
             cycles = model.startup_cycles + model.move_cycles(name, tile)
             stays = inner is not None and name != geometry.result and inner not in geometry.follows(name)
             moved += cycles / counts[inner] if stays and inner is not None else cycles
         best = moved if best is None else min(best, moved)
-    rounds = max(1.0, calls / model.profile.cores)
-    return rounds * (compute + (best or 0.0))
+    return once + ceil_div(calls, model.profile.cores) * (compute + (best or 0.0))

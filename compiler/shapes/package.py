@@ -218,6 +218,7 @@ def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
         "tiled": library.routine.tiled,
         "signature": library.units.signature,
         "dtype": library.units.dtype,
+        "loaders": library.loaders,
         "units": [
             {
                 "id": name,
@@ -263,6 +264,7 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
             allows_overlap=False,
         ),
         tiles=tiles,
+        loaders=int(values["loaders"]),
         buffers=tuple(
             UnitBuffers(
                 placed=MappingProxyType(

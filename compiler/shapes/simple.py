@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import permutations, product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +48,15 @@ class SimpleChooser:
     constant_cycles: float
     axes: tuple[_Axis, ...]
     ways: int
+    cores: int = 1
+    loaders: int = 1
 
     @classmethod
-    def build(cls, units: UnitSet, cost: CallCost) -> SimpleChooser:
-        """Raises RequestError if costs are not known for the units' axes and extents."""
+    def build(cls, units: UnitSet, cost: CallCost, cores: int = 1, loaders: int = 1) -> SimpleChooser:
+        """`cores`: how many share the calls; `loaders`: how often what all calls read is read from DRAM for them.
+
+        Raises RequestError if costs are not known for the units' axes and extents.
+        """
         check_costs(units, cost)
         orders = tuple(permutations(range(units.rank)))
         terms: dict[tuple[int, ...], int] = {}
@@ -72,6 +77,8 @@ class SimpleChooser:
             axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
             # an overlapping tail computes and moves whole tiles: it can win only where some cost falls with the length
             ways=_WAYS if units.allows_overlap and not cost.never_falls else _OVERLAP,
+            cores=cores,
+            loaders=loaders,
         )
 
     def table(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None = None) -> ShapeTable:
@@ -130,6 +137,11 @@ class SimpleChooser:
         assert amounts is not None
         total = (self.weights * amounts.reshape(len(amounts), -1)).sum(axis=1)
         costs: Floats = total.reshape(len(self.orders), *amounts.shape[1:]) + refused
+        if self.cores > 1:
+            calls = (-(-np.array(shape) // self.units.extents)).prod(axis=1)
+            if calls.all():
+                again = np.minimum(calls, self.loaders) - 1
+                costs = costs * idle_factor(calls, self.cores) + self.constant_cycles * again
         return costs
 
     def _sums(self, axis: int, length: int, ways: int) -> tuple[Floats, Floats]:
@@ -167,6 +179,11 @@ class SimpleChooser:
         barred[[way for way in range(_WAYS) if way != kept]] = np.inf
         if mode.is_ranged:
             barred[:, (own.lows == 0) != (mode is TailMode.FULL_RANGE)] = np.inf
+
+
+def idle_factor(calls: Any, cores: int) -> Any:
+    """By how much the time of so many equal calls, on all cores, exceeds their work: in the last round cores wait."""
+    return -(-calls // cores) * cores / calls
 
 
 def simple_table(

@@ -34,7 +34,8 @@ class UnitBuffers:
 class Library:
     """The units of one routine: their tiles of the whole result, their buffers, and what their calls cost.
 
-    `cost` is over all axes of the result, those of `units` over the tiled ones.
+    `cost` is over all axes of the result, those of `units` over the tiled ones. `loaders`: how often what all calls
+    read is read from DRAM.
     """
 
     routine: Routine
@@ -42,3 +43,4 @@ class Library:
     tiles: tuple[tuple[int, ...], ...]
     buffers: tuple[UnitBuffers, ...]
     cost: CallCost
+    loaders: int
