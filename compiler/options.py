@@ -95,6 +95,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {name: extent.max if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}
 
     @property
+    def minima(self) -> dict[str, int]:
+        """The dynamic dimensions at the smallest extent asked for."""
+        return {name: extent.min if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}
+
+    @property
     def ratios(self) -> tuple[Fraction, ...]:
         """The option `granularity` as exact ratios."""
         return tuple(Fraction(str(ratio)) for ratio in self.granularity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
+from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_units import MakeUnits
 from compiler.simulator.check import CheckValues
 
@@ -77,14 +78,28 @@ def build_pipeline(
 
 def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
     """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape."""
+
+    def imported(lowering: LowerModel) -> tuple[Pass, ...]:
+        return (
+            ReadModel(),  # ModelSource -> OnnxModel
+            ValidateModel(),  # OnnxModel -> OnnxModel
+            lowering,  # OnnxModel -> Graph
+            FoldBatchNorm(),  # Graph -> Graph
+            RecognisePatterns(source=source),  # Graph -> Graph
+            Rebatch(batch=options.batch),  # Graph -> Graph
+            LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
+        )
+
+    def import_at(dims: Mapping[str, int]) -> Graph:
+        graph: Any = source
+        for each in imported(LowerModel(dims=dims, minima=dims, strict=options.strict)):
+            graph = each.run(graph)
+        assert isinstance(graph, Graph)
+        return graph
+
     return (
-        ReadModel(),  # ModelSource -> OnnxModel
-        ValidateModel(),  # OnnxModel -> OnnxModel
-        LowerModel(dims=options.maxima, strict=options.strict),  # OnnxModel -> Graph
-        FoldBatchNorm(),  # Graph -> Graph
-        RecognisePatterns(source=source),  # Graph -> Graph
-        Rebatch(batch=options.batch),  # Graph -> Graph
-        LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
+        *imported(LowerModel(dims=options.maxima, minima=options.minima, strict=options.strict)),
+        CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
         MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
     )

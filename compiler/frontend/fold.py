@@ -22,7 +22,7 @@ from compiler.frontend.validate import MAX_ELEMENTS
 from compiler.frontend.values import constant_of, literal
 from compiler.ir.constant import Constant, Literal, Splat
 from compiler.ir.graph import Tensor
-from compiler.ir.symbol import Dim, is_positive, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, greater, is_always_least, is_dropped, lesser, unknown_extent
 from compiler.ops.base import Array, Call
 from compiler.units import DTYPE_NAMES, dtype_name
 
@@ -169,6 +169,8 @@ def _range(call: Call) -> Folded | None:
     extent = count
     if count and all(isinstance(value, int) for value in (start, limit, step)):
         extent = -((start - limit) // step)  # rounded up; remembers what the ends stand for
+    elif any(isinstance(value, Dim) for value in (start, limit, step)):
+        extent = unknown_extent(count)
     elements = None
     if isinstance(start, Dim) or isinstance(step, Dim):
         # each element varies, and at other extents they are the leading ones
@@ -276,11 +278,6 @@ def _product(shape: tuple[int, ...]) -> int:
     return total
 
 
-def _truncated(a: int, b: int) -> int:
-    """The quotient rounded towards 0, as ONNX divides integers."""
-    return a // b if (a < 0) == (b < 0) else -(-a // b)
-
-
 # Shape arithmetic on extents that vary, by op kind; the rest loses what the extents stand for.
 _MOVES: Final = frozenset(("Reshape", "Transpose", "Slice", "Concat", "Gather", "Expand", "Cast", "Floor", "Ceil"))
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
@@ -288,11 +285,15 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
         "Add": lambda a, b: a + b,
         "Sub": lambda a, b: a - b,
         "Mul": lambda a, b: a * b,
-        "Div": lambda a, b: _truncated(a, b) if isinstance(a, int) and isinstance(b, int) else a / b,
-        "Mod": lambda a, b: a % b,
-        "Max": lambda a, b: _chosen(a, b, max),
-        "Min": lambda a, b: _chosen(a, b, min),
+        "Div": lambda a, b: _divided(a, b),
+        "Mod": lambda a, b: _remainder(a, b),
+        "Max": lambda a, b: _known(greater(a, b)),
+        "Min": lambda a, b: _known(lesser(a, b)),
         "Equal": lambda a, b: _equal(a, b),
+        "Less": lambda a, b: not _least(b, a),
+        "LessOrEqual": lambda a, b: _least(a, b),
+        "Greater": lambda a, b: not _least(a, b),
+        "GreaterOrEqual": lambda a, b: _least(b, a),
     }
 )
 
@@ -301,33 +302,66 @@ class _UndecidedError(Exception):
     """What a rule gives depends on extents in a way that no expression says."""
 
 
-def _kept(a: Any, b: Any, value: Any) -> Any:
-    """What a rule gives of two numbers: a fraction of an extent has no expression."""
-    if (isinstance(a, Dim) or isinstance(b, Dim)) and not isinstance(value, int | np.integer):
+def _on_integers(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The rule where a number that varies meets whole numbers only."""
+
+    def applied(a: Any, b: Any) -> Any:
+        if not isinstance(a, Dim) and not isinstance(b, Dim):
+            return rule(a, b)
+        if any(not isinstance(item, Dim) and item != int(item) for item in (a, b)):
+            raise _UndecidedError
+        return rule(*(item if isinstance(item, Dim) else int(item) for item in (a, b)))
+
+    return applied
+
+
+def _divided(a: Any, b: Any) -> Any:
+    """The quotient rounded towards 0, as ONNX divides integers: the floor, if nothing is below 0 at any extents."""
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return a // b if (a < 0) == (b < 0) else -(-a // b)
+    if bounds_of(a)[0] < 0 or bounds_of(b)[0] <= 0:
+        raise _UndecidedError
+    return a // b
+
+
+def _exact_quotient(a: Any, b: Any) -> Any:
+    """The quotient of floats, if it is a whole number at all extents."""
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return a / b
+    quotient = a // b
+    if isinstance(quotient * b - a, Dim):
+        raise _UndecidedError
+    return quotient
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """The remainder, which has no sign to choose if nothing is below 0 at any extents."""
+    if (isinstance(a, Dim) or isinstance(b, Dim)) and (bounds_of(a)[0] < 0 or bounds_of(b)[0] <= 0):
+        raise _UndecidedError
+    return a % b
+
+
+def _known(value: Any) -> Any:
+    if is_dropped(value):
         raise _UndecidedError
     return value
 
 
-def _chosen(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
-    """The larger or smaller one, if it is the same one for all extents up to the maxima."""
-    found = choose(a, b)
-    if not isinstance(a - b, Dim):
-        return found
-    dim, fixed = (a, b) if isinstance(a, Dim) else (b, a)
-    # a positive sum of extents is at least 1, and at most what it is here
-    if not isinstance(fixed, Dim) and is_positive(dim) and (dim <= fixed or fixed <= 1):
-        return found
-    raise _UndecidedError
+def _least(a: Any, b: Any) -> bool:
+    """Whether a is at most b, if that is so, or not so, at all extents."""
+    found = is_always_least(a, b)
+    if found is None:
+        raise _UndecidedError
+    return found
 
 
-def _equal(a: Any, b: Any) -> Any:
-    """Whether two are equal, if that is so for all extents up to the maxima."""
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two are equal, if that is so, or not so, at all extents."""
     if not isinstance(a - b, Dim):
-        return a == b
-    dim, fixed = (a, b) if isinstance(a, Dim) else (b, a)
-    if not isinstance(fixed, Dim) and is_positive(dim) and (fixed > dim or fixed <= 0):
-        return False
-    raise _UndecidedError
+        return bool(a == b)
+    if is_dropped(a - b) or bounds_of(a - b)[0] <= 0 <= bounds_of(a - b)[1]:
+        raise _UndecidedError
+    return False
 
 
 def symbolic_result(
@@ -335,19 +369,36 @@ def symbolic_result(
 ) -> Symbolic | None:
     """The elements of a folded `result` as extents that remember; None where it is not known whether they vary."""
     try:
-        found = _by_rule(kind, arrays, evaluate)
+        found = _by_rule(kind, arrays, evaluate, is_whole=result.dtype.kind in "iub")
     except _UndecidedError:
         return None
     if found is None or not np.array_equal(found.reshape(-1).astype(np.float64), result.reshape(-1).astype(np.float64)):
         # the rule is not what the op does here: a conversion that rounds, a remainder with another sign
         return None
+    low, high = _exact_range(result.dtype)
+    bounds = [bounds_of(item) for item in found.reshape(-1) if isinstance(item, Dim) and not is_dropped(item)]
+    if any(least < low or most > high for least, most in bounds):
+        return None
     return found.reshape(result.shape)
 
 
-def _by_rule(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any]) -> Symbolic | None:
+def _exact_range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The whole numbers that an element type holds, all of them."""
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind in "iu":
+        return float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+    digits = {"float64": 53, "float32": 24, "float16": 11}.get(dtype.name, 8)
+    return -(2.0**digits), 2.0**digits
+
+
+def _by_rule(
+    kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any], *, is_whole: bool
+) -> Symbolic | None:
+    if kind == "Div" and not is_whole:
+        return np.asarray(np.frompyfunc(_on_integers(_exact_quotient), 2, 1)(*arrays), dtype=object)
     if kind in _ARITHMETIC and len(arrays) == 2:
-        rule = _ARITHMETIC[kind]
-        return np.asarray(np.frompyfunc(lambda a, b: _kept(a, b, rule(a, b)), 2, 1)(*arrays), dtype=object)
+        return np.asarray(np.frompyfunc(_on_integers(_ARITHMETIC[kind]), 2, 1)(*arrays), dtype=object)
     if kind == "Where":
         return np.asarray(np.where(arrays[0].astype(bool), arrays[1], arrays[2]), dtype=object)
     if kind in ("ReduceProd", "ReduceSum") and arrays[0].ndim == 1:
@@ -357,6 +408,8 @@ def _by_rule(kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symboli
         return np.array([total], dtype=object)
     if kind in ("Cast", "Floor", "Ceil"):
         return arrays[0]
+    if kind == "Gather" and any(isinstance(index, Dim) for index in arrays[-1].reshape(-1) if len(arrays) > 1):
+        raise _UndecidedError
     if kind in _MOVES:
         return np.asarray(evaluate(arrays), dtype=object)
     return None

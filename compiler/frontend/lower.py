@@ -44,7 +44,7 @@ from compiler.frontend.host import HostResult, host_macs, host_node, host_result
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
 from compiler.frontend.refusals import not_strict, unmade_value
-from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, settled
+from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
 from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
@@ -67,16 +67,18 @@ CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 class LowerModel:
     """Pass: protobuf structure to graph (IMPORT-2).
 
-    `dims` gives dynamic dimensions their maximum by name; `strict` makes an op of the host an error (IMPORT-6).
+    `dims` gives dynamic dimensions their maximum by name, `minima` their minimum (1 by default); `strict` makes an op
+    of the host an error (IMPORT-6).
     """
 
     name: str = "lower"
     dims: Mapping[str, int] = field(default_factory=dict)
+    minima: Mapping[str, int] = field(default_factory=dict)
     strict: bool = False
 
     def run(self, model: OnnxModel) -> Graph:
         """Raises ModelError naming the node for what cannot be lowered."""
-        lowering = _Lowering(model, self.dims)
+        lowering = _Lowering(model, self.dims, self.minima)
         scope = Scope(opsets=model.opsets)
         for name, node in zip(lowering.names, model.proto.graph.node, strict=True):
             lowering.node(node, name, scope)
@@ -101,9 +103,9 @@ class Scope:
 class _Lowering:
     """The state of one walk over one model; lives as long as the walk."""
 
-    def __init__(self, model: OnnxModel, dims: Mapping[str, int]) -> None:
+    def __init__(self, model: OnnxModel, dims: Mapping[str, int], minima: Mapping[str, int]) -> None:
         self.model = model
-        self.table = ValueTable(model, dims)
+        self.table = ValueTable(model, dims, minima)
         self.functions = FunctionTable.of_model(model.proto)
         self.signatures = Signatures()
         self.ops: list[Op] = []
@@ -185,7 +187,7 @@ class _Lowering:
             raise unknown_op(node, name, version, signature)
         call = self.table.call(node, name, version)
         check_types(signature, name, call.inputs)
-        if node.op_type == "If" and 0 in call.values:
+        if node.op_type == "If" and 0 in call.values and not call.tensor(0).at_maxima:
             branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
             graph = next(attribute.g for attribute in node.attribute if attribute.name == branch)
             body = branch_nodes(graph, node, name, self.fresh)
@@ -241,7 +243,7 @@ class _Lowering:
         if inferred.source is not None:
             source = call.tensor(inferred.source)
             # what is the whole input at the maxima only is an op of its own
-            if symbols_of(inferred.shape) == symbols_of(source.shape):
+            if symbols_of(inferred.shape) == symbols_of(source.shape) and not has_dropped(inferred.shape):
                 self._alias(output, source.name, name)
                 return True
         unknown = form_is_at_maxima(inferred, call)

@@ -17,9 +17,9 @@ from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
 from compiler.frontend.values import constant_of, element_type, literal, materialise, type_text
 from compiler.frontend.varying import element_symbols
-from compiler.ir.constant import Derived, Opaque, Stored
+from compiler.ir.constant import Derived, Opaque, Splat, Stored
 from compiler.ir.graph import Tensor
-from compiler.ir.symbol import Dim, is_dropped
+from compiler.ir.symbol import Dim, bounds_of, is_dropped
 from compiler.ops.base import Array, Call, default_axes
 
 
@@ -30,9 +30,10 @@ class ValueTable:
     `fixed` are the dynamic dimensions with their maxima.
     """
 
-    def __init__(self, model: OnnxModel, dims: Mapping[str, int]) -> None:
+    def __init__(self, model: OnnxModel, dims: Mapping[str, int], minima: Mapping[str, int]) -> None:
         self.source: ModelSource = model.source
         self.dims = dims
+        self.minima = minima
         self.tensors: dict[str, Tensor] = {}
         self.alias: dict[str, str] = {}
         self.values: dict[str, Array] = {}
@@ -154,7 +155,7 @@ class ValueTable:
         name = dim.dim_param or f"{tensor}.{axis}"
         if name in self.dims:
             self.fixed[name] = self.dims[name]
-            return Dim.symbol(name, self.dims[name])
+            return Dim.symbol(name, self.dims[name], self.minima.get(name, 1))
         missing.setdefault(name, f"{what} on axis {axis}")
         return 1
 
@@ -198,6 +199,10 @@ class ValueTable:
             # a single value is held here: patterns compare it
             constant = literal(self.values[name], constant.dtype)
         elements = () if folded.symbolic is None else folded.symbolic.reshape(-1)
+        # what is longer at smaller extents has elements that nobody has evaluated
+        grows = not isinstance(constant.data, Splat) and any(
+            bounds_of(extent)[1] > int(extent) for extent in folded.shape or ()
+        )
         self.tensors[name] = Tensor(
             name=name,
             shape=folded.shape or constant.shape,
@@ -205,7 +210,7 @@ class ValueTable:
             axes=default_axes(len(constant.shape)),
             constant=constant,
             element_symbols=element_symbols(elements),
-            at_maxima=folded.at_maxima or any(is_dropped(item) for item in elements),
+            at_maxima=folded.at_maxima or grows or any(is_dropped(item) for item in elements),
         )
         if folded.symbolic is not None:
             self.symbolic[name] = folded.symbolic

@@ -58,6 +58,8 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
         return True
     if not any(varies(t) for t in kept):
         return False
+    if inferred.kind == "Concat" and _moves_what_follows(kept, inferred.attributes["axis"]):
+        return True
     resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
     for tensor, maps in zip(kept, OP_KINDS[inferred.kind].access(resolved), strict=True):
         if tensor is None or maps is None:
@@ -86,6 +88,11 @@ def _is_relabelled(tensor: Tensor, output: Tensor) -> bool:
     if len(mine) != len(other):
         return False
     return all(a == b and _expression(a) == _expression(b) for a, b in zip(mine, other, strict=True))
+
+
+def _moves_what_follows(parts: tuple[Tensor | None, ...], axis: object) -> bool:
+    """Whether of concatenated constants one varies along the axis that another one comes after."""
+    return isinstance(axis, int) and any(t is not None and isinstance(t.shape[axis], Dim) for t in parts[:-1])
 
 
 def _expression(extent: int) -> Expression | None:

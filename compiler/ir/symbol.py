@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
+
+import numpy as np
 
 # Beyond this an expression helps nobody: it is dropped, and so is every one that it would enter.
 _MAX_TERMS: Final = 16
 _MAX_DEPTH: Final = 12
 _MAX_SIZE: Final = 64
 _WRAPS: Final = 2**63
+# Up to so many combinations of extents are tried to find between what an expression lies.
+_MAX_TRIED: Final = 1 << 16
+_INFINITE: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +87,26 @@ class Expression:
 _DROPPED: Final = Expression(terms=(("?", 1),))
 
 
+# The least and the largest value of each symbol.
+Limits = Mapping[str, tuple[int, int]]
+
+
 class Dim(int):
-    """An extent that varies: its value at the maxima, and its expression."""
+    """An extent that varies: its value at the maxima, its expression, and between what its symbols lie."""
 
     expression: Expression
+    limits: Limits
 
     @classmethod
-    def symbol(cls, name: str, maximum: int) -> Dim:
+    def symbol(cls, name: str, maximum: int, minimum: int = 1) -> Dim:
         """The extent called `name`."""
-        return cls._of(maximum, Expression(terms=((name, 1),)))
+        return cls._of(maximum, Expression(terms=((name, 1),)), {name: (minimum, maximum)})
 
     @classmethod
-    def _of(cls, value: int, expression: Expression) -> Dim:
+    def _of(cls, value: int, expression: Expression, limits: Limits) -> Dim:
         result = cls(value)
         result.expression = expression
+        result.limits = limits
         return result
 
     def __add__(self, other: Any) -> Any:
@@ -143,14 +155,48 @@ def expression_of(extent: int) -> Expression | None:
 
 def unknown_extent(value: int) -> Dim:
     """An extent that may vary, nobody knows how; `value` at the maxima."""
-    return Dim._of(value, _DROPPED)
+    return Dim._of(value, _DROPPED, {})
 
 
-def is_positive(value: Dim) -> bool:
-    """Whether a number is at least 1 whatever the extents are: a sum of extents, none of them taken away."""
+def bounds_of(value: int) -> tuple[float, float]:
+    """Between what a number lies whatever the extents are, both ends included: no wider than by interval arithmetic."""
+    if not isinstance(value, Dim):
+        return value, value
     expression = value.expression
-    positive = all(factor > 0 and isinstance(atom, str) for atom, factor in expression.terms)
-    return positive and expression is not _DROPPED and expression.constant >= 0
+    found = _bounds(expression, value.limits)
+    if all(isinstance(atom, str) for atom, _ in expression.terms) or not max(map(abs, found)) < _WRAPS // 2:
+        return found
+    ends = [value.limits[name] for name in sorted(expression.symbols)]
+    if prod(high - low + 1 for low, high in ends) > _MAX_TRIED:
+        return found
+    every = np.meshgrid(*(np.arange(low, high + 1, dtype=np.int64) for low, high in ends), sparse=True)
+    tried = np.asarray(expression.value(dict(zip(sorted(expression.symbols), every, strict=True))))  # type: ignore[arg-type]
+    return int(tried.min()), int(tried.max())
+
+
+def is_always_least(value: int, other: int) -> bool | None:
+    """Whether `value` is at most `other` at all extents: yes, no at any, or None where that depends on them."""
+    difference = value - other
+    if is_dropped(difference):
+        return None
+    low, high = bounds_of(difference)
+    return True if high <= 0 else False if low > 0 else None
+
+
+def lesser(a: int, b: int) -> int:
+    """The smaller number, at all extents; of unknown expression where which one it is depends on them."""
+    least = is_always_least(a, b)
+    if least is None:
+        return b if is_always_least(b, a) else unknown_extent(int(min(a, b)))
+    return a if least else b
+
+
+def greater(a: int, b: int) -> int:
+    """The larger number, at all extents; of unknown expression where which one it is depends on them."""
+    least = is_always_least(a, b)
+    if least is None:
+        return a if is_always_least(b, a) else unknown_extent(int(max(a, b)))
+    return b if least else a
 
 
 def is_dropped(value: object) -> bool:
@@ -171,13 +217,14 @@ def _combined(left: Any, right: Any, value: Any, rule: Any) -> Any:
         return value
     if not -_WRAPS <= value < _WRAPS:
         # as the 64-bit arithmetic of the model would; no expression says that
-        return Dim._of((int(value) + _WRAPS) % (2 * _WRAPS) - _WRAPS, _DROPPED)
+        return unknown_extent((int(value) + _WRAPS) % (2 * _WRAPS) - _WRAPS)
     if a is _DROPPED or b is _DROPPED:
-        return Dim._of(int(value), _DROPPED)
+        return unknown_extent(int(value))
     expression = rule(a, b)
     if len(expression.terms) > _MAX_TERMS or expression.depth > _MAX_DEPTH or expression.size > _MAX_SIZE:
-        return Dim._of(int(value), _DROPPED)
-    return Dim._of(int(value), expression) if expression.terms else int(value)
+        return unknown_extent(int(value))
+    limits: Limits = {**getattr(left, "limits", {}), **getattr(right, "limits", {})}
+    return Dim._of(int(value), expression, limits) if expression.terms else int(value)
 
 
 def _as_expression(value: Any) -> Expression | None:
@@ -269,3 +316,29 @@ def _atom_value(atom: Atom, symbols: Mapping[str, int]) -> int:
             return left // right
         case _:
             return left % right
+
+
+def _bounds(expression: Expression, limits: Limits) -> tuple[float, float]:
+    low: float = expression.constant
+    high: float = expression.constant
+    for atom, factor in expression.terms:
+        ends = sorted(factor * end for end in _atom_bounds(atom, limits))
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+def _atom_bounds(atom: Atom, limits: Limits) -> tuple[float, float]:
+    if isinstance(atom, str):
+        return limits.get(atom, (-_INFINITE, _INFINITE))
+    left, right = _bounds(atom.left, limits), _bounds(atom.right, limits)
+    if _INFINITE in (*left, *right) or -_INFINITE in (*left, *right):
+        return -_INFINITE, _INFINITE
+    if atom.operator == "*":
+        found = [a * b for a in left for b in right]
+    elif right[0] <= 0:
+        return -_INFINITE, _INFINITE
+    elif atom.operator == "//":
+        found = [a // b for a in left for b in right]
+    else:
+        found = [0, right[1] - 1]
+    return min(found), max(found)

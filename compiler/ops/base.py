@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from compiler.errors import InternalError, ModelError
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
-from compiler.ir.symbol import Dim
+from compiler.ir.symbol import Dim, bounds_of, is_always_least, unknown_extent
 from compiler.ops.slab import Box, Slab, contains, inside, is_empty, lengths
 from compiler.units import numpy_dtype
 
@@ -468,10 +468,32 @@ def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[i
         for index, extent in enumerate(shape, start=rank - len(shape)):
             if extent != 1 and result[index] not in (1, extent):
                 call.fail("shapes cannot be broadcast together", actual=" and ".join(map(str, shapes)))
-            # of equal extents the one that varies stays
-            if extent != 1 and not isinstance(result[index], Dim):
-                result[index] = extent
+            result[index] = repeated(result[index], extent)
     return tuple(result)
+
+
+def repeated(a: int, b: int) -> int:
+    """The extent of an axis that is `a` or `b` positions long, one of which may be 1 and is then repeated.
+
+    Of unknown expression where they are not equal at all extents.
+    """
+    for mine, other in ((a, b), (b, a)):
+        if mine == 1:
+            return unknown_extent(int(other)) if bounds_of(mine)[1] > 1 else other
+    return agreed(a, b)
+
+
+def agreed(a: int, b: int) -> int:
+    """The extent that two tensors have in common; of unknown expression where it is not at all extents."""
+    # of equal extents the one that varies stays
+    return unknown_extent(int(a)) if isinstance(a - b, Dim) else a if isinstance(a, Dim) else b
+
+
+def from_front(position: int, extent: int) -> int:
+    """A position along an axis, counted from its end if it is below 0."""
+    if is_always_least(0, position):
+        return position
+    return position + extent if is_always_least(position, -1) else unknown_extent(int(position) % int(extent))
 
 
 DEFAULT_AXES = (

@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
+from compiler.ir.symbol import greater
 from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, Window, Work, spatial_axes
 from compiler.ops.numeric import Values, narrowed, summable
 from compiler.ops.product import Product
@@ -318,7 +319,7 @@ class ConvTranspose(Product):
             return pads, tuple(full[i] - pads[i] - pads[rank + i] for i in range(rank))
         if len(wanted) != rank:
             call.fail(f"output_shape must have {rank} extents", actual=wanted)
-        total = [max(0, size - extent) for size, extent in zip(full, wanted, strict=True)]
+        total = [greater(0, size - extent) for size, extent in zip(full, wanted, strict=True)]
         small = [amount // 2 for amount in total]
         large = [amount - half for amount, half in zip(total, small, strict=True)]
         begin, end = (small, large) if auto == "SAME_UPPER" else (large, small)

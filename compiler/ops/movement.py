@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import WHOLE, AxisMap, same, shifted
 from compiler.ir.graph import Attribute
+from compiler.ir.symbol import greater, lesser
 from compiler.ops.base import (
     Access,
     Array,
@@ -19,8 +20,11 @@ from compiler.ops.base import (
     Inferred,
     OpClass,
     OpKind,
+    agreed,
     broadcast_access,
     default_axes,
+    from_front,
+    repeated,
 )
 from compiler.ops.numeric import taken
 from compiler.ops.slab import Box
@@ -68,7 +72,7 @@ class Concat(OpKind):
             call.fail("at least one input is needed")
         first = tensors[0]
         axis = call.axis("axis", 1, len(first.shape))
-        total = 0
+        total, others = 0, first.shape
         for tensor in tensors:
             rest = tensor.shape[:axis] + tensor.shape[axis + 1 :]
             if len(tensor.shape) != len(first.shape) or rest != first.shape[:axis] + first.shape[axis + 1 :]:
@@ -76,9 +80,10 @@ class Concat(OpKind):
             if tensor.dtype != first.dtype:
                 call.fail("inputs have different element types", actual=tensor.dtype, limit=first.dtype)
             total += tensor.shape[axis]
+            others = tuple(map(agreed, others, tensor.shape))
         lead = next((t for t in tensors if t.constant is None), first)
         return Inferred(
-            shape=(*first.shape[:axis], total, *first.shape[axis + 1 :]),
+            shape=(*others[:axis], total, *others[axis + 1 :]),
             dtype=first.dtype,
             axes=lead.axes,
             kind=self.kind,
@@ -124,10 +129,10 @@ class Slice(OpKind):
             extent = data.shape[index]
             # a backward slice begins at the last position at the latest, and may end before the first
             highest, lowest_end = (extent, 0) if stride > 0 else (extent - 1, -1)
-            first = min(max(start + extent if start < 0 else start, 0), highest)
-            last = min(max(end + extent if end < 0 else end, lowest_end), highest)
+            first = lesser(greater(from_front(start, extent), 0), highest)
+            last = lesser(greater(from_front(end, extent), lowest_end), highest)
             begin[index], step[index] = first, stride
-            shape[index] = max(0, -((first - last) // stride))
+            shape[index] = greater(0, -((first - last) // stride))
         whole = tuple(shape) == data.shape and all(stride == 1 for stride in step)
         return Inferred(
             shape=tuple(shape),
@@ -299,7 +304,7 @@ class Expand(OpKind):
         b = (1,) * (rank - len(wanted)) + wanted
         if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)) or any(y < 1 for y in b):
             call.fail("the input does not broadcast to the shape", actual=data.shape, limit=wanted)
-        shape = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+        shape = tuple(repeated(x, y) for x, y in zip(a, b, strict=True))
         return Inferred(
             shape=shape,
             dtype=data.dtype,

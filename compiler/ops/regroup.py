@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute
-from compiler.ops.base import Access, Array, Call, Inferred, OpClass, OpKind, default_axes
+from compiler.ir.symbol import Dim, is_always_least, unknown_extent
+from compiler.ops.base import Access, Array, Call, Inferred, OpClass, OpKind, default_axes, from_front
 from compiler.ops.slab import Box, Slab, aligned
 
 
@@ -137,7 +139,10 @@ class Gather(OpKind):
 
     def _progression(self, call: Call, extent: int) -> dict[str, Attribute]:
         """`begin` and `step` of constant indices of at most one axis, if they rise evenly."""
-        values = np.asarray(call.value(1, "indices").tolist(), dtype=np.int64)
+        given = call.value(1, "indices")
+        if isinstance(extent, Dim) or any(isinstance(item, Dim) for item in np.asarray(given).reshape(-1).tolist()):
+            return self._varying_progression(np.asarray(given).reshape(-1).tolist(), np.ndim(given), extent)
+        values = np.asarray(given.tolist(), dtype=np.int64)
         low, high = int(values.min()), int(values.max())
         if low < -extent or high >= extent:
             actual = high if high >= extent else low
@@ -147,6 +152,17 @@ class Gather(OpKind):
         if values.ndim > 1 or len(steps) > 1 or (len(steps) and steps[0] < 1):
             return {}  # scattered or falling: the indices are read
         return {"begin": int(positions[0]), "step": int(steps[0]) if len(steps) else 1}
+
+    def _varying_progression(self, indices: list[int], rank: int, extent: int) -> dict[str, Attribute]:
+        """The same of indices, or along an axis, that vary."""
+        positions = [from_front(index, extent) for index in indices]
+        # what is outside the axis at some extents is nowhere known
+        positions = [p if is_always_least(p - extent, -1) else unknown_extent(int(p)) for p in positions]
+        steps = {after - before for before, after in pairwise(positions)}
+        step = steps.pop() if steps else 1
+        if rank > 1 or steps or step < 1 or isinstance(step, Dim):
+            return {}
+        return {"begin": positions[0], "step": int(step)}
 
     def access(self, call: Call) -> Access:
         axis, rank = call.integer("axis", 0), len(call.tensor(0).shape)
@@ -184,5 +200,5 @@ class Gather(OpKind):
             positions = arrays[1].astype(np.int64).reshape(-1)
         else:
             count = shape[axis] if len(shape) == arrays[0].ndim else 1
-            positions = call.integer("begin", 0) + call.integer("step", 1) * np.arange(count)
+            positions = int(call.integer("begin", 0)) + call.integer("step", 1) * np.arange(count)
         return np.take(arrays[0], positions, axis=axis).reshape(shape)

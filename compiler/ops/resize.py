@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import Attribute
+from compiler.ir.symbol import Dim, bounds_of, unknown_extent
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
 from compiler.ops.numeric import Values, narrowed, taken, widened
 from compiler.ops.slab import Box
@@ -47,6 +48,20 @@ class _Axis:
     source: int
     target: int
     factor: Fraction
+    by_size: bool = False
+
+    def is_varying(self, transformation: str) -> bool:
+        """Whether positions are not sampled in the same way at all extents."""
+        if not isinstance(self.source, Dim) and not isinstance(self.target, Dim):
+            return False
+        if transformation == "align_corners":
+            return isinstance(self.target - self.source, Dim)
+        if transformation == "pytorch_half_pixel" and bounds_of(self.target)[0] <= 1:
+            return True
+        # what is given as a factor is one, but for what rounding the extent leaves over
+        matters = self.by_size or transformation == "half_pixel_symmetric"
+        scaled = self.source * self.factor.numerator
+        return matters and isinstance(self.target * self.factor.denominator - scaled, Dim)
 
 
 _MODES: Final = ("nearest", "linear", "bilinear", "cubic")
@@ -119,7 +134,7 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
                 for axis, f in zip(axes, factors, strict=True)
             )
         for axis, size, factor in zip(axes, sizes, factors, strict=True):
-            result[axis] = _Axis(source=shape[axis], target=size, factor=factor)
+            result[axis] = _Axis(source=shape[axis], target=size, factor=factor, by_size=True)
     return tuple(result[axis] for axis in range(len(shape)))
 
 
@@ -143,6 +158,8 @@ def _scales(call: Call) -> tuple[float, ...] | None:
 
 def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     """scale, offset and divisor of an axis' sampling positions."""
+    if axis.is_varying(transformation):
+        return _varying_coordinates(transformation, axis)
     step = 1 / axis.factor
     if transformation == "align_corners":
         step = Fraction(axis.source - 1, axis.target - 1) if axis.target > 1 else Fraction(0)
@@ -161,6 +178,21 @@ def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     scale, shift = int(step * divisor), int(offset * divisor)
     common = gcd(scale, shift, divisor)
     return scale // common, shift // common, divisor // common
+
+
+def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
+    """The same of extents whose quotient varies; of unknown expression where one position is a case of its own."""
+    source, target = axis.source, axis.target
+    is_single = bounds_of(target)[0] <= 1
+    if transformation == "asymmetric":
+        return source, 0, target
+    if transformation == "tf_half_pixel_for_nn":
+        return 2 * source, source, 2 * target
+    if transformation == "align_corners" and not is_single:
+        return source - 1, 0, target - 1
+    if transformation == "half_pixel" or (transformation == "pytorch_half_pixel" and not is_single):
+        return 2 * source, source - target, 2 * target
+    return unknown_extent(1), 0, 1
 
 
 def _other_type(call: Call) -> object | None:

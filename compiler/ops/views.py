@@ -6,6 +6,7 @@ from math import prod
 from types import MappingProxyType
 
 from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ir.symbol import bounds_of, unknown_extent
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, default_axes
 from compiler.ops.slab import Box, aligned
 
@@ -97,7 +98,10 @@ class Squeeze(Reshape):
         )
         if any(shape[axis] != 1 for axis in axes):
             call.fail("an axis to remove has an extent other than 1", actual=shape)
-        return tuple(extent for i, extent in enumerate(shape) if i not in axes)
+        kept = tuple(extent for i, extent in enumerate(shape) if i not in axes)
+        if given is None:  # one that is 1 elsewhere would go there
+            kept = tuple(unknown_extent(extent) if bounds_of(extent)[0] <= 1 < extent else extent for extent in kept)
+        return kept
 
 
 class Unsqueeze(Reshape):

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, window
+from compiler.ir.symbol import greater, lesser
 from compiler.ops.base import Call, Constraint, Window
 from compiler.ops.numeric import Values
 from compiler.ops.slab import Box
@@ -59,8 +60,9 @@ def padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tup
     auto = call.text("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         total = [
-            max(0, (ceil_div(extent, stride) - 1) * stride + span - extent)
+            lacking if span >= stride else greater(0, lacking)
             for extent, stride, span in zip(extents, strides, spans, strict=True)
+            for lacking in ((ceil_div(extent, stride) - 1) * stride + span - extent,)
         ]
         small = [amount // 2 for amount in total]
         large = [amount - half for amount, half in zip(total, small, strict=True)]
@@ -93,8 +95,9 @@ def window_extents(
                 limit=padded,
             )
         count = (ceil_div(room, strides[index]) if ceil else room // strides[index]) + 1
-        if ceil and (count - 1) * strides[index] >= extent + pads[index]:
-            count -= 1  # a last window may not start in the padding behind the input
+        # a last window may not start in the padding behind the input
+        if ceil and pads[rank + index] + strides[index] > spans[index]:
+            count = lesser(count, ceil_div(extent + pads[index], strides[index]))
         result.append(count)
     return tuple(result)
 

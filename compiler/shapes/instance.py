@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ModelError
+from compiler.errors import ModelError, printable
 from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
 
@@ -40,21 +40,26 @@ def refuse_what_is_at_maxima(graph: Graph) -> None:
     """Raises ModelError naming an op or a constant of which nobody knows what it is below the maxima."""
     for op in graph.ops:
         for name in (*op.inputs, op.output):
-            tensor = graph.tensors.get(name)
-            if tensor is None or not tensor.at_maxima:
-                continue
-            is_constant = tensor.constant is not None
-            raise ModelError(
-                f"{'constant' if is_constant else 'the form of'} {name!r} depends on a dynamic dimension in a way that "
-                "is known at its maximum only",
-                code="known_at_maxima_only",
-                stage="shapes",
-                node=op.node,
-                op_type=op.kind,
-                actual=name,
-                limit="positions, sums and products of dimensions",
-                hint="Give the dimension a fixed extent",
-            )
+            if name in graph.tensors and graph.tensors[name].at_maxima:
+                raise _known_at_maxima_only(graph.tensors[name], op)
+    for name in graph.output_tensors:
+        if graph.tensors[name].at_maxima:
+            raise _known_at_maxima_only(graph.tensors[name], None)
+
+
+def _known_at_maxima_only(tensor: Tensor, op: Op | None) -> ModelError:
+    what = "the form of" if tensor.constant is None else "constant"
+    return ModelError(
+        f"{what} {printable(tensor.name, 120)!r} depends on a dynamic dimension in a way that is known at its maximum "
+        "only",
+        code="known_at_maxima_only",
+        stage="shapes",
+        node=None if op is None else op.node,
+        op_type=None if op is None else op.kind,
+        actual=printable(tensor.name, 120),
+        limit="positions, sums and products of dimensions",
+        hint="Give the dimension a fixed extent",
+    )
 
 
 def shape_at(tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:

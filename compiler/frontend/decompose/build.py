@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from compiler.ir.symbol import Dim
 from compiler.ops.base import NATIVE_DTYPES, Array, Call, Refusal, unknown_constant, wrong_dtype
 from compiler.units import numpy_dtype
 
@@ -85,6 +86,14 @@ class NodeList:
     def constant(self, array: Array) -> str:
         """A constant; meant for small ones."""
         return self.add("Constant", value=numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)))
+
+    def positions(self, extent: int, value: str, axis: int) -> str:
+        """The positions along an axis of a value, of this extent, from 0 on."""
+        if not isinstance(extent, Dim):
+            return self.constant(np.arange(extent, dtype=np.int64))
+        zero, one = (self.number(number, "int64") for number in (0, 1))
+        length = self.add("Gather", self.add("Shape", value), self.number(axis, "int64"), axis=0)
+        return self.add("Range", zero, length, one)
 
     def number(self, value: float, dtype: str) -> str:
         """A constant scalar."""

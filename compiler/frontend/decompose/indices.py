@@ -18,10 +18,10 @@ def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     if len(data.shape) < 2:
         call.fail("input must be at least a matrix", actual=data.shape, limit="at least 2 axes")
     rows, columns = data.shape[-2:]
-    row = nodes.constant(np.arange(rows, dtype=np.int64).reshape(-1, 1))
+    row = nodes.unsqueeze(nodes.positions(rows, node.input[0], -2), 1)
     if call.has(1):
         row = nodes.add("Add", row, node.input[1])
-    column = nodes.constant(np.arange(columns, dtype=np.int64).reshape(1, -1))
+    column = nodes.unsqueeze(nodes.positions(columns, node.input[0], -1), 0)
     upper = call.integer("upper", 1)
     kept = nodes.add("GreaterOrEqual" if upper else "LessOrEqual", column, row)
     nodes.add("Where", kept, node.input[0], nodes.number(0, data.dtype), out=node.output[0])

@@ -1,0 +1,92 @@
+"""Small models with dynamic dimensions, and their values at given ones both ways that packages are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.compile import compile_shapes
+from compiler.frontend.source import ModelSource, opened
+from compiler.frontend.values import materialise
+from compiler.ir.constant import Constant
+from compiler.options import parse_options
+from compiler.profile import builtin_profile
+from compiler.shapes.direct import run_directly
+from compiler.shapes.instance import graph_at
+from compiler.shapes.instantiate import instantiate, simple_tables
+from compiler.shapes.model import ShapeModel
+from compiler.shapes.package import read_package, stored_values, write_package
+from compiler.simulator.check import check_values
+from compiler.simulator.compare import compare, limits_of
+from compiler.simulator.inputs import random_inputs
+from compiler.simulator.reference import run_reference
+from tests.models import Model
+
+Ranges = Mapping[str, tuple[int, int]]
+
+
+class Compiled:
+    """A model compiled for ranges of its dimensions, beside its source."""
+
+    def __init__(self, source: ModelSource, ranges: Ranges, profile: str = "edge4") -> None:
+        dims = {name: {"min": low, "max": high} for name, (low, high) in ranges.items()}
+        self.source = source
+        self.model: ShapeModel = compile_shapes(source, builtin_profile(profile), parse_options({"dims": dims}))
+        self.has_host = any(part.is_host for part in self.model.parts)
+
+    @classmethod
+    def of(cls, model: Model, ranges: Ranges, profile: str = "edge4") -> Compiled:
+        """A model built by a test."""
+        return cls(ModelSource.from_bytes(model.data()), ranges, profile)
+
+    def values(self, constant: Constant) -> NDArray[Any]:
+        """The elements of a constant of the model."""
+        return materialise(constant, opened(self.model.graph.source, self.source))
+
+    def package(self) -> bytes:
+        """The model's package without tables."""
+        return b"".join(bytes(piece) for piece in write_package(self.model, [], self.values))
+
+    def misses(self, dims: Mapping[str, int], seed: int = 1) -> list[str]:
+        """What differs from the model itself at given dimensions: by the program, and by the tables alone."""
+        source = opened(self.model.graph.source, self.source)
+        graph = graph_at(self.model.graph, dims, self.values)
+        executable = instantiate(self.model, dims, simple_tables(self.model, dims), source)
+        check = check_values(executable, graph, self.source, seed)
+        found = [] if check.has_run else [f"{dict(dims)}: nothing was compared: {check.reason}"]
+        if not check.holds:
+            found.append(f"{dict(dims)}: the program's {check.worst}")
+        return found if self.has_host else found + self._direct_misses(dims, seed)
+
+    def _direct_misses(self, dims: Mapping[str, int], seed: int) -> list[str]:
+        package = read_package(memoryview(self.package()))
+        values = stored_values(package.data)
+        graph = graph_at(package.model.graph, dims, values)
+        inputs = random_inputs(graph, seed)
+        expected = run_reference(self.source, inputs).values
+        limits = limits_of(graph)
+        tensor_of = dict(zip(graph.output_names, graph.output_tensors, strict=True))
+        misses = []
+        for name, array in run_directly(package.model, values, inputs).items():
+            found = compare(name, array, expected[name], limit=limits.get(tensor_of[name]))
+            if array.shape != expected[name].shape or not found.holds:
+                misses.append(f"{dict(dims)}: by tables alone {found}, {array.shape} for {expected[name].shape}")
+        return misses
+
+
+def corners_and(ranges: Ranges, count: int, seed: int = 0) -> list[dict[str, int]]:
+    """Both ends of all ranges, and `count` random dimensions in between."""
+    random = np.random.default_rng(seed)
+    ends = [{name: ends[side] for name, ends in ranges.items()} for side in (0, 1)]
+    return ends + [
+        {name: int(random.integers(low, high + 1)) for name, (low, high) in ranges.items()} for _ in range(count)
+    ]
+
+
+def misses(model: Model, ranges: Ranges, *, count: int = 3, profile: str = "edge4") -> list[str]:
+    """What differs from ONNX Runtime at the ends of the ranges and at `count` random dimensions."""
+    compiled = Compiled.of(model, ranges, profile)
+    return [miss for dims in corners_and(ranges, count) for miss in compiled.misses(dims)]
