@@ -20,7 +20,7 @@ from compiler.ir.constant import Constant
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.options import Options
 from compiler.shapes.extents import Range
-from compiler.shapes.instance import Values, graph_at
+from compiler.shapes.instance import Values, graph_at, refuse_what_is_at_maxima
 from compiler.shapes.make_units import ranges_of
 
 # Imports of models with more ops take too long to be repeated often.
@@ -41,6 +41,8 @@ class CheckExtents:
 
     def run(self, graph: Graph) -> Graph:
         """Raises ModelError for a graph that says something else, or for extents at which the model is none."""
+
+        refuse_what_is_at_maxima(graph)
 
         def values(constant: Constant) -> NDArray[Any]:
             return materialise(constant, opened(graph.source, self.source))
@@ -63,7 +65,7 @@ class CheckExtents:
             found = difference(graph_at(graph, dims, values), there, values)
             if found is not None:
                 raise ModelError(
-                    f"{printable(found, 120)} depends on a dynamic dimension in a way that is known at its maximum only",
+                    f"{printable(found, 120)} depends on dynamic dimensions in a way known at their maxima only",
                     code="known_at_maxima_only",
                     stage=self.name,
                     actual=at,

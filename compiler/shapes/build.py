@@ -19,7 +19,7 @@ from compiler.profile.schema import Profile
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import Range
-from compiler.shapes.instance import Values, graph_at, refuse_what_is_at_maxima, shape_at
+from compiler.shapes.instance import Values, graph_at, shape_at
 from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel
@@ -49,9 +49,8 @@ def build_model(
 ) -> ShapeModel:
     """Choose routines and units for a graph at the maxima of its dimensions; `values` gives elements of constants.
 
-    Raises ModelError for what is known at the maxima only, LimitError where an op has no tile that fits a core.
+    Raises LimitError where an op has no tile that fits a core.
     """
-    refuse_what_is_at_maxima(graph)
     facts = graph_facts(graph)
     samples = sampled_dims(ranges)
     others = [graph_facts(graph_at(graph, dims, values)) for dims in corners(ranges)]

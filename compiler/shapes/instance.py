@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ModelError, printable
+from compiler.errors import ModelError, RequestError, printable
 from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
 
+# Elements of one tensor, as import bounds them.
+MAX_ELEMENTS: Final = 2**40
 # The elements of a constant.
 Values = Callable[[Constant], NDArray[Any]]
 
@@ -21,9 +24,10 @@ Values = Callable[[Constant], NDArray[Any]]
 def graph_at(graph: Graph, dims: Mapping[str, int], values: Values) -> Graph:
     """The graph with every extent, attribute and constant as it is at `dims`, by dimension of the model.
 
-    Constants are their leading parts; `values` gives the elements of one.
+    Constants are their leading parts; `values` gives the elements of one. Raises RequestError for dimensions at which
+    the model has no meaning.
     """
-    return replace(
+    found = replace(
         graph,
         ops=tuple(_op_at(op, dims) if op.symbols else op for op in graph.ops),
         tensors=MappingProxyType(
@@ -34,6 +38,30 @@ def graph_at(graph: Graph, dims: Mapping[str, int], values: Values) -> Graph:
         ),
         dims=MappingProxyType(dict(dims)),
     )
+    _refuse_other_sizes(found)
+    return found
+
+
+def _text(dims: Mapping[str, int]) -> str:
+    return printable(", ".join(f"{name} = {extent}" for name, extent in sorted(dims.items())), 160)
+
+
+def _refuse_other_sizes(graph: Graph) -> None:
+    """Views hold as many elements as what they are views of; not every model's do at all extents."""
+    for op in graph.ops:
+        if op.kind != "Reshape":
+            continue
+        source, result = graph.tensors[op.inputs[0]], graph.tensors[op.output]
+        if source.elements != result.elements:
+            raise RequestError(
+                "the model cannot be run at these dimensions: a new shape holds another number of elements",
+                code="illegal_extents",
+                stage="shapes",
+                node=op.node,
+                op_type=op.kind,
+                actual=f"{result.shape} of {source.shape} at {_text(graph.dims)}",
+                limit="equal numbers",
+            )
 
 
 def refuse_what_is_at_maxima(graph: Graph) -> None:
@@ -83,6 +111,14 @@ def _op_at(op: Op, dims: Mapping[str, int]) -> Op:
 
 def _tensor_at(tensor: Tensor, dims: Mapping[str, int], values: Values) -> Tensor:
     shape = shape_at(tensor, dims)
+    if min(shape, default=1) < 1 or prod(shape) > MAX_ELEMENTS:
+        raise RequestError(
+            f"tensor {printable(tensor.name, 120)!r} cannot be of the shape that these dimensions give it",
+            code="illegal_extents",
+            stage="shapes",
+            actual=f"{'x'.join(map(str, shape))} at {_text(dims)}",
+            limit=f"extents of at least 1, {MAX_ELEMENTS} elements",
+        )
     constant = tensor.constant
     if constant is not None:
         constant = _constant_at(constant, tensor, shape, dims, values)

@@ -34,11 +34,12 @@ from compiler.shapes.cost import CallCost, OperandCost
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import Values
 from compiler.shapes.model import Part, ShapeModel
-from compiler.shapes.records import graph_of, graph_values
+from compiler.shapes.records import graph_of, graph_values, whole_numbers
 from compiler.shapes.routine import Routine
 from compiler.shapes.table import RUN, ShapeTable, check_cover
 from compiler.shapes.unit_library import Library, Placed, UnitBuffers
 from compiler.shapes.units import UnitSet
+from compiler.shapes.validate import check_model
 from compiler.units import element_bytes
 from compiler.version import COMPILER_VERSION
 
@@ -111,8 +112,9 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, check_c
     base = container.entries["constants", NO_SEGMENT].offset
     try:
         model, tables = _contents(manifest, profile, base, container.section("numbers"))
+        check_model(model)
         _check_pieces(model, container)
-    except (ArithmeticError, KeyError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ExecutableError(
             f"the manifest is not as packages are written: {printable(str(error), 160)}",
             section="manifest",
@@ -175,7 +177,8 @@ def _contents(
     graph = graph_of(manifest["graph"], base)
     libraries = tuple(_library_of(values, numbers) for values in manifest["libraries"])
     parts = tuple(
-        Part(is_host=bool(host), ops=tuple(ops), routines=tuple(numbers)) for host, ops, numbers in manifest["parts"]
+        Part(is_host=bool(host), ops=whole_numbers(ops), routines=whole_numbers(chosen))
+        for host, ops, chosen in manifest["parts"]
     )
     for part in parts:
         if any(not 0 <= op < len(graph.ops) for op in part.ops):
@@ -189,7 +192,10 @@ def _contents(
         graph=graph,
         profile=profile,
         ranges=MappingProxyType(
-            {name: Range(low=low, high=high, step=step) for name, (low, high, step) in manifest["ranges"].items()}
+            {
+                name: Range(low=low, high=high, step=step)
+                for name, (low, high, step) in ((name, whole_numbers(one)) for name, one in manifest["ranges"].items())
+            }
         ),
         parts=parts,
         libraries=libraries,
@@ -249,12 +255,12 @@ def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
 
 
 def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
-    tiled = tuple(int(axis) for axis in values["tiled"])
+    tiled = whole_numbers(values["tiled"])
     units = values["units"]
-    tiles = tuple(tuple(int(length) for length in one["tile"]) for one in units)
+    tiles = tuple(whole_numbers(one["tile"]) for one in units)
     cost = values["cost"]
     return Library(
-        routine=Routine(ops=tuple(int(op) for op in values["ops"]), tiled=tiled),
+        routine=Routine(ops=whole_numbers(values["ops"]), tiled=tiled),
         units=UnitSet.of(
             signature=str(values["signature"]),
             dtype=str(values["dtype"]),
@@ -270,7 +276,10 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
                 placed=MappingProxyType(
                     {
                         name: Placed(
-                            level=Level(level), extents=tuple(extents), addresses=tuple(addresses), size_bytes=size
+                            level=Level(level),
+                            extents=whole_numbers(extents),
+                            addresses=whole_numbers(addresses),
+                            size_bytes=size,
                         )
                         for name, (level, extents, addresses, size) in one["buffers"].items()
                     }

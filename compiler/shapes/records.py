@@ -7,7 +7,7 @@ believes nothing: whatever is not as written ends in ExecutableError.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -48,8 +48,8 @@ def graph_of(values: Plain, base: int) -> Graph:
     tensors = [_tensor_of(one, base) for one in values["tensors"]]
     graph = Graph(
         name=str(values["name"]),
-        opset=int(values["opset"]),
-        dims=MappingProxyType({str(name): int(extent) for name, extent in values["dims"].items()}),
+        opset=_whole(values["opset"]),
+        dims=MappingProxyType({str(name): _whole(extent) for name, extent in values["dims"].items()}),
         inputs=_names(values["inputs"]),
         outputs=_names(values["outputs"]),
         output_names=_names(values["output_names"]),
@@ -220,9 +220,9 @@ def _host_of(values: Plain) -> HostNode:
     )
 
 
-def plain_dims(values: Mapping[str, Any]) -> dict[str, int]:
-    """Dimensions by name as whole numbers."""
-    return {str(name): _whole(extent) for name, extent in values.items()}
+def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    """A list of whole numbers; raises TypeError for anything else."""
+    return tuple(map(_whole, values))
 
 
 def _names(values: Sequence[Any]) -> tuple[str, ...]:
