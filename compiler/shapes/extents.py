@@ -85,6 +85,14 @@ def check_dims(dims: Mapping[str, int], ranges: Mapping[str, Range]) -> None:
                 ", ".join(ranges),
             )
         _check_range(name, extent, ranges[name])
+    for name in ranges:
+        if name not in dims:
+            raise _refused(
+                f"nothing says how long dimension {printable(name, 80)!r} is",
+                "missing_dimension",
+                ", ".join(dims),
+                ", ".join(ranges),
+            )
 
 
 def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range], dims: dict[str, int]) -> None:

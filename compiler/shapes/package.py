@@ -36,7 +36,7 @@ from compiler.shapes.instance import Values
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.records import graph_of, graph_values, whole_numbers
 from compiler.shapes.routine import Routine
-from compiler.shapes.table import RUN, ShapeTable, check_cover
+from compiler.shapes.table import RUN, ShapeTable, TableError, check_cover
 from compiler.shapes.unit_library import Library, Placed, UnitBuffers
 from compiler.shapes.units import UnitSet
 from compiler.shapes.validate import check_model
@@ -114,15 +114,15 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, check_c
         model, tables = _contents(manifest, profile, base, container.section("numbers"))
         check_model(model)
         _check_pieces(model, container)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        for table in tables:
+            check_cover(table, allows_overlap=False)
+    except (ArithmeticError, AttributeError, LookupError, TableError, TypeError, ValueError) as error:
         raise ExecutableError(
             f"the manifest is not as packages are written: {printable(str(error), 160)}",
             section="manifest",
             offset=0,
             actual=type(error).__name__,
         ) from None
-    for table in tables:
-        check_cover(table, allows_overlap=False)
     return Package(model=model, tables=tables, compiler_version=str(manifest["compiler_version"]), data=data)
 
 

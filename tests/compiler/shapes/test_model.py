@@ -1,0 +1,141 @@
+"""Instances of small networks at random dimensions: values, and what is refused (SHAPE-8, SHAPE-9, SHAPE-11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.errors import ModelError, RequestError
+from compiler.frontend.source import opened
+from compiler.program.encoding.cursor import ExecutableError
+from compiler.shapes.direct import run_directly
+from compiler.shapes.instance import graph_at
+from compiler.shapes.instantiate import instantiate, simple_tables
+from compiler.shapes.package import read_package, stored_values
+from compiler.simulator.inputs import random_inputs
+from tests.compiler.shapes.dynamic import Compiled, Ranges, corners_and
+from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
+from tests.models import Model
+
+NETWORKS = {
+    "residual": (residual_network, {"batch": (1, 3), "height": (4, 25), "width": (4, 21)}),
+    "encoder": (encoder_layer, {"batch": (1, 3), "length": (1, 17)}),
+}
+
+
+@cache
+def compiled(name: str, profile: str = "edge4") -> Compiled:
+    """A network of the list, compiled once."""
+    build, ranges = NETWORKS[name]
+    return Compiled.of(build(), ranges, profile)
+
+
+@pytest.mark.parametrize("profile", ["edge4", "cluster4x4"])
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_values_at_any_dimensions_are_those_of_the_model(name: str, profile: str) -> None:
+    """Ends of the ranges and in between, by the simulated program and by the tables alone."""
+    ranges: Ranges = NETWORKS[name][1]
+    of = compiled(name, profile)
+    assert [miss for dims in corners_and(ranges, 4) for miss in of.misses(dims)] == []
+
+
+@settings(max_examples=8)
+@given(st.data())
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_values_at_random_dimensions(name: str, data: st.DataObject) -> None:
+    dims = {key: data.draw(st.integers(low, high)) for key, (low, high) in NETWORKS[name][1].items()}
+    assert compiled(name).misses(dims, seed=data.draw(st.integers(0, 9))) == []
+
+
+def test_ops_of_the_host_run_between_tables() -> None:
+    model = Model()
+    x = model.input(["batch", "length"])
+    middle = model.node("Tan", [model.relu(x)])
+    model.output(model.node("Softmax", [model.node("Add", [x, middle])], axis=-1))
+    of = Compiled.of(model, {"batch": (1, 4), "length": (1, 9)})
+    assert of.has_host
+    assert [m for dims in corners_and({"batch": (1, 4), "length": (1, 9)}, 3) for m in of.misses(dims)] == []
+    with pytest.raises(RequestError, match="runs on the host"):
+        run_directly(of.model, of.values, {"x1": np.zeros((1, 1), dtype=np.float32)})
+
+
+def test_an_instance_is_the_same_every_time() -> None:
+    of = compiled("encoder")
+    dims = {"batch": 2, "length": 7}
+    source = opened(of.model.graph.source, of.source)
+    first, second = (instantiate(of.model, dims, simple_tables(of.model, dims), source) for _ in range(2))
+    for mine, its in zip(first.segments, second.segments, strict=True):
+        assert mine.program.commands.tobytes() == its.program.commands.tobytes()  # type: ignore[union-attr]
+
+
+def test_an_instance_of_a_package_is_that_of_the_model() -> None:
+    of = compiled("residual")
+    read = read_package(memoryview(of.package()))
+    dims = {"batch": 2, "height": 8, "width": 5}
+    values = stored_values(read.data)
+    mine, its = graph_at(of.model.graph, dims, of.values), graph_at(read.model.graph, dims, values)
+    inputs = random_inputs(mine, 3)
+    for name, array in run_directly(of.model, of.values, inputs).items():
+        np.testing.assert_array_equal(run_directly(read.model, values, inputs)[name], array)
+    assert [op.attributes for op in mine.ops] == [op.attributes for op in its.ops]
+    assert {name: t.shape for name, t in mine.tensors.items()} == {name: t.shape for name, t in its.tensors.items()}
+
+
+@pytest.mark.parametrize("dims", [{"batch": 4, "length": 1}, {"batch": 1}, {"batch": 1, "length": 0}])
+def test_dimensions_out_of_range_make_no_instance(dims: dict[str, int]) -> None:
+    of = compiled("encoder")
+    with pytest.raises(RequestError):
+        simple_tables(of.model, dims)
+    with pytest.raises(RequestError):
+        instantiate(of.model, dims, (), opened(of.model.graph.source, of.source))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "code"),
+    [((1, 3), np.int32, "wrong_input"), ((1,), np.int64, "wrong_rank"), ((4, 3), np.int64, "extent_out_of_range")],
+)
+def test_inputs_that_the_model_does_not_take_are_refused(shape: tuple[int, ...], dtype: type, code: str) -> None:
+    of = compiled("encoder")
+    with pytest.raises(RequestError) as caught:
+        run_directly(of.model, of.values, {"ids": np.zeros(shape, dtype=dtype)})
+    assert caught.value.code == code
+
+
+def test_a_model_that_is_none_at_some_extents_is_refused_with_the_extents() -> None:
+    model = Model()
+    x = model.input([1, 3, "rows", 8])
+    model.output(model.conv(x, 3, 4, 5, pad=0))
+    with pytest.raises(ModelError) as caught:
+        Compiled.of(model, {"rows": (1, 9)})
+    assert caught.value.code == "illegal_extents"
+    assert "rows = 1" in caught.value.message
+    assert Compiled.of(model, {"rows": (5, 9)}).misses({"rows": 5}) == []
+
+
+def test_extents_that_no_check_foresaw_are_refused_when_they_are_asked_for() -> None:
+    """A graph that says of some extents what cannot be: no instance, and the node is named."""
+    model = Model()
+    x = model.input(["rows", 6])
+    model.output(model.relu(model.node("Reshape", [x, model.ints(-1, 3)])))
+    of = Compiled.of(model, {"rows": (1, 9)})
+    graph = of.model.graph
+    wrong = replace(
+        graph,
+        tensors={name: replace(t, symbols=()) if name not in graph.inputs else t for name, t in graph.tensors.items()},
+    )
+    with pytest.raises(RequestError) as caught:
+        graph_at(wrong, {"rows": 4}, of.values)
+    assert caught.value.code == "illegal_extents"
+    assert caught.value.op_type == "Reshape"
+
+
+def test_a_damaged_constant_is_found_before_it_is_used() -> None:
+    data = bytearray(compiled("encoder").package())
+    data[-100] ^= 1
+    with pytest.raises(ExecutableError):
+        read_package(memoryview(bytes(data)))

@@ -1,0 +1,218 @@
+"""Packages: written and read back, byte for byte; refused with a reason where they are not as written (SHAPE-10)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.errors import LimitError, RequestError
+from compiler.program.encoding.container import NO_SEGMENT, PACKAGE, Section, read_container, write_container
+from compiler.program.encoding.cursor import ExecutableError
+from compiler.shapes.instantiate import simple_tables
+from compiler.shapes.package import read_package, stored_values, write_package
+from tests.compiler.shapes.dynamic import Compiled
+from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
+from tests.models import error_of
+
+REFUSALS = (ExecutableError, RequestError, LimitError)
+DIMS = {"batch": 2, "height": 9, "width": 11}
+
+
+@cache
+def compiled() -> Compiled:
+    """A small network of free batch, height and width."""
+    return Compiled.of(residual_network(), {"batch": (1, 3), "height": (4, 17), "width": (4, 13)})
+
+
+@cache
+def package() -> bytes:
+    """Its package, with the tables of one shape."""
+    of = compiled()
+    tables = [table for table in simple_tables(of.model, DIMS) if table is not None]
+    return b"".join(bytes(piece) for piece in write_package(of.model, tables, of.values))
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> bytes:
+    """The package with another manifest, its checksums right."""
+    container = read_container(memoryview(package()), kind=PACKAGE)
+    manifest = json.loads(bytes(container.section("manifest")))
+    found = change(manifest)
+    text = found if isinstance(found, bytes) else json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    names = ("profile", "numbers", "constants")
+    rest = (Section(name=name, segment=NO_SEGMENT, pieces=(bytes(container.section(name)),)) for name in names)
+    sections = (Section(name="manifest", segment=NO_SEGMENT, pieces=(text,)), *rest)
+    return b"".join(bytes(piece) for piece in write_container(sections, kind=PACKAGE))
+
+
+def test_what_was_read_is_written_again_byte_for_byte() -> None:
+    read = read_package(memoryview(package()))
+    again = b"".join(bytes(p) for p in write_package(read.model, read.tables, stored_values(read.data)))
+    assert again == package()
+
+
+def test_the_same_model_makes_the_same_package() -> None:
+    first, second = (Compiled.of(encoder_layer(), {"batch": (1, 2), "length": (1, 9)}).package() for _ in range(2))
+    assert first == second
+
+
+def test_what_was_read_makes_the_same_tables() -> None:
+    read = read_package(memoryview(package()))
+    for dims in ({"batch": 1, "height": 4, "width": 13}, {"batch": 3, "height": 17, "width": 4}):
+        for mine, its in zip(simple_tables(compiled().model, dims), simple_tables(read.model, dims), strict=True):
+            assert (mine is None) == (its is None)
+            if mine is not None and its is not None:
+                assert mine.runs.tobytes() == its.runs.tobytes()
+                assert mine.cost_cycles == its.cost_cycles
+
+
+@given(st.data())
+def test_one_flipped_bit_anywhere_is_found(data: st.DataObject) -> None:
+    wrong = bytearray(package())
+    wrong[data.draw(st.integers(0, len(wrong) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(REFUSALS):
+        read_package(memoryview(bytes(wrong)))
+
+
+@given(st.data())
+def test_a_file_that_is_cut_short_or_longer_is_refused(data: st.DataObject) -> None:
+    whole = package()
+    wrong = whole[: data.draw(st.integers(0, len(whole) - 1))] if data.draw(st.booleans()) else whole + b"\0"
+    with pytest.raises(REFUSALS):
+        read_package(memoryview(wrong))
+
+
+def test_another_profile_is_refused_by_name() -> None:
+    with pytest.raises(RequestError) as caught:
+        read_package(memoryview(package()), profile_digest="0" * 64)
+    assert caught.value.code == "wrong_profile"
+    assert "edge4" in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("schema", 99), ("schema", None), ("compiler_version", "0.0.1")])
+def test_another_version_is_refused(key: str, value: object) -> None:
+    with pytest.raises(REFUSALS) as caught:
+        read_package(memoryview(changed(lambda manifest: manifest.update({key: value}))))
+    assert caught.value.code == "package_version"
+
+
+def nested(depth: int) -> list[Any]:
+    """An expression of so many levels."""
+    found: list[Any] = [1, [["batch", 1]]]
+    for _ in range(depth):
+        found = [0, [[["*", found, [1, []]], 1]]]
+    return found
+
+
+def first(manifest: dict[str, Any], holds: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """The first tensor of which something holds."""
+    return next(tensor for tensor in manifest["graph"]["tensors"] if holds(tensor))
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no object": lambda _: b"[]",
+    "no JSON": lambda _: b"{",
+    "deep JSON": lambda _: b"[" * 200_000 + b"]" * 200_000,
+    "long number": lambda _: b'{"schema": ' + b"9" * 5000 + b"}",
+    "no graph": lambda m: m.pop("graph"),
+    "graph is a list": lambda m: m.update(graph=[]),
+    "dims are a list": lambda m: m["graph"].update(dims=[1]),
+    "huge extent": lambda m: m["graph"]["tensors"][0].update(shape=[10**30], axes=["N"]),
+    "negative extent": lambda m: m["graph"]["tensors"][0].update(shape=[-1], axes=["N"]),
+    "extent is true": lambda m: m["graph"]["tensors"][0].update(shape=[True], axes=["N"]),
+    "unknown type": lambda m: first(m, lambda t: t["constant"])["constant"].update(dtype="float7"),
+    "varies along no axis": lambda m: first(m, lambda t: t["symbols"])["symbols"][0].__setitem__(0, 99),
+    "varies with no dimension": lambda m: first(m, lambda t: t["symbols"])["symbols"][0].__setitem__(
+        1, [0, [["?", 1]]]
+    ),
+    "deep expression": lambda m: first(m, lambda t: t["symbols"])["symbols"][0].__setitem__(1, nested(80)),
+    "no such operator": lambda m: first(m, lambda t: t["symbols"])["symbols"][0].__setitem__(
+        1, [0, [[["**", [2, []], [64, []]], 1]]]
+    ),
+    "piece outside": lambda m: first(m, lambda t: t["constant"])["constant"].update(piece=[10**12, 4]),
+    "negative piece": lambda m: first(m, lambda t: t["constant"])["constant"].update(piece=[-64, 4]),
+    "short piece": lambda m: first(m, lambda t: t["constant"])["constant"].update(piece=[0, 0]),
+    "huge splat": lambda m: first(m, lambda t: t["constant"]).update(
+        constant={"shape": [2**50], "dtype": "float32", "splat": "AAAAAA=="}
+    ),
+    "unknown function": lambda m: first(m, lambda t: t["constant"]).update(
+        constant={"shape": [1], "dtype": "float32", "function": "Expand", "inputs": [], "attributes": []}
+    ),
+    "unknown kind": lambda m: m["graph"]["ops"][0].__setitem__(0, "Explode"),
+    "reads nothing": lambda m: m["graph"]["ops"][0][1].__setitem__(0, "nowhere"),
+    "made twice": lambda m: m["graph"]["ops"][1].__setitem__(2, m["graph"]["ops"][0][2]),
+    "no origin": lambda m: m["graph"]["ops"][0].__setitem__(3, []),
+    "unknown attribute varies": lambda m: m["graph"]["ops"][0].__setitem__(5, [["size", 0, [0, [["batch", 1]]]]]),
+    "output made by nothing": lambda m: m["graph"].update(output_tensors=["nowhere"]),
+    "no range": lambda m: m["ranges"].pop("batch"),
+    "empty range": lambda m: m["ranges"].update(batch=[5, 3, 1]),
+    "step of nothing": lambda m: m["ranges"].update(batch=[1, 3, 0]),
+    "range of text": lambda m: m["ranges"].update(batch="abc"),
+    "huge range": lambda m: m["ranges"].update(batch=[1, 10**20, 1]),
+    "part of other ops": lambda m: m["parts"][0].__setitem__(1, [10**9]),
+    "part of no routine": lambda m: m["parts"][0].__setitem__(2, [-1]),
+    "an op that nobody runs": lambda m: m["parts"][0][2].pop(),
+    "routine of no ops": lambda m: m["libraries"][0].update(ops=[]),
+    "routine of other ops": lambda m: m["libraries"][0].update(ops=[10**9]),
+    "divides no axis": lambda m: m["libraries"][0].update(tiled=[7]),
+    "divides an axis twice": lambda m: m["libraries"][0].update(tiled=[1, 1]),
+    "no units": lambda m: m["libraries"][0].update(units=[]),
+    "tile of nothing": lambda m: m["libraries"][0]["units"][0].update(tile=[0, 0, 0, 0]),
+    "huge tile": lambda m: m["libraries"][0]["units"][0].update(tile=[10**30] * 4),
+    "tile longer than its costs": lambda m: m["libraries"][0]["units"][0].update(tile=[10**6] * 4),
+    "no such level": lambda m: next(iter(m["libraries"][0]["units"][0]["buffers"].values())).__setitem__(0, 99),
+    "buffer below 0": lambda m: next(iter(m["libraries"][0]["units"][0]["buffers"].values())).__setitem__(2, [-8]),
+    "costs elsewhere": lambda m: m["libraries"][0]["cost"].update(compute=[[10**9, 8]] * 4),
+    "costs of half a number": lambda m: m["libraries"][0]["cost"].update(compute=[[0, 7]] * 4),
+    "cost of another rank": lambda m: m["libraries"][0]["cost"].update(
+        compute=m["libraries"][0]["cost"]["compute"][:1]
+    ),
+    "cost of text": lambda m: m["libraries"][0]["cost"].update(call_cycles="much"),
+    "table of another kind": lambda m: m["tables"][0].update(kind="best"),
+    "huge table": lambda m: m["tables"][0].update(shape=[2**40, 2**40]),
+    "table that does not cover": lambda m: m["tables"][0].update(shape=[n + 1 for n in m["tables"][0]["shape"]]),
+    "runs of half a run": lambda m: m["tables"][0]["runs"].__setitem__(1, 3),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_a_hostile_manifest_is_refused_with_a_reason(name: str) -> None:
+    with pytest.raises(REFUSALS) as caught:
+        read_package(memoryview(changed(HOSTILE[name])))
+    assert caught.value.message
+
+
+@given(st.data())
+def test_whatever_is_put_in_place_of_a_value_is_read_or_refused(data: st.DataObject) -> None:
+    """Any value of the manifest, replaced by any other: nothing but a refusal comes of it."""
+    strange = st.sampled_from([None, True, -1, 0, 1, 2**31, 2**63, 10**40, 0.5, "", "x", [], [[]], {}, {"a": 1}])
+
+    def change(manifest: dict[str, Any]) -> None:
+        place: Any = manifest
+        while True:
+            keys = sorted(place) if isinstance(place, dict) else list(range(len(place)))
+            key = data.draw(st.sampled_from(keys))
+            inner = place[key]
+            if not isinstance(inner, dict | list) or not inner or data.draw(st.integers(0, 9)) == 0:
+                place[key] = data.draw(strange)
+                return
+            place = inner
+
+    wrong = changed(change)
+    refused = error_of(lambda: read_package(memoryview(wrong)))
+    assert refused is None or isinstance(refused, REFUSALS)
+
+
+def test_constants_of_a_package_are_views_of_it() -> None:
+    read = read_package(memoryview(package()))
+    values = stored_values(read.data)
+    whole = np.frombuffer(read.data, dtype=np.uint8)
+    stored = [t.constant for t in read.model.graph.tensors.values() if t.constant is not None and not t.symbols]
+    assert stored
+    assert any(np.shares_memory(values(constant), whole) for constant in stored)
