@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 import msgspec
 
 from compiler.options import Options
 from compiler.profile import Profile, profile_digest
+from compiler.shapes.model import ShapeModel
 from compiler.version import COMPILER_VERSION
 
 # Bounds on a job: exceeding them fails it, they never change a result (SPEC section 13).
@@ -38,6 +40,42 @@ def simulation_key(executable_sha256: str, *, inputs_sha256: str | None, seed: i
         "kind": "simulation",
     }
     return _digest(parts)
+
+
+def routine_key(model: ShapeModel, number: int) -> str:
+    """SHA-256 over what the tables of a routine depend on beside the shape, so that models share tables.
+
+    That is the signature, the units with what they accept, the modelled costs, profile and compiler version.
+    """
+    library = model.libraries[number]
+    units, cost = library.units, library.cost
+    numbers = [
+        units.extents,
+        units.lows,
+        *cost.compute,
+        *(factor for operand in cost.operands for factor in operand.factors if factor is not None),
+    ]
+    parts: dict[str, object] = {
+        "compiler": COMPILER_VERSION,
+        "cycles": [
+            [cost.call_cycles, cost.variable_cycles, cost.compute_cycles],
+            *([one.start_cycles, one.move_cycles, *one.axes] for one in cost.operands),
+        ],
+        "dtype": units.dtype,
+        "kind": "table",
+        "numbers": [[len(array), hashlib.sha256(array.tobytes()).hexdigest()] for array in numbers],
+        "overlap": units.allows_overlap,
+        "profile": model.profile_digest,
+        "signature": units.signature,
+        "tiled": library.routine.tiled,
+        "units": units.ids,
+    }
+    return _digest(parts)
+
+
+def table_key(routine: str, shape: Sequence[int]) -> str:
+    """SHA-256 over a routine, as `routine_key` names it, and the shape of its result."""
+    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}".encode()).hexdigest()
 
 
 def _digest(parts: dict[str, object]) -> str:

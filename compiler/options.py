@@ -100,6 +100,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {name: extent.min if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}
 
     @property
+    def varies(self) -> bool:
+        """Whether a dimension may have several extents."""
+        return any(isinstance(extent, DimRange) and extent.min < extent.max for extent in self.dims.values())
+
+    @property
     def ratios(self) -> tuple[Fraction, ...]:
         """The option `granularity` as exact ratios."""
         return tuple(Fraction(str(ratio)) for ratio in self.granularity)

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.ir.graph import Graph
+from compiler.shapes.cost import CallCost
 from compiler.shapes.extents import InputShape, Range
 from compiler.shapes.instance import shape_at
 from compiler.shapes.routine import Calls
@@ -85,15 +86,22 @@ class ShapeModel:
 
     def chooser(self, number: int, shape: Sequence[int]) -> SimpleChooser:
         """What makes simple tables, for the extents of the axes of which every call makes all."""
-        library = self.libraries[number]
-        whole = {axis: extent for axis, extent in enumerate(shape) if axis not in library.routine.tiled}
-        key = (number, tuple(whole.values()))
+        key = (number, tuple(self._whole(number, shape).values()))
         found = self.choosers.get(key)
         if found is None:
-            found = self.choosers[key] = SimpleChooser.build(
-                library.units, library.cost.at(whole), self.cores, library.loaders
-            )
+            library = self.libraries[number]
+            cost = self.cost_at(number, shape)
+            found = self.choosers[key] = SimpleChooser.build(library.units, cost, self.cores, library.loaders)
         return found
+
+    def cost_at(self, number: int, shape: Sequence[int]) -> CallCost:
+        """The costs of a routine's calls over its tiled axes, for a result of this shape."""
+        return self.libraries[number].cost.at(self._whole(number, shape))
+
+    def _whole(self, number: int, shape: Sequence[int]) -> dict[int, int]:
+        """The extents of the axes of which every call makes all."""
+        tiled = self.libraries[number].routine.tiled
+        return {axis: extent for axis, extent in enumerate(shape) if axis not in tiled}
 
     def calls(self, number: int, shape: Sequence[int], table: ShapeTable | None) -> Calls:
         """The calls of a table over the whole result."""

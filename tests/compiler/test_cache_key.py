@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler import cache_key as module
-from compiler.cache_key import cache_key, simulation_key
+from compiler.cache_key import cache_key, routine_key, simulation_key, table_key
+from compiler.compile import compile_shapes
 from compiler.options import Options, parse_options
 from compiler.profile import builtin_profile
+from compiler.shapes.model import ShapeModel
+from tests.service.models import images
 
 PROFILE = builtin_profile("edge4")
 BASE = cache_key("a" * 64, PROFILE, Options(), name="m")
@@ -105,3 +110,32 @@ def test_the_key_of_a_simulation_changes_with_all_that_its_result_depends_on(mon
     assert simulation_key("a" * 64, inputs_sha256="c" * 64, seed=6) == given  # given inputs need no seed
     monkeypatch.setattr(module, "COMPILER_VERSION", "999")
     assert simulation_key("a" * 64, inputs_sha256=None, seed=5) not in keys
+
+
+def shape_model(profile: str = "edge4", most: int = 24, data: bytes | None = None) -> ShapeModel:
+    ranges = {name: {"min": 1, "max": most} for name in ("n", "h", "w")}
+    return compile_shapes(data or images(), builtin_profile(profile), parse_options({"dims": ranges}))
+
+
+def test_the_key_of_a_table_changes_with_all_that_the_table_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = shape_model()
+    (library,) = model.libraries
+    base = routine_key(model, 0)
+    assert routine_key(shape_model(), 0) == base
+    # another model with the same routine shares its tables
+    assert routine_key(replace(model, model_name="other", model_digest="f" * 64), 0) == base
+    changed_lows = np.zeros_like(library.units.lows)
+    changes = [
+        replace(library, units=replace(library.units, ids=(*library.units.ids[:-1], "other"))),
+        replace(library, units=replace(library.units, signature="other")),
+        replace(library, units=replace(library.units, lows=changed_lows, extents=library.units.extents + 1)),
+        replace(library, cost=replace(library.cost, call_cycles=7.0)),
+        replace(library, cost=replace(library.cost, compute=tuple(2 * one for one in library.cost.compute))),
+        replace(library, cost=replace(library.cost, operands=library.cost.operands[:-1])),
+    ]
+    keys = {base, routine_key(shape_model("cluster4x4"), 0)}
+    keys |= {routine_key(replace(model, libraries=(changed,)), 0) for changed in changes}
+    assert len(keys) == 2 + len(changes)
+    assert len({table_key(base, (1, 23)), table_key(base, (12, 3)), table_key("0" * 64, (1, 23))}) == 3
+    monkeypatch.setattr(module, "COMPILER_VERSION", "999")
+    assert routine_key(model, 0) not in keys

@@ -74,3 +74,21 @@ def dynamic(path: Path, shape: Sequence[int | str] = ("batch", 3, "height", "wid
     x = model.input(shape, "x")
     model.output(model.node("Conv", [x, model.weight(4, 3, 3, 3)], name="conv", pads=[1] * 4))
     return saved(path, model)
+
+
+def images() -> bytes:
+    """A convolution and a Relu of images of any number `n` and extents `h` and `w`."""
+    model = Model()
+    x = model.input(["n", 3, "h", "w"], "x")
+    conv = model.node("Conv", [x, model.weight(8, 3, 3, 3)], name="conv", pads=[1] * 4)
+    model.output(model.node("Relu", [conv], name="relu"))
+    return model.data()
+
+
+def sentences() -> bytes:
+    """A matrix product of sequences `x` and an addition of `y`, which has the same length `t`."""
+    model = Model()
+    x, y = model.input(["t", 16], "x"), model.input(["t", 8], "y")
+    product = model.node("MatMul", [x, model.weight(16, 8)], name="product")
+    model.output(model.node("Add", [product, y], name="sum"))
+    return model.data()
