@@ -25,6 +25,7 @@ from compiler.plan import plan_json, report_json
 from compiler.profile import parse_profile
 from compiler.program.executable import write
 from worker.keeper import Keeper
+from worker.packages import package_outcome
 from worker.simulate import run_simulation
 
 log = structlog.get_logger(__name__)
@@ -92,6 +93,8 @@ class Computer:
                     for piece in write(compilation.executable):
                         writer.write(piece)
                     outcome["executable"] = writer.commit()
+            if options.varies:
+                outcome |= package_outcome(source, profile, options, keeper, self.store)
         return outcome
 
     def _outcome(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:

@@ -95,6 +95,17 @@ def get_executable(request: Request, context: ContextDependency, job_id: JobId, 
 
 
 @router.get(
+    "/{job_id}/package",
+    operation_id="getPackage",
+    response_class=Response,
+    responses={200: {"content": {_BINARY: {"schema": _FILE}}}, **_DOCUMENT},
+)
+def get_package(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+    """The package of a compilation with dynamic dimensions: the model for every shape in their ranges (SHAPE-10)."""
+    return _file(request, context, service.package_digest(context, job_id), _BINARY, "package.tsp")
+
+
+@router.get(
     "/{job_id}/outputs",
     operation_id="getOutputs",
     response_class=Response,

@@ -31,6 +31,7 @@ class JobLinks(BaseModel):
     trace: str | None = None
     executable: str | None = None
     outputs: str | None = None
+    package: str | None = None
 
 
 class Job(BaseModel):
@@ -59,6 +60,9 @@ class Job(BaseModel):
     options: dict[str, Any]
     versions: dict[str, str]
     problem: Problem | None = Field(default=None, description="Why it failed")
+    no_package: Problem | None = Field(
+        default=None, description="Why a compilation with dynamic dimensions that succeeded has no package"
+    )
     links: JobLinks
 
 

@@ -14,7 +14,11 @@ from app.problems import Problem, problem
 from compiler.errors import InternalError, printable
 
 # What a job may have led to: documents, and files.
-RESULTS: Final = ("plan", "report", "executable", "outputs")
+RESULTS: Final = ("plan", "report", "executable", "outputs", "package")
+_HINTS: Final = {
+    "executable": "Its report says why under values.reason",
+    "package": "Compile with ranges of dynamic dimensions: option dims",
+}
 _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
 
 
@@ -44,6 +48,7 @@ def get(context: Context, job_id: str) -> Job:
         options=json.loads(fields["options"]),
         versions={"compiler": fields["compiler_version"]},
         problem=problem_of(fields),
+        no_package=no_package_of(fields),
         links=JobLinks(
             self=base,
             events=f"{base}/events",
@@ -55,6 +60,7 @@ def get(context: Context, job_id: str) -> Job:
             trace=f"{base}/trace" if "executable" in made else None,
             executable=f"{base}/executables/0" if "executable" in made else None,
             outputs=f"{base}/outputs" if "outputs" in made else None,
+            package=f"{base}/package" if "package" in made else None,
         ),
     )
 
@@ -99,9 +105,34 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             code="no_such_result",
             actual=kind,
             limit=", ".join(result for result in RESULTS if result in fields),
-            hint="Its report says why under values.reason" if name == "executable" and kind == "compilation" else None,
+            hint=_HINTS.get(name) if kind == "compilation" else None,
         )
     return fields[name]
+
+
+def package_digest(context: Context, job_id: str) -> str:
+    """The digest of a compilation's package; raises as `document_digest`, with the reason where none could be made."""
+    fields = fields_of(context, job_id)
+    reason = no_package_of(fields)
+    if reason is not None:
+        raise NotFoundError(
+            f"job {job_id} has no package: {reason.detail}",
+            code=reason.code,
+            stage=reason.stage,
+            node=reason.node,
+            op_type=reason.op_type,
+            actual=reason.actual,
+            limit=reason.limit,
+            hint=reason.hint,
+        )
+    return document_digest(context, job_id, "package")
+
+
+def no_package_of(fields: dict[str, str]) -> Problem | None:
+    """Why a compilation with dynamic dimensions has no package, by its record."""
+    if "no_package" not in fields:
+        return None
+    return problem(json.loads(fields["no_package"]), 404, fields.get("request_id"))
 
 
 def document(context: Context, digest: str) -> bytes:

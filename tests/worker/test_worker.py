@@ -8,7 +8,9 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -20,12 +22,18 @@ from app.store import document_store, model_store
 from compiler.errors import CompilationCancelledError, InternalError
 from compiler.profile import builtin_profile, profile_json
 from compiler.program.executable import read
+from compiler.shapes.package import read_package
 from tests.app.conftest import client, redis_url  # noqa: F401 - fixtures
 from tests.service.harness import conv_chain
+from tests.service.models import images
 from worker.compute import Computer
 from worker.keeper import Keeper, anonymous_bytes
 
 ROOT = Path(__file__).parents[2]
+DIMS: dict[str, Any] = {
+    "dims": {"n": {"min": 1, "max": 2}, "h": {"min": 1, "max": 24}, "w": {"min": 1, "max": 24}},
+    "verify": "none",
+}
 
 
 class Desk:
@@ -46,25 +54,33 @@ class Desk:
         )
         self.client = connection
 
-    def submit(self, data: bytes, content: str = "c1") -> str:
+    def submit(
+        self,
+        data: bytes,
+        content: str = "c1",
+        *,
+        job: str = "jobc1",
+        options: Mapping[str, object] | None = None,
+        outcome: Mapping[str, str] | None = None,
+    ) -> str:
         model = self.models.put(data)
         self.records.pin_model(model)
         self.records.register_model(model, "net.onnx", len(data))
         request = JobRequest(
-            job=f"job{content}",
+            job=job,
             content=content,
             model=model,
             model_name="net.onnx",
             profile=self.store.put(profile_json(builtin_profile("cluster4x4"))),
             profile_name="cluster4x4",
-            options="{}",
+            options=json.dumps(options or {}),
             queue="short",
             time_limit_s=60,
             memory_limit_bytes=2**40,
             compiler_version="0",
             request_id="",
         )
-        return self.records.accept(request).job
+        return self.records.accept(request, outcome=outcome).job
 
     def fence(self, content: str = "c1") -> int:
         return int(str(self.client.hget(f"tessera:computation:{content}", "fence")))
@@ -98,6 +114,33 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
     assert json.loads(fields["figures"])["dram_bytes"] == totals["dram_bytes"]
     names = ("state", "plan", "report", "executable", "figures")
     assert desk.results.get("c1") == {name: fields[name] for name in names}
+
+
+def test_a_model_with_dynamic_dimensions_has_a_package_beside_its_plan(desk: Desk) -> None:
+    job = desk.submit(images(), options=DIMS)
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    fields = desk.job(job)
+    with desk.store.mapped(fields["package"]) as data:
+        package = read_package(memoryview(data), profile_digest=fields["profile"])
+        assert (package.model.model_digest, set(package.model.ranges)) == (fields["model"], {"n", "h", "w"})
+        del package
+    assert desk.client.hgetall(f"tessera:model:{fields['model']}:packages") == {fields["profile"]: fields["package"]}
+    # where the outcome is known already, it is the newest package just the same
+    desk.client.delete(f"tessera:model:{fields['model']}:packages")
+    again = desk.submit(images(), options=DIMS, job="again", outcome=desk.results.get("c1"))
+    assert desk.job(again)["package"] == fields["package"]
+    assert desk.client.hgetall(f"tessera:model:{fields['model']}:packages") == {fields["profile"]: fields["package"]}
+    assert desk.records.delete_model(fields["model"]) == "deleted"
+    assert not desk.client.exists(f"tessera:model:{fields['model']}:packages")
+
+
+def test_a_plan_whose_package_cannot_be_made_says_why_and_succeeds(desk: Desk) -> None:
+    job = desk.submit(images(), options={**DIMS, "precision": "int8", "verify": "none"})
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    fields = desk.job(job)
+    problem = json.loads(fields["no_package"])
+    assert (fields["state"], problem["code"], problem["actual"]) == ("succeeded", "invalid_option", "precision=int8")
+    assert "package" not in fields
 
 
 @pytest.mark.parametrize("name", ["plan", "executable"])

@@ -18,6 +18,7 @@ local function stopping_key(content) return 'tessera:computation:' .. content ..
 local function queue_key(queue) return 'tessera:queue:' .. queue end
 local function model_key(model) return 'tessera:model:' .. model end
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
+local function packages_key(model) return 'tessera:model:' .. model .. ':packages' end
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -188,6 +189,13 @@ local function abandon(content, now, max_attempts)
   return 'queued'
 end
 
+-- The newest package of a model for a profile, as long as the model is known (SHAPE-7).
+local function remember_package(model, profile, outcome)
+  if outcome.package and redis.call('EXISTS', model_key(model)) == 1 then
+    redis.call('HSET', packages_key(model), profile, outcome.package)
+  end
+end
+
 -- Records a job with its fields and, unless an outcome is known, the computation it waits for and the outbox entry.
 -- wanted: job, content, model, queue, time_limit_ms, fields (of text), outcome (of text, or nil)
 local function record_job(wanted, now)
@@ -202,6 +210,7 @@ local function record_job(wanted, now)
       if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
     end
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_cached', 1)
+    remember_package(model, fields.profile, wanted.outcome)
     transition(job, wanted.outcome.state, now, 'cached', 1)
     return 'finished'
   end

@@ -21,5 +21,7 @@ for name, value in pairs(outcome) do
 end
 for _, job in ipairs(waiting(content)) do transition(job, outcome.state, now, unpack(fields)) end
 redis.call('HINCRBY', COUNTS_KEY, 'publishes', 1)
+local made_of = redis.call('HMGET', key, 'model', 'profile')
+remember_package(made_of[1], made_of[2], outcome)
 drop(content)
 return 'published'

@@ -6,6 +6,6 @@ if redis.call('EXISTS', key .. ':pinned') == 1 or redis.call('SCARD', users_key(
   return 'in_use'
 end
 redis.call('SET', key .. ':deleting', 1, 'PX', ARGV[3])
-redis.call('DEL', key)
+redis.call('DEL', key, packages_key(ARGV[2]))
 redis.call('ZREM', 'tessera:models', ARGV[2])
 return 'deleted'

@@ -1,0 +1,62 @@
+"""The package of a compilation with dynamic dimensions, or why there is none (SHAPE-10)."""
+
+from __future__ import annotations
+
+import json
+
+import structlog
+
+from app.jobs.results import Outcome
+from app.store import BlobStore
+from compiler.compile import compile_shapes
+from compiler.errors import InternalError, TesseraError
+from compiler.frontend.source import ModelSource, opened
+from compiler.frontend.values import materialise
+from compiler.options import Options
+from compiler.pipeline import Observer
+from compiler.profile import Profile
+from compiler.shapes.model import ShapeModel
+from compiler.shapes.package import write_package
+
+log = structlog.get_logger(__name__)
+
+
+class _Phases:
+    """An observer that says that the passes are those of the package."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def phase(self, name: str, step: int, total: int) -> None:
+        """A pass begins."""
+        self._observer.phase(f"package: {name}", step, total)
+
+    def cancelled(self) -> bool:
+        """Whether no job waits any more."""
+        return self._observer.cancelled()
+
+
+def package_outcome(
+    source: ModelSource, profile: Profile, options: Options, observer: Observer, store: BlobStore
+) -> Outcome:
+    """What a job's outcome says of its package: the blob's digest, or the problem for which there is none.
+
+    The plan holds at the largest extents either way. Raises CompilationCancelledError.
+    """
+    try:
+        model = compile_shapes(source, profile, options, observer=_Phases(observer))
+        return {"package": _stored(model, source, store)}
+    except InternalError as error:
+        log.error("packager_at_fault", error=str(error), exc_info=True)
+        return {"no_package": json.dumps(error.to_dict())}
+    except TesseraError as error:
+        log.info("no_package", code=error.code, error=str(error))
+        return {"no_package": json.dumps(error.to_dict())}
+
+
+def _stored(model: ShapeModel, source: ModelSource, store: BlobStore) -> str:
+    file = opened(model.graph.source, source)
+    with store.writer() as writer:
+        for piece in write_package(model, (), lambda constant: materialise(constant, file)):
+            writer.write(memoryview(piece))
+        return writer.commit()
