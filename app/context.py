@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import Annotated
@@ -17,6 +18,13 @@ from app.redis_urls import connect, connect_async
 from app.settings import Settings
 from app.simulations import traces
 from app.store import BlobStore, document_store, model_store
+from app.tables.buckets import BucketChoice
+from app.tables.cache import TableCache
+from app.tables.counts import TableCounts
+from app.tables.lookup import TableLookup
+from app.tables.opened import OpenPackages
+from app.tables.wanted import WantedTables
+from compiler.profile import builtin_names, builtin_profile, profile_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,10 @@ class Context:
     results: ResultCache
     relay: Relay
     trace_makers: BoundedSemaphore
+    packages: OpenPackages
+    tables: TableLookup
+    table_bytes: redis.Redis
+    builtin_digests: Mapping[str, str]
 
 
 def create_context(settings: Settings) -> Context:
@@ -42,6 +54,9 @@ def create_context(settings: Settings) -> Context:
     store = document_store(settings.store_dir)
     broker, cache = connect(settings.broker_url), connect(settings.cache_url)
     records = Records(broker, settings)
+    relay_broker, table_bytes = connect(settings.broker_url), connect(settings.cache_url, text=False)
+    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), settings)
+    counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
         models=model_store(settings.store_dir),
@@ -51,8 +66,19 @@ def create_context(settings: Settings) -> Context:
         events=connect_async(settings.broker_url),
         records=records,
         results=ResultCache(cache, settings, store),
-        relay=Relay(Records(connect(settings.broker_url), settings), settings),
+        relay=relay,
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
+        packages=OpenPackages(store, settings.open_packages),
+        tables=TableLookup(
+            cache=TableCache(table_bytes, settings),
+            wanted=WantedTables(broker),
+            counts=counts,
+            buckets=BucketChoice(client=broker, counts=counts, settings=settings),
+            settings=settings,
+            wake=relay.wake,
+        ),
+        table_bytes=table_bytes,
+        builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},
     )
 
 

@@ -14,6 +14,7 @@ from app.settings import Settings
 from app.simulations.report import SimulationReport
 from app.sweeps.report import SweepReport
 from app.sweeps.sizing import SizeReport
+from app.tables.document import TablesDocument
 from compiler.frontend.supported import supported_ops
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
@@ -26,6 +27,7 @@ _SCHEMAS = {
     "sweep": SweepReport,
     "size": SizeReport,
     "comparison": ComparisonDocument,
+    "tables": TablesDocument,
 }
 
 

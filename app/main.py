@@ -21,6 +21,7 @@ from app.profiles.endpoints import router as profiles
 from app.settings import Settings
 from app.simulations.endpoints import router as simulations
 from app.sweeps.endpoints import router as sweeps
+from app.tables.endpoints import router as tables
 from compiler.version import COMPILER_VERSION
 
 
@@ -39,6 +40,8 @@ def create_app(settings: Settings) -> FastAPI:
             await context.events.aclose()
             context.broker.close()
             context.cache.close()
+            context.table_bytes.close()
+            context.packages.close()
 
     # Its documentation pages bring their own scripts: no CDN (API-4).
     app: FastAPI = FastAPIOffline(
@@ -50,7 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(RequestMiddleware)
-    for router in (models, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
+    for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)
 
     @app.get("/", include_in_schema=False)

@@ -33,11 +33,11 @@ def celery_url(url: str) -> str:
     return client_url(url)
 
 
-def connect(url: str) -> redis.Redis:
-    """A blocking client; a lost connection is tried again for about a second."""
+def connect(url: str, *, text: bool = True) -> redis.Redis:
+    """A blocking client, of text or of bytes; a lost connection is tried again for about a second."""
     return redis.Redis.from_url(
         client_url(url),
-        decode_responses=True,
+        decode_responses=text,
         retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), 4),
         retry_on_error=[redis.ConnectionError],
         health_check_interval=15,

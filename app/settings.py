@@ -64,6 +64,13 @@ class Settings(BaseSettings):
     keep_finished_s: Seconds = 7 * 24 * 3600.0
     keep_idempotency_s: Seconds = 24 * 3600.0
     keep_result_s: Seconds = 30 * 24 * 3600.0
+    keep_table_s: Seconds = 30 * 24 * 3600.0
+    table_lock_s: Seconds = 2.0
+    """Who makes a simple table holds its lock for so long at most; then another does."""
+    optimise_lock_s: Seconds = 30.0
+    """An optimised table that was asked for and has not come after so long may be asked for again."""
+    open_packages: Positive = 16
+    """Packages that one process keeps open."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("log_level", mode="before")

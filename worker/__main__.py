@@ -15,7 +15,8 @@ def main() -> None:
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
-    import worker.compute  # noqa: F401 - loaded once here, shared by every child
+    import worker.compute
+    import worker.optimise  # noqa: F401 - both loaded once here, shared by every child
     from app.logs import configure_logging
     from app.settings import Settings
     from worker.app import Worker

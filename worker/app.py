@@ -24,6 +24,11 @@ from app.jobs.results import ResultCache
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
+from app.tables.buckets import BucketChoice
+from app.tables.cache import TableCache
+from app.tables.counts import TableCounts
+from app.tables.opened import OpenPackages
+from app.tables.wanted import OPTIMISE_TASK, Wanted
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +44,7 @@ class Worker:
     settings: Settings
     name: str = field(default_factory=lambda: f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}")
     _computer: Any = None
+    _optimiser: Any = None
     _records: Records | None = None
     _void_since: dict[str, float] = field(default_factory=dict)
 
@@ -50,6 +56,11 @@ class Worker:
         def compute(content: str, fence: int) -> None:
             token = f"{self.name}/{os.getpid()}/{secrets.token_hex(4)}"
             self._computer.run(content, fence, token)
+
+        @celery.task(name=OPTIMISE_TASK)  # type: ignore[untyped-decorator]
+        def optimise(key: str, package: str, routine: int, shape: list[int]) -> None:
+            token = f"{self.name}/{os.getpid()}/{secrets.token_hex(4)}"
+            self._optimiser.run(Wanted(key=key, package=package, routine=routine, shape=tuple(shape)), token)
 
         signals.worker_process_init.connect(self._child_starts, weak=False)
         signals.worker_process_shutdown.connect(self._child_ends, weak=False)
@@ -63,6 +74,7 @@ class Worker:
         # Celery has asked Linux to kill this child with its main process, so a kill -9 there leaves no orphan.
         # The compiler was imported before the fork (worker/__main__.py), so this costs next to nothing.
         from worker.compute import Computer
+        from worker.optimise import Optimiser
 
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
@@ -73,6 +85,14 @@ class Worker:
             models=model_store(self.settings.store_dir),
             store=store,
             settings=self.settings,
+        )
+        broker = connect(self.settings.broker_url)
+        counts = TableCounts(broker, self.settings)
+        self._optimiser = Optimiser(
+            cache=TableCache(connect(self.settings.cache_url, text=False), self.settings),
+            counts=counts,
+            buckets=BucketChoice(client=broker, counts=counts, settings=self.settings),
+            packages=OpenPackages(store, self.settings.open_packages),
         )
         log.info("child_started", pid=os.getpid())
 
@@ -123,10 +143,12 @@ class Worker:
         with suppress(redis.RedisError, OSError):
             self._main_records().goodbye(self.name)
 
-    def _task_failed(self, exception: BaseException, args: Any = None, **_: Any) -> None:
+    def _task_failed(self, sender: Any, exception: BaseException, args: Any = None, **_: Any) -> None:
         """In the main process: a child died, so its lease need not run out before the work starts again."""
         if not isinstance(exception, WorkerLostError | TimeLimitExceeded) or not args:
             return
+        if sender.name != COMPUTE_TASK:
+            return  # an optimised table has no lease: its lock runs out, and whoever asks again gets it
         content, fence = args[0], int(args[1])
         with suppress(redis.RedisError, OSError):
             outcome = self._main_records().lost(content, fence)

@@ -217,6 +217,21 @@ class TesseraClient:
         """Save the executable of a compilation that succeeded, piece by piece."""
         self._save(f"/v1/jobs/{job_id}/executables/0", path)
 
+    def save_package(self, job_id: str, path: Path) -> None:
+        """Save the package of a compilation with dynamic dimensions, piece by piece."""
+        self._save(f"/v1/jobs/{job_id}/package", path)
+
+    def tables(self, model: str, profile: str, shapes: Mapping[str, Sequence[int]]) -> bytes:
+        """The parameter tables of an uploaded model for shapes of its inputs, as JSON; nothing is compiled."""
+        texts = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        path = f"/v1/models/{quote(model, safe='')}/tables"
+        return self._request("GET", path, params={"profile": profile, "shape": texts}).content
+
+    def table_statistics(self, model: str, profile: str) -> bytes:
+        """How the tables of an uploaded model were answered, and for which shapes, as JSON."""
+        path = f"/v1/models/{quote(model, safe='')}/tables/statistics"
+        return self._request("GET", path, params={"profile": profile}).content
+
     def save_trace(self, job_id: str, path: Path, *, commands: int | None = None) -> None:
         """Save the trace of a compilation that succeeded, of each segment the first commands."""
         self._save(f"/v1/jobs/{job_id}/trace" + ("" if commands is None else f"?commands={commands}"), path)

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from app.context import Context, ContextDependency
 from app.jobs.records import QUEUES
 from app.problems import Problem, problem_response, request_id_of
+from app.tables.counts import REQUESTS
 
 router = APIRouter(tags=["health"])
 
@@ -102,6 +103,25 @@ class _Figures(Collector):
         yield GaugeMetricFamily(
             "tessera_workers", "Workers with a recent sign of life", value=self._context.records.workers()
         )
+        yield from self._tables()
         counts = cast(dict[str, str], client.hgetall("tessera:counts"))
         for name in sorted(counts):
             yield CounterMetricFamily(f"tessera_{name}", name.replace("_", " "), value=int(counts[name]))
+
+    def _tables(self) -> Iterable[Metric]:
+        """Tables by how they were answered, and by how many were made (SHAPE-7)."""
+        tables = self._context.tables
+        answers = CounterMetricFamily("tessera_tables_answered", "Tables answered", labels=["cache", "kind"])
+        computed = CounterMetricFamily("tessera_tables_made", "Tables computed", labels=["kind"])
+        families = {"answered": answers, "made": computed}
+        totals = tables.counts.totals()
+        for name, count in sorted(totals.items()):
+            what, *labels = name.split(":")
+            if what in families:
+                families[what].add_metric(labels, count)
+        yield CounterMetricFamily("tessera_tables_requests", "Requests for tables", value=totals.get(REQUESTS, 0))
+        yield answers
+        yield computed
+        yield GaugeMetricFamily(
+            "tessera_tables_wanted", "Optimised tables not yet handed out", value=tables.wanted.waiting()
+        )

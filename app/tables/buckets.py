@@ -1,0 +1,112 @@
+"""Buckets: shapes that nobody asked for before, served by the optimised table of a larger one (SHAPE-5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+# what proves a cover would load it with the first request that is served by a bucket: 10 ms
+import numpy.ma  # noqa: F401
+import redis
+
+from app.settings import Settings
+from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts
+from app.tables.opened import Asked, OpenPackage
+from app.tables.stored import StoredTable, restored, stored_runs
+from compiler.shapes.buckets import bucket_of, choose_buckets
+from compiler.shapes.clip import clipped
+from compiler.shapes.table import check_cover
+
+# Buckets per dimension, and requests before there are any; they are chosen anew when requests have doubled.
+_BUCKETS: Final = 8
+_FIRST_CHOICE: Final = 32
+# A bucket serves a shape if its table costs at most so many times the simple one that need not be kept then.
+_WORTH: Final = 1.01
+
+
+class Boundaries(msgspec.Struct, frozen=True, kw_only=True):
+    """Where buckets end, per dimension by name: rising extents; chosen after so many requests."""
+
+    requests: int
+    extents: tuple[tuple[int, ...], ...]
+
+    def bucket(self, dims: Mapping[str, int]) -> dict[str, int] | None:
+        """The dimensions of the bucket's largest shape; None above all buckets."""
+        names = sorted(dims)
+        if any(dims[name] > extents[-1] for name, extents in zip(names, self.extents, strict=True)):
+            return None
+        return {name: bucket_of(dims[name], extents) for name, extents in zip(names, self.extents, strict=True)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketChoice:
+    """The boundaries of packages, in the broker's Redis."""
+
+    client: redis.Redis
+    counts: TableCounts
+    settings: Settings
+
+    def of(self, package: str) -> Boundaries | None:
+        """What was chosen for a package."""
+        value = self.client.get(_key(package))
+        return msgspec.json.decode(value, type=Boundaries) if isinstance(value, str) else None
+
+    def choose_if_due(self, package: str) -> None:
+        """Choose by the shapes that were asked for, if there are twice as many requests as at the last choice."""
+        last = self.of(package)
+        requests = self.counts.count(package, REQUESTS)
+        if requests < (_FIRST_CHOICE if last is None else 2 * last.requests):
+            return
+        shapes = self.counts.of(package, MAX_SHAPES).shapes
+        extents = []
+        for along in zip(*(shape for shape, _ in shapes), strict=True):
+            lengths: Counter[int] = Counter()
+            for length, (_, count) in zip(along, shapes, strict=True):
+                lengths[length] += count
+            extents.append(choose_buckets(lengths, _BUCKETS))
+        chosen = Boundaries(requests=requests, extents=tuple(extents))
+        self.client.set(_key(package), msgspec.json.encode(chosen), px=round(self.settings.keep_table_s * 1000))
+
+
+def bucket_tables(opened: OpenPackage, boundaries: Boundaries, dims: Mapping[str, int]) -> dict[int, Asked]:
+    """By routine the table of the bucket, where it is another one and may serve."""
+    bucket = boundaries.bucket(dims)
+    if bucket is None or bucket == dims:
+        return {}
+    return {one.routine: one for one in opened.asked(bucket)}
+
+
+def served(
+    opened: OpenPackage, asked: Asked, bucket: Asked, table: StoredTable, simple_cycles: float
+) -> StoredTable | None:
+    """The bucket's optimised table clipped to a shape, proved to cover it; None where it is not worth it."""
+    library = opened.model.libraries[asked.routine]
+    shape = _tiled(asked, library.routine.tiled)
+    larger = _tiled(bucket, library.routine.tiled)
+    if not shape or any(not 1 <= extent <= most for extent, most in zip(shape, larger, strict=True)):
+        return None
+    cost = opened.model.cost_at(asked.routine, asked.shape)
+    found = clipped(restored(table, library.units), library.units, cost, shape)
+    if found.cost_cycles > _WORTH * simple_cycles:
+        return None
+    check_cover(found, allows_overlap=library.units.allows_overlap)
+    return StoredTable(
+        kind="optimised",
+        settled=True,
+        simple_cycles=simple_cycles,
+        optimised_cycles=found.cost_cycles,
+        shape=shape,
+        runs=stored_runs(found),
+    )
+
+
+def _tiled(asked: Asked, tiled: Sequence[int]) -> tuple[int, ...]:
+    return tuple(asked.shape[axis] for axis in tiled)
+
+
+def _key(package: str) -> str:
+    return f"tessera:package:{package}:buckets"

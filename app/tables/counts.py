@@ -1,0 +1,71 @@
+"""How often tables were asked for, and of which shapes: per package, and in all (SHAPE-5, API-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final, cast
+
+import redis
+
+from app.settings import Settings
+
+# The count of requests, of whatever many tables.
+REQUESTS: Final = "requests"
+_TOTALS: Final = "tessera:table-counts"
+# Shapes of a package that are counted; the rarest give way to new ones.
+MAX_SHAPES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Counts by name (see `answered` and `made`), and the shapes asked for most as extents with their counts."""
+
+    counts: Mapping[str, int]
+    shapes: tuple[tuple[tuple[int, ...], int], ...]
+
+
+def answered(cache: str, kind: str) -> str:
+    """The count of tables that were answered so."""
+    return f"answered:{cache}:{kind}"
+
+
+def made(kind: str) -> str:
+    """The count of tables that were computed."""
+    return f"made:{kind}"
+
+
+class TableCounts:
+    """The counts, over the broker's Redis: a flush of the cache leaves them."""
+
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+        self._redis = client
+        self._keep_ms = round(settings.keep_table_s * 1000)
+        self._count = client.register_script((resources.files("app.tables") / "scripts" / "count.lua").read_text())
+
+    def add(self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None) -> None:
+        """Count for a package; `extents`: of its dimensions by name, if a shape was asked for."""
+        pairs = [part for pair in sorted(counts.items()) for part in pair]
+        shape = "" if extents is None else ",".join(map(str, extents))
+        self._count(keys=(), args=(package, shape, MAX_SHAPES, self._keep_ms, *pairs))
+
+    def of(self, package: str, shapes: int) -> Figures:
+        """What was counted for a package, with that many of its shapes."""
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.hgetall(f"tessera:package:{package}:counts")
+        pipeline.zrevrange(f"tessera:package:{package}:shapes", 0, shapes - 1, withscores=True)
+        counts, found = pipeline.execute()
+        return Figures(
+            counts={name: int(count) for name, count in counts.items()},
+            shapes=tuple((tuple(int(extent) for extent in text.split(",")), int(count)) for text, count in found),
+        )
+
+    def count(self, package: str, name: str) -> int:
+        """One of the counts of a package."""
+        return int(str(self._redis.hget(f"tessera:package:{package}:counts", name) or 0))
+
+    def totals(self) -> dict[str, int]:
+        """What was counted of all packages."""
+        counts = cast(dict[str, str], self._redis.hgetall(_TOTALS))
+        return {name: int(count) for name, count in counts.items()}

@@ -1,0 +1,60 @@
+"""/v1/models/{id}/tables."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.context import ContextDependency
+from app.http import etag, not_modified
+from app.models.endpoints import ModelId
+from app.problems import Problem
+from app.tables import service
+from app.tables.document import tables_json
+from app.tables.schemas import TableStatistics
+
+router = APIRouter(prefix="/v1/models", tags=["tables"])
+
+ProfileName = Annotated[str, Query(max_length=200, description="Name or digest of a profile")]
+Shape = Annotated[str, Query(max_length=1000)]
+Shapes = Annotated[
+    list[Shape],
+    Query(
+        max_length=64,
+        description="An input's name, a colon and its extents; for all inputs but those whose dimensions others give",
+        examples=[["x:1x3x225x199"]],
+    ),
+]
+_REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
+
+
+@router.get(
+    "/{model_id}/tables",
+    operation_id="getTables",
+    response_model=dict[str, Any],
+    responses={304: {"description": "Not modified"}, **_REFUSED},
+)
+def get_tables(
+    request: Request, context: ContextDependency, model_id: ModelId, profile: ProfileName, shape: Shapes
+) -> Response:
+    """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
+
+    At a miss they are the simple ones; optimised ones take their place as workers make them.
+    """
+    body = tables_json(service.tables(context, model_id, profile, shape))
+    digest = hashlib.sha256(body).hexdigest()
+    headers = {"ETag": etag(digest), "Cache-Control": "private, no-cache"}
+    if not_modified(request, digest):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+@router.get("/{model_id}/tables/statistics", operation_id="getTableStatistics", responses=_REFUSED)
+def get_table_statistics(
+    response: Response, context: ContextDependency, model_id: ModelId, profile: ProfileName
+) -> TableStatistics:
+    """How a model's tables were answered, and which shapes were asked for most."""
+    response.headers["Cache-Control"] = "no-store"
+    return service.statistics(context, model_id, profile)

@@ -1,0 +1,148 @@
+"""Finding tables in the cache, and making the simple ones that are not there, each once (SHAPE-7)."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.settings import Settings
+from app.tables import making
+from app.tables.buckets import BucketChoice, bucket_tables, served
+from app.tables.cache import Entry, TableCache
+from app.tables.counts import REQUESTS, TableCounts, answered, made
+from app.tables.opened import Asked, OpenPackage
+from app.tables.stored import StoredTable
+from app.tables.wanted import Wanted, WantedTables
+
+Hit = Literal["hit", "bucket-hit", "miss"]
+
+# How often who waits for another's table looks for it.
+_POLL_S: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A routine's table, and whether it was in the cache when it was asked for, or that of a bucket was."""
+
+    asked: Asked
+    cache: Hit
+    table: StoredTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLookup:
+    """The cache, who makes what is not in it, and what is counted; `wake` tells the relay that tables are wanted."""
+
+    cache: TableCache
+    wanted: WantedTables
+    counts: TableCounts
+    buckets: BucketChoice
+    settings: Settings
+    wake: Callable[[], None]
+
+    def find(self, opened: OpenPackage, dims: Mapping[str, int]) -> tuple[Found, ...]:
+        """The tables of a model at given dimensions, one per routine; what can be better is wanted from then on."""
+        asked = opened.asked(dims)
+        by_key = {one.key: one for one in asked}
+        entries = self.cache.read(list(by_key))
+        hits = _present(entries)
+        missing = [one for key, one in by_key.items() if key not in hits]
+        from_buckets, simple, better = self._from_buckets(opened, dims, missing) if missing else ({}, {}, [])
+        misses = [one for one in missing if one.key not in from_buckets]
+        tables = hits | from_buckets | (self._made(opened, misses, simple) if misses else {})
+        better += [one for key, one in by_key.items() if not tables[key].settled and not entries[key].asked]
+        self._want(opened, better)
+        caches: dict[str, Hit] = {**dict.fromkeys(hits, "hit"), **dict.fromkeys(from_buckets, "bucket-hit")}
+        found = tuple(Found(asked=one, cache=caches.get(one.key, "miss"), table=tables[one.key]) for one in asked)
+        counted = Counter(answered(one.cache, one.table.kind) for one in found)
+        self.counts.add(opened.digest, {**counted, REQUESTS: 1}, [dims[name] for name in sorted(dims)])
+        return found
+
+    def _from_buckets(
+        self, opened: OpenPackage, dims: Mapping[str, int], missing: Sequence[Asked]
+    ) -> tuple[dict[str, StoredTable], dict[str, StoredTable], list[Asked]]:
+        """By key the tables that buckets serve, the simple ones that were made to judge, and what buckets lack."""
+        boundaries = self.buckets.of(opened.digest)
+        larger = {} if boundaries is None else bucket_tables(opened, boundaries, dims)
+        entries = self.cache.read([one.key for one in larger.values()])
+        tables: dict[str, StoredTable] = {}
+        simple: dict[str, StoredTable] = {}
+        lacking: dict[str, Asked] = {}
+        for one in missing:
+            bucket = larger.get(one.routine)
+            if bucket is None or bucket.key == one.key:
+                continue
+            entry = entries[bucket.key]
+            if entry.table is not None and entry.table.kind == "optimised":
+                simple[one.key] = making.simple(opened, one)
+                found = served(opened, one, bucket, entry.table, simple[one.key].cycles)
+                if found is not None:
+                    tables[one.key] = found
+            elif not entry.asked and not (entry.table is not None and entry.table.settled):
+                lacking[bucket.key] = bucket
+        return tables, simple, list(lacking.values())
+
+    def _made(
+        self, opened: OpenPackage, misses: Sequence[Asked], simple: Mapping[str, StoredTable]
+    ) -> dict[str, StoredTable]:
+        """Tables that nobody had: made under a lock each, or by who holds it; without one if that takes too long.
+
+        `simple`: those that this request has made already.
+        """
+        token = secrets.token_hex(8)
+        by_key = {one.key: one for one in misses}
+        tables: dict[str, StoredTable] = {}
+        give_up_at = time.monotonic() + 2 * self.settings.table_lock_s
+        while left := [key for key in by_key if key not in tables]:
+            patient = time.monotonic() < give_up_at
+            claimed = self.cache.claim(left, token) if patient else self.cache.read(left)
+            if claimed:
+                fresh = self._made_or_found(opened, [by_key[key] for key in claimed], claimed, simple, token)
+                tables |= fresh
+            else:
+                time.sleep(_POLL_S)
+                tables |= _present(self.cache.read(left))
+        return tables
+
+    def _made_or_found(
+        self,
+        opened: OpenPackage,
+        claimed: Sequence[Asked],
+        entries: Mapping[str, Entry],
+        simple: Mapping[str, StoredTable],
+        token: str,
+    ) -> dict[str, StoredTable]:
+        """Make what another has not made between our look and our lock."""
+        tables = _present(entries)
+        self.cache.release(list(tables), token)
+        try:
+            lacking = [one for one in claimed if one.key not in tables]
+            fresh = {one.key: simple.get(one.key) or making.simple(opened, one) for one in lacking}
+        except BaseException:
+            self.cache.release([one.key for one in claimed], token)
+            raise
+        opened.forget_surplus()
+        if fresh:
+            self.cache.put(fresh, entries, token)
+            self.counts.add(opened.digest, {made("simple"): len(fresh)})
+        return tables | fresh
+
+    def _want(self, opened: OpenPackage, better: Sequence[Asked]) -> None:
+        """Ask for the optimised tables that nobody has asked for."""
+        by_key = {one.key: one for one in better}
+        new = self.cache.ask(list(by_key)) if by_key else []
+        if new:
+            wanted = [
+                Wanted(key=key, package=opened.digest, routine=by_key[key].routine, shape=by_key[key].shape)
+                for key in new
+            ]
+            self.wanted.add(wanted)
+            self.wake()
+
+
+def _present(entries: Mapping[str, Entry]) -> dict[str, StoredTable]:
+    return {key: entry.table for key, entry in entries.items() if entry.table is not None}

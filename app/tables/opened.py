@@ -1,0 +1,107 @@
+"""Packages that are held open: read once by a process, the least recently used closed first (SHAPE-10)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from app.store import BlobStore
+from compiler.cache_key import routine_key, table_key
+from compiler.shapes.model import ShapeModel
+from compiler.shapes.package import Package, read_package
+
+# What simple tables of a routine have in common is kept for so many extents of the axes that are not cut.
+_MAX_CHOOSERS: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A table that is needed: of a routine, by number, for a result of this shape; `key` names its content."""
+
+    routine: int
+    shape: tuple[int, ...]
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenPackage:
+    """A package by its digest, and what is derived from it once."""
+
+    digest: str
+    package: Package
+
+    @property
+    def model(self) -> ShapeModel:
+        """The model for ranges of shapes."""
+        return self.package.model
+
+    @cached_property
+    def routine_keys(self) -> tuple[str, ...]:
+        """Per routine what its tables depend on beside the shape."""
+        return tuple(routine_key(self.model, number) for number in range(len(self.model.libraries)))
+
+    @cached_property
+    def nodes(self) -> tuple[tuple[str, ...], ...]:
+        """Per routine the names of its ops."""
+        graph = self.model.graph
+        return tuple(tuple(graph.ops[op].node for op in library.routine.ops) for library in self.model.libraries)
+
+    def asked(self, dims: Mapping[str, int]) -> tuple[Asked, ...]:
+        """The tables that the model needs at given dimensions, one per routine."""
+        shapes = [self.model.result_shape(number, dims) for number in range(len(self.model.libraries))]
+        return tuple(self.table_of(number, shape) for number, shape in enumerate(shapes))
+
+    def table_of(self, number: int, shape: tuple[int, ...]) -> Asked:
+        """A routine's table for one shape of its result."""
+        return Asked(routine=number, shape=shape, key=table_key(self.routine_keys[number], shape))
+
+    def forget_surplus(self) -> None:
+        """Keep what is remembered for later tables bounded."""
+        if len(self.model.choosers) > _MAX_CHOOSERS:
+            self.model.choosers.clear()
+
+
+class OpenPackages:
+    """At most `limit` open packages of a store."""
+
+    def __init__(self, store: BlobStore, limit: int) -> None:
+        self._store = store
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, tuple[OpenPackage, ExitStack]] = OrderedDict()
+
+    def get(self, digest: str) -> OpenPackage:
+        """The package of this digest, opened if it is not.
+
+        Raises FileNotFoundError where it is gone from the store, and what `read_package` raises.
+        """
+        with self._lock:
+            found = self._open.get(digest)
+            if found is not None:
+                self._open.move_to_end(digest)
+                return found[0]
+            opened, resources = self._read(digest)
+            self._open[digest] = (opened, resources)
+            while len(self._open) > self._limit:
+                _, (_, closing) = self._open.popitem(last=False)
+                closing.close()
+            return opened
+
+    def close(self) -> None:
+        """Close all; who still works with one keeps its bytes until then."""
+        with self._lock:
+            for _, resources in self._open.values():
+                resources.close()
+            self._open.clear()
+
+    def _read(self, digest: str) -> tuple[OpenPackage, ExitStack]:
+        with ExitStack() as stack:
+            data = stack.enter_context(self._store.mapped(digest))
+            # our own workers wrote it, under this digest; constants are not looked at here
+            package = read_package(memoryview(data), check_constants=False)
+            return OpenPackage(digest=digest, package=package), stack.pop_all()

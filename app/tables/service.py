@@ -1,0 +1,122 @@
+"""What can be asked of the tables of a model (API-3). The model itself is never read here: its package is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, get_args
+
+from app.context import Context
+from app.errors import NotFoundError
+from app.models import service as models
+from app.profiles import service as profiles
+from app.store import is_digest
+from app.tables.counts import REQUESTS, answered, made
+from app.tables.document import TablesDocument, tables_document
+from app.tables.lookup import Hit
+from app.tables.opened import OpenPackage
+from app.tables.schemas import AnswerCount, ShapeCount, TableStatistics
+from app.tables.stored import Kind
+from compiler.errors import RequestError, printable
+from compiler.profile import profile_digest
+from compiler.shapes.extents import dims_of
+from compiler.shapes.model import ShapeModel
+
+_EXTENTS: Final = re.compile(r"-?[0-9]{1,18}(x-?[0-9]{1,18})*", re.ASCII)
+_SHAPES_SHOWN: Final = 100
+
+
+def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> TablesDocument:
+    """The tables of a model for shapes of its inputs.
+
+    Raises NotFoundError for an unknown model or profile and where there is no package, RequestError for shapes that
+    the package does not have.
+    """
+    opened = package_of(context, model, profile)
+    given = parsed_shapes(opened.model, shapes)
+    dims = dims_of(opened.model.inputs, opened.model.ranges, given, partial=True)
+    return tables_document(opened, dims, context.tables.find(opened, dims))
+
+
+def statistics(context: Context, model: str, profile: str) -> TableStatistics:
+    """What was asked of a model's package; raises NotFoundError as `tables`."""
+    opened = package_of(context, model, profile)
+    figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN)
+    names = sorted(opened.model.ranges)
+    return TableStatistics(
+        package=opened.digest,
+        requests=figures.counts.get(REQUESTS, 0),
+        answered=[
+            AnswerCount(cache=cache, kind=kind, tables=figures.counts.get(answered(cache, kind), 0))
+            for cache in get_args(Hit)
+            for kind in get_args(Kind)
+        ],
+        simple_made=figures.counts.get(made("simple"), 0),
+        optimised_made=figures.counts.get(made("optimised"), 0),
+        shapes=[
+            ShapeCount(dims=dict(zip(names, extents, strict=True)), requests=count) for extents, count in figures.shapes
+        ],
+    )
+
+
+def package_of(context: Context, model: str, profile: str) -> OpenPackage:
+    """The newest package of a model for a profile by name or digest."""
+    digest = _package_digest(context, model, profile)
+    if digest is None:
+        models.get(context, model)
+        profiles.get(context, profile)
+        raise _no_package(profile, "none was made")
+    try:
+        return context.packages.get(digest)
+    except FileNotFoundError:
+        raise _no_package(profile, "it is gone from the store") from None
+    except RequestError as error:  # another version of the compiler made it
+        raise _no_package(profile, error.message) from None
+
+
+def parsed_shapes(model: ShapeModel, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs from texts such as x:1x3x225x199; a name may hold colons.
+
+    Raises RequestError that says what is allowed; whether the extents are, is for `dims_of` to say.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, colon, extents = text.rpartition(":")
+        if not colon or not _EXTENTS.fullmatch(extents):
+            raise _invalid("a shape is an input's name, a colon and extents with x between them", text, model)
+        if name in shapes:
+            raise _invalid(f"input {printable(name, 80)!r} has two shapes", text, model)
+        shapes[name] = tuple(int(extent) for extent in extents.split("x"))
+    return shapes
+
+
+def _package_digest(context: Context, model: str, profile: str) -> str | None:
+    if not is_digest(model):
+        return None
+    wanted = profile if is_digest(profile) else context.builtin_digests.get(profile)
+    if wanted is None:
+        wanted = profile_digest(profiles.get(context, profile))
+    found = context.broker.hget(f"tessera:model:{model}:packages", wanted)
+    return found if isinstance(found, str) else None
+
+
+def _invalid(message: str, text: str, model: ShapeModel) -> RequestError:
+    ranges = ", ".join(f"{name} = {extents}" for name, extents in sorted(model.ranges.items()))
+    return RequestError(
+        message,
+        code="invalid_shape",
+        stage="shapes",
+        actual=printable(text, 120),
+        limit=printable(f"{', '.join(map(str, model.inputs))}; {ranges}", 300),
+        hint="Write shape=x:1x3x225x199, once per input; inputs whose dimensions others give may be left out",
+    )
+
+
+def _no_package(profile: str, reason: str) -> NotFoundError:
+    return NotFoundError(
+        f"the model has no package for profile {printable(profile, 80)!r}: {reason}",
+        code="no_package",
+        stage="shapes",
+        actual=printable(profile, 80),
+        hint="Compile the model for this profile with ranges of its dynamic dimensions: option dims",
+    )

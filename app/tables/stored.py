@@ -1,0 +1,131 @@
+"""A table as the cache keeps it: a few dozen bytes a run, and a digest that tells damage and strangers (SHAPE-7)."""
+
+from __future__ import annotations
+
+import hashlib
+from math import prod
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from compiler.shapes.table import RUN, ShapeTable
+from compiler.shapes.tails import TailMode
+from compiler.shapes.units import MAX_TILED_AXES, UnitSet
+
+Kind = Literal["simple", "optimised"]
+
+# Of these values; another form has other keys.
+FORM: Final = "T1"
+_PREFIX: Final = FORM.encode()
+_MARKS: Final[dict[Kind, bytes]] = {"simple": b"s", "optimised": b"o"}
+_DIGEST_BYTES: Final = 12
+_HEAD_BYTES: Final = len(_PREFIX) + 1 + _DIGEST_BYTES
+
+
+class StoredAxis(msgspec.Struct, frozen=True, array_like=True):
+    """Pieces along one axis: the first's start, each one's length, how many; how a unit longer than that works."""
+
+    start: int
+    length: int
+    count: int
+    mode: int
+
+
+class StoredRun(msgspec.Struct, frozen=True, array_like=True):
+    """A run of equal calls: number of the unit, outer loops shared with the run before, axes from the outermost in."""
+
+    unit: int
+    shared: int
+    order: tuple[int, ...]
+    axes: tuple[StoredAxis, ...]
+
+
+class StoredTable(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A table, what it costs, and what the simple and the optimised one cost, each as soon as it is known.
+
+    `settled` is True once there is nothing left to try: the optimised table is here, or cannot be searched for.
+    """
+
+    kind: Kind
+    settled: bool
+    simple_cycles: float
+    optimised_cycles: float | None
+    shape: tuple[int, ...]
+    runs: tuple[StoredRun, ...]
+
+    @property
+    def cycles(self) -> float:
+        """What the table costs."""
+        return self.simple_cycles if self.kind == "simple" or self.optimised_cycles is None else self.optimised_cycles
+
+    @property
+    def calls(self) -> int:
+        """How many calls the runs stand for."""
+        return sum(prod(axis.count for axis in run.axes) for run in self.runs)
+
+
+def stored_runs(table: ShapeTable) -> tuple[StoredRun, ...]:
+    """The runs of a table without what its units say anyway."""
+    rank = len(table.shape)
+    columns = zip(
+        *(table.runs[name].tolist() for name in ("unit", "shared", "order", "start", "length", "count", "mode")),
+        strict=True,
+    )
+    return tuple(
+        StoredRun(
+            unit=unit,
+            shared=shared,
+            order=tuple(order[:rank]),
+            axes=tuple(
+                StoredAxis(start=start[axis], length=length[axis], count=count[axis], mode=mode[axis])
+                for axis in range(rank)
+            ),
+        )
+        for unit, shared, order, start, length, count, mode in columns
+    )
+
+
+def restored(stored: StoredTable, units: UnitSet) -> ShapeTable:
+    """The table that was stored, over the units of its routine."""
+    rank = len(stored.shape)
+    runs = np.zeros(len(stored.runs), dtype=RUN)
+    for row, run in enumerate(stored.runs):
+        low, high = units.lows[run.unit], units.extents[run.unit]
+        by_axis = [(a.mode, a.start, a.length, a.length, a.count, low[n], high[n]) for n, a in enumerate(run.axes)]
+        by_axis += [(int(TailMode.EXACT), 0, 1, 0, 1, 1, 1)] * (MAX_TILED_AXES - rank)
+        order = (*run.order, *range(rank, MAX_TILED_AXES))
+        runs[row] = (run.unit, run.shared, order, *zip(*by_axis, strict=True))
+    return ShapeTable(
+        signature=units.signature,
+        dtype=units.dtype,
+        shape=stored.shape,
+        units=units.ids,
+        runs=runs,
+        cost_cycles=stored.cycles,
+        kind=stored.kind,
+    )
+
+
+def encoded(key: str, table: StoredTable) -> bytes:
+    """The value under a key."""
+    body = msgspec.msgpack.encode(table)
+    return _PREFIX + _MARKS[table.kind] + _digest(key, body) + body
+
+
+def decoded(key: str, value: bytes | None) -> StoredTable | None:
+    """The table of a value, None where there is none or it is not what was stored under this key."""
+    if value is None or value[: len(_PREFIX)] != _PREFIX:
+        return None
+    body = value[_HEAD_BYTES:]
+    if value[len(_PREFIX) + 1 : _HEAD_BYTES] != _digest(key, body):
+        return None
+    try:
+        table = msgspec.msgpack.decode(body, type=StoredTable)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return table if value[len(_PREFIX) : len(_PREFIX) + 1] == _MARKS[table.kind] else None
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + body).digest()[:_DIGEST_BYTES]

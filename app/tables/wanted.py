@@ -1,0 +1,54 @@
+"""Optimised tables that somebody waits for, until the relay hands them to workers (SHAPE-7).
+
+Losing one costs nothing but time: whoever asks for the shape again once the lock has run out wants it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+import msgspec
+import redis
+
+OPTIMISE_TASK: Final = "tessera.optimise"
+OPTIMISE_QUEUE: Final = "short"
+
+_WANTED: Final = "tessera:tables:wanted"
+# Beyond, the oldest are forgotten.
+_MAX_WANTED: Final = 20_000
+# While so many messages wait, tables do: jobs go first.
+_MAX_MESSAGES: Final = 16
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The key of a table, and what is needed to make it: the package by its digest, the routine, the shape."""
+
+    key: str
+    package: str
+    routine: int
+    shape: tuple[int, ...]
+
+
+class WantedTables:
+    """A list in the broker's Redis."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._redis = client
+
+    def add(self, wanted: Sequence[Wanted]) -> None:
+        """Want tables."""
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.rpush(_WANTED, *(msgspec.json.encode(one) for one in wanted))
+        pipeline.ltrim(_WANTED, -_MAX_WANTED, -1)
+        pipeline.execute()
+
+    def claim(self) -> list[Wanted]:
+        """The first that are wanted, as many as there is room for in the queue."""
+        room = _MAX_MESSAGES - self._redis.llen(OPTIMISE_QUEUE)
+        found = cast(list[str] | None, self._redis.lpop(_WANTED, room)) if room > 0 else None
+        return [msgspec.json.decode(one, type=Wanted) for one in found or ()]
+
+    def waiting(self) -> int:
+        """How many are wanted and not yet handed out."""
+        return self._redis.llen(_WANTED)

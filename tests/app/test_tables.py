@@ -1,0 +1,335 @@
+"""SHAPE-7: tables in the cache, single flights, counts; real Redis, all in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import redis
+
+from app.redis_urls import connect
+from app.settings import Settings
+from app.store import document_store
+from app.tables import making
+from app.tables.buckets import Boundaries, BucketChoice
+from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
+from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
+from app.tables.lookup import TableLookup
+from app.tables.opened import OpenPackage, OpenPackages
+from app.tables.stored import decoded, encoded, restored
+from app.tables.wanted import WantedTables
+from compiler.compile import compile_shapes
+from compiler.frontend.source import ModelSource, opened
+from compiler.frontend.values import materialise
+from compiler.options import parse_options
+from compiler.profile import builtin_profile
+from compiler.shapes.package import write_package
+from compiler.shapes.table import check_cover
+from tests.service.models import images
+from worker.optimise import Optimiser
+
+DIMS = {"n": 1, "h": 20, "w": 13}
+
+
+def package_bytes(most: int) -> bytes:
+    ranges = {name: {"min": 1, "max": most} for name in DIMS}
+    source = ModelSource.from_bytes(images(), name="images.onnx")
+    model = compile_shapes(source, builtin_profile("edge4"), parse_options({"dims": ranges}))
+    file = opened(model.graph.source, source)
+    return b"".join(bytes(piece) for piece in write_package(model, (), lambda one: materialise(one, file)))
+
+
+@pytest.fixture(scope="module")
+def image_package() -> bytes:
+    return package_bytes(24)
+
+
+@dataclass
+class Desk:
+    """What API processes and workers have, over one Redis; each lookup has connections of its own."""
+
+    url: str
+    settings: Settings
+    packages: OpenPackages
+    package: OpenPackage
+
+    def cache(self) -> TableCache:
+        return TableCache(connect(self.url, text=False), self.settings)
+
+    def counts(self) -> TableCounts:
+        return TableCounts(connect(self.url), self.settings)
+
+    def lookup(self, wake: Callable[[], None] = lambda: None) -> TableLookup:
+        return TableLookup(
+            cache=self.cache(),
+            wanted=WantedTables(connect(self.url)),
+            counts=self.counts(),
+            buckets=self.buckets(),
+            settings=self.settings,
+            wake=wake,
+        )
+
+    def buckets(self) -> BucketChoice:
+        return BucketChoice(client=connect(self.url), counts=self.counts(), settings=self.settings)
+
+    def optimiser(self) -> Optimiser:
+        return Optimiser(cache=self.cache(), counts=self.counts(), buckets=self.buckets(), packages=self.packages)
+
+    def work(self, lookup: TableLookup) -> None:
+        """Make all tables that are wanted."""
+        optimiser = self.optimiser()
+        while wanted := lookup.wanted.claim():
+            for one in wanted:
+                assert optimiser.run(one, "worker") == "optimised"
+
+    def figure(self, name: str) -> int:
+        return self.counts().of(self.package.digest, 1).counts.get(name, 0)
+
+
+@pytest.fixture
+def desk(client: redis.Redis, redis_url: str, tmp_path: Path, image_package: bytes) -> Desk:
+    assert client.dbsize() == 0
+    settings = Settings(data_dir=tmp_path, table_lock_s=5.0, optimise_lock_s=30.0)
+    store = document_store(settings.store_dir)
+    packages = OpenPackages(store, 2)
+    return Desk(redis_url, settings, packages, packages.get(store.put(image_package)))
+
+
+def only_key(desk: Desk) -> str:
+    (asked,) = desk.package.asked(DIMS)
+    return asked.key
+
+
+def test_a_stored_table_comes_back_and_nothing_else_does(desk: Desk) -> None:
+    (asked,) = desk.package.asked(DIMS)
+    table = making.simple(desk.package, asked)
+    value = encoded(asked.key, table)
+    assert decoded(asked.key, value) == table
+    assert table.calls == sum(int(np.prod([axis.count for axis in run.axes])) for run in table.runs)
+    assert decoded("another key", value) is None
+    assert decoded(asked.key, None) is None
+    for damaged in (b"", value[:-1], value + b"\0", b"T9" + value[2:], value[:2] + b"o" + value[3:]):
+        assert decoded(asked.key, damaged) is None
+    for place in range(3, len(value)):
+        assert decoded(asked.key, value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]) is None
+    assert len(value) < 80 * len(table.runs) + 40
+
+
+def test_a_miss_makes_the_simple_table_and_a_worker_puts_the_optimised_one_in_its_place(desk: Desk) -> None:
+    woken: list[bool] = []
+    lookup = desk.lookup(lambda: woken.append(True))
+    (first,) = lookup.find(desk.package, DIMS)
+    assert (first.cache, first.table.kind, first.table.optimised_cycles) == ("miss", "simple", None)
+    (again,) = lookup.find(desk.package, DIMS)
+    assert (again.cache, again.table) == ("hit", first.table)
+    (wanted,) = lookup.wanted.claim()  # wanted once, though asked for twice
+    assert (woken, wanted.key, wanted.package) == ([True], first.asked.key, desk.package.digest)
+    assert desk.optimiser().run(wanted, "worker") == "optimised"
+    (best,) = lookup.find(desk.package, DIMS)
+    assert (best.cache, best.table.kind, best.table.settled) == ("hit", "optimised", True)
+    assert best.table.simple_cycles == first.table.cycles
+    assert best.table.cycles == best.table.optimised_cycles
+    assert best.table.cycles <= first.table.cycles
+    assert lookup.wanted.waiting() == 0
+    assert desk.optimiser().run(wanted, "worker") == "known"  # delivered twice
+    figures = (answered("miss", "simple"), answered("hit", "simple"), answered("hit", "optimised"))
+    assert [desk.figure(name) for name in figures] == [1, 1, 1]
+    assert (desk.figure(made("simple")), desk.figure(made("optimised"))) == (1, 1)
+
+
+def test_threads_of_several_processes_make_a_table_once(desk: Desk) -> None:
+    lookups = [desk.lookup() for _ in range(4)]
+    barrier = threading.Barrier(24)
+
+    def ask(number: int) -> Any:
+        barrier.wait()
+        return lookups[number % 4].find(desk.package, DIMS)[0].table
+
+    with ThreadPoolExecutor(24) as pool:
+        tables = list(pool.map(ask, range(24)))
+    assert all(table == tables[0] for table in tables)
+    assert (desk.figure(made("simple")), lookups[0].wanted.waiting()) == (1, 1)
+
+
+def test_the_lock_of_a_process_that_died_runs_out(desk: Desk, client: redis.Redis) -> None:
+    client.set(simple_lock(only_key(desk)), "dead", px=300)
+    (found,) = desk.lookup().find(desk.package, DIMS)
+    assert (found.cache, desk.figure(made("simple"))) == ("miss", 1)
+
+
+def test_a_lock_that_never_ends_holds_nobody_for_ever(desk: Desk, client: redis.Redis) -> None:
+    desk.settings = desk.settings.model_copy(update={"table_lock_s": 0.1})
+    client.set(simple_lock(only_key(desk)), "hung", px=60_000)
+    (found,) = desk.lookup().find(desk.package, DIMS)
+    assert found.table.kind == "simple"
+
+
+def test_a_damaged_or_foreign_value_is_a_miss_and_is_mended(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    (first,) = lookup.find(desk.package, DIMS)
+    for value in (b"", b"foreign", b"T1o" + bytes(40), encoded("elsewhere", first.table)):
+        client.set(value_key(first.asked.key), value)
+        (found,) = lookup.find(desk.package, DIMS)
+        assert (found.cache, found.table) == ("miss", first.table)
+        assert lookup.find(desk.package, DIMS)[0].cache == "hit"
+
+
+def test_a_simple_table_never_takes_the_place_of_an_optimised_one(desk: Desk) -> None:
+    cache, key = desk.cache(), only_key(desk)
+    simple = making.simple(desk.package, desk.package.asked(DIMS)[0])
+    best = msgspec.structs.replace(simple, kind="optimised", settled=True, optimised_cycles=1.0)
+    before = cache.read([key])
+    cache.put({key: simple}, before, "api")
+    with_simple = cache.read([key])
+    assert with_simple[key].table == simple
+    cache.put({key: best}, with_simple, "worker")
+    for found in (before, with_simple):  # who looked before the swap and writes after it
+        cache.put({key: simple}, found, "api")
+        assert cache.read([key])[key].table == best
+
+
+def test_values_expire_so_that_redis_may_drop_them(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    (found,) = lookup.find(desk.package, DIMS)
+    assert 0 < client.pttl(value_key(found.asked.key)) <= desk.settings.keep_table_s * 1000
+    assert 0 < client.pttl(optimise_lock(found.asked.key)) <= desk.settings.optimise_lock_s * 1000
+    client.flushdb()
+    (again,) = lookup.find(desk.package, DIMS)
+    assert (again.cache, again.table) == ("miss", found.table)
+
+
+def test_an_optimisation_is_done_by_one_worker_and_one_whose_lock_ran_out_is_asked_for_again(
+    desk: Desk, client: redis.Redis
+) -> None:
+    lookup = desk.lookup()
+    lookup.find(desk.package, DIMS)
+    (wanted,) = lookup.wanted.claim()
+    assert desk.cache().begin(wanted.key, "killed worker")
+    assert desk.optimiser().run(wanted, "other") == "duplicate"
+    (still,) = lookup.find(desk.package, DIMS)
+    assert (still.cache, still.table.kind, lookup.wanted.waiting()) == ("hit", "simple", 0)
+    client.delete(optimise_lock(wanted.key))  # what its expiry does
+    lookup.find(desk.package, DIMS)
+    assert lookup.wanted.claim() == [wanted]
+    assert desk.optimiser().run(wanted, "other") == "optimised"
+
+
+def test_a_flush_during_an_optimisation_loses_nothing(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    (first,) = lookup.find(desk.package, DIMS)
+    (wanted,) = lookup.wanted.claim()
+    client.flushdb()
+    assert desk.optimiser().run(wanted, "worker") == "optimised"
+    (best,) = lookup.find(desk.package, DIMS)
+    assert (best.cache, best.table.kind, best.table.simple_cycles) == ("hit", "optimised", first.table.cycles)
+
+
+def test_a_wanted_table_of_another_version_or_of_a_lost_package_is_left(desk: Desk) -> None:
+    lookup = desk.lookup()
+    lookup.find(desk.package, DIMS)
+    (wanted,) = lookup.wanted.claim()
+    optimiser = desk.optimiser()
+    assert optimiser.run(msgspec.structs.replace(wanted, key="of another version"), "worker") == "stale"
+    assert optimiser.run(msgspec.structs.replace(wanted, package="0" * 64), "worker") == "refused"
+
+
+def test_tables_are_handed_out_as_there_is_room_and_jobs_go_first(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    for height in range(1, 21):
+        lookup.find(desk.package, {**DIMS, "h": height})
+    client.rpush("short", *["a message of a job"] * 12)
+    assert len(lookup.wanted.claim()) == 4
+    client.rpush("short", *["a message of a job"] * 12)
+    assert lookup.wanted.claim() == []
+    client.delete("short")
+    assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (16, 0)
+
+
+def test_shapes_are_counted_in_bounded_memory_and_frequent_ones_are_kept(desk: Desk, client: redis.Redis) -> None:
+    counts = desk.counts()
+    for _ in range(50):
+        counts.add("p", {}, (7, 7))
+    for height in range(MAX_SHAPES + 100):
+        counts.add("p", {}, (height, 1000))
+    assert client.zcard("tessera:package:p:shapes") == MAX_SHAPES
+    figures = counts.of("p", 3)
+    assert figures.shapes[0] == ((7, 7), 50)
+    assert [count for _, count in figures.shapes[1:]] == [2, 2]  # took over the place of one that was seen once
+
+
+def test_a_shape_that_nobody_asked_for_is_served_by_a_bucket(desk: Desk) -> None:
+    lookup = desk.lookup()
+    for width in [24] * 20 + [16] * 20:
+        lookup.find(desk.package, {"n": 2, "h": 24, "w": width})
+    desk.work(lookup)  # tables for two shapes, and the choice of buckets
+    assert desk.buckets().of(desk.package.digest) == Boundaries(requests=40, extents=((24,), (2,), (16, 24)))
+    dims = {"n": 1, "h": 23, "w": 19}
+    (found,) = lookup.find(desk.package, dims)
+    (own,) = desk.package.asked(dims)
+    assert (found.cache, found.table.kind) == ("bucket-hit", "optimised")
+    table = restored(found.table, desk.package.model.libraries[0].units)
+    check_cover(table, allows_overlap=False)
+    assert table.shape == (1, 23, 19)
+    assert found.table.simple_cycles == making.simple(desk.package, own).cycles
+    assert found.table.cycles <= 1.01 * found.table.simple_cycles
+    assert lookup.wanted.waiting() == 0
+    # above all buckets there is none
+    assert lookup.find(desk.package, {"n": 3, "h": 9, "w": 9})[0].cache == "miss"
+
+
+def test_a_bucket_whose_table_is_not_there_is_wanted_and_serves_the_next(desk: Desk) -> None:
+    lookup = desk.lookup()
+    for height, width in [(24, 9)] * 20 + [(9, 24)] * 20:
+        lookup.find(desk.package, {"n": 2, "h": height, "w": width})
+    desk.work(lookup)
+    boundaries = desk.buckets().of(desk.package.digest)
+    assert boundaries is not None
+    assert boundaries.bucket({"n": 1, "h": 23, "w": 19}) == {"n": 2, "h": 24, "w": 24}
+    assert lookup.find(desk.package, {"n": 1, "h": 23, "w": 19})[0].cache == "miss"
+    assert lookup.wanted.waiting() == 2  # its own and the bucket's
+    desk.work(lookup)
+    assert lookup.find(desk.package, {"n": 1, "h": 22, "w": 19})[0].cache == "bucket-hit"
+
+
+def test_buckets_are_chosen_anew_when_requests_have_doubled(desk: Desk) -> None:
+    counts, buckets, package = desk.counts(), desk.buckets(), desk.package.digest
+    for requests, extent, chosen in ((31, 5, 0), (1, 6, 32), (31, 7, 32), (1, 8, 64)):
+        for _ in range(requests):
+            counts.add(package, {REQUESTS: 1}, (extent,))
+        buckets.choose_if_due(package)
+        found = buckets.of(package)
+        assert (0 if found is None else found.requests) == chosen
+    assert found is not None
+    assert found.extents == ((5, 6, 7, 8),)
+
+
+def test_a_process_keeps_a_bounded_number_of_packages_open(tmp_path: Path) -> None:
+    store = document_store(tmp_path)
+    digests = [store.put(package_bytes(most)) for most in (2, 3, 4)]
+    packages = OpenPackages(store, 2)
+    first = packages.get(digests[0])
+    assert packages.get(digests[0]) is first
+    packages.get(digests[1])
+    packages.get(digests[2])
+    assert packages.get(digests[2]) is packages.get(digests[2])
+    again = packages.get(digests[0])
+    assert again is not first
+    # who still holds the closed one may go on with it
+    assert first.asked({"n": 1, "h": 2, "w": 2}) == again.asked({"n": 1, "h": 2, "w": 2})
+    packages.close()
+    with pytest.raises(FileNotFoundError):
+        packages.get("0" * 64)
+
+
+def test_what_is_remembered_for_extents_that_no_table_cuts_is_bounded(desk: Desk) -> None:
+    chooser: Any = object()
+    desk.package.model.choosers.update({(9, (number,)): chooser for number in range(600)})
+    desk.lookup().find(desk.package, DIMS)
+    assert len(desk.package.model.choosers) <= 512
