@@ -17,6 +17,7 @@ from tests.bench import (
     programs,
     scaling,
     search,
+    shape_service,
     sweep,
     tables,
     timelines,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "sweep": sweep.run,
     "sweep-recovery": sweep.run_recovery,
     "tables": tables.run,
+    "shape-service": shape_service.run,
 }
 
 
