@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 
 from app.tables import making
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts, made
-from app.tables.opened import Asked, OpenPackage, OpenPackages
-from app.tables.stored import StoredTable, stored_runs
+from app.tables.opened import OpenPackages
+from app.tables.optimising import settled
 from app.tables.wanted import Wanted
-from compiler.errors import LimitError, TesseraError
-from compiler.shapes.strips import optimised_table
-from compiler.shapes.table import check_cover
+from compiler.errors import TesseraError
 
 log = structlog.get_logger(__name__)
 
@@ -56,30 +53,10 @@ class Optimiser:
         if asked.key != wanted.key:
             return "stale"  # of a version of the compiler that is no more
         simple = making.simple(opened, asked) if entry.table is None else entry.table
-        best = _settled(opened, asked, simple)
+        best = settled(opened, asked, simple)
         self.cache.put({wanted.key: best}, {wanted.key: entry}, token)
         opened.forget_surplus()
         self.counts.add(wanted.package, {made(best.kind): 1})
         self.buckets.choose_if_due(wanted.package)
         log.info("table_optimised", key=wanted.key, kind=best.kind, duration_s=round(time.monotonic() - begun, 4))
         return "optimised"
-
-
-def _settled(opened: OpenPackage, asked: Asked, simple: StoredTable) -> StoredTable:
-    """The optimised table; the simple one for good where the search would be too large."""
-    library = opened.model.libraries[asked.routine]
-    cost = opened.model.cost_at(asked.routine, asked.shape)
-    try:
-        table = optimised_table(library.units, cost, tuple(asked.shape[axis] for axis in library.routine.tiled))
-    except LimitError as error:
-        log.info("simple_table_for_good", key=asked.key, code=error.code, actual=error.actual, limit=error.limit)
-        return msgspec.structs.replace(simple, settled=True)
-    check_cover(table, allows_overlap=library.units.allows_overlap)
-    return StoredTable(
-        kind="optimised",
-        settled=True,
-        simple_cycles=simple.simple_cycles,
-        optimised_cycles=table.cost_cycles,
-        shape=table.shape,
-        runs=stored_runs(table),
-    )

@@ -46,6 +46,7 @@ cli = typer.Typer(
 cli.command()(exploring.sweep)
 cli.command()(exploring.size)
 cli.command()(exploring.compare)
+cli.command()(shaping.table)
 cli.command()(shaping.package)
 cli.command()(shaping.loader)
 

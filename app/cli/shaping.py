@@ -1,4 +1,4 @@
-"""The commands for models with dimensions left open: `tessera package` and `loader` (UI-1, SHAPE-10)."""
+"""The commands for models with dimensions left open: `tessera table`, `package` and `loader` (UI-1, SHAPE-7, 10)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.parameters import JsonFlag, ProfileOfTarget, SetOption, StrictFlag, all_settings
+from app.cli.parameters import JsonFlag, ProfileOfTarget, SetOption, ShapeOption, StrictFlag, all_settings
 from compiler.errors import RequestError, printable
 
 
@@ -56,6 +56,45 @@ def package(
         shapes.print_described(found, shown)
         if out is not None:
             shown.print(f"wrote {printable(str(out), 200)}")
+
+
+def table(
+    target: Annotated[Path, typer.Argument(help="An ONNX file, or a package", show_default=False)],
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    shapes: ShapeOption = None,
+    routine: Annotated[int | None, typer.Option("--routine", min=0, help="The runs of one routine's table")] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Folder that keeps tables [TESSERA_TABLES, or the user's cache]")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no tables")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the parameter tables of a model for one shape: from the cache, or simple ones that are made at once.
+
+    Optimised ones are made after that, and are there when the shape is asked for again.
+    """
+    with failures(as_json=as_json):
+        from app.cli import shapes as shaping
+        from app.cli.tables import TableFolder, improve, print_tables, tables_here
+        from app.tables.document import tables_json
+        from compiler.options import parse_assignments
+
+        if no_cache and cache is not None:
+            raise RequestError(
+                "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
+            )
+        options = parse_assignments(all_settings(settings, strict=False, no_verify=True))
+        of = shaping.shaped(target, profile, options, Console(stderr=True, markup=False))
+        folder = None if no_cache else TableFolder.default() if cache is None else TableFolder(path=cache)
+        document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
+        if as_json:
+            sys.stdout.write(tables_json(document).decode() + "\n")
+        else:
+            print_tables(document, Console(markup=False, highlight=False), routine)
+        if folder is not None:
+            sys.stdout.flush()
+            improve(opened, better, folder)
 
 
 def loader(

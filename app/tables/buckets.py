@@ -19,6 +19,7 @@ from app.tables.opened import Asked, OpenPackage
 from app.tables.stored import StoredTable, restored, stored_runs
 from compiler.shapes.buckets import bucket_of, choose_buckets
 from compiler.shapes.clip import clipped
+from compiler.shapes.simple import with_cores
 from compiler.shapes.table import check_cover
 
 # Buckets per dimension, and requests before there are any; they are chosen anew when requests have doubled.
@@ -91,6 +92,7 @@ def served(
         return None
     cost = opened.model.cost_at(asked.routine, asked.shape)
     found = clipped(restored(table, library.units), library.units, cost, shape)
+    found = with_cores(found, cost, opened.model.cores, library.loaders)
     if found.cost_cycles > _WORTH * simple_cycles:
         return None
     check_cover(found, allows_overlap=library.units.allows_overlap)

@@ -27,7 +27,8 @@ def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
 
 def _one_call(opened: OpenPackage, asked: Asked) -> StoredTable:
     cost = opened.model.cost_at(asked.routine, asked.shape)
-    cycles = cost.work_cycles((), 0) + once_cycles(cost)
+    # one core works, the others wait
+    cycles = cost.work_cycles((), 0) * opened.model.cores + once_cycles(cost)
     return StoredTable(
         kind="optimised",
         settled=True,

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from compiler.shapes.cost import CallCost
-from compiler.shapes.simple import SimpleChooser, idle_factor, once_cycles
+from compiler.shapes.simple import SimpleChooser, with_cores
 from compiler.shapes.strips import optimised_table
 from compiler.shapes.table import ShapeTable
 from compiler.shapes.units import UnitSet
@@ -43,18 +43,6 @@ def best_table(units: UnitSet, cost: CallCost, shape: tuple[int, ...], cores: in
         if table.cost_cycles < found.cost_cycles:
             found = table
     return found
-
-
-def with_cores(table: ShapeTable, cost: CallCost, cores: int, loaders: int) -> ShapeTable:
-    """A table with the cycles that its calls take of all cores, those that wait in the last round included.
-
-    What all calls read is read by `loaders`, at most once for each call.
-    """
-    if not table.calls:
-        return table
-    once = once_cycles(cost)
-    work = (table.cost_cycles - once) * float(idle_factor(table.calls, cores))
-    return replace(table, cost_cycles=work + once * min(table.calls, loaders))
 
 
 def _of_all(table: ShapeTable, units: UnitSet, chosen: tuple[int, ...]) -> ShapeTable:

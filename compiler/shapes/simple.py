@@ -6,7 +6,7 @@ and the sums of their factors. All units, tail modes and call orders are priced 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, Final
 
@@ -184,6 +184,18 @@ class SimpleChooser:
 def idle_factor(calls: Any, cores: int) -> Any:
     """By how much the time of so many equal calls, on all cores, exceeds their work: in the last round cores wait."""
     return -(-calls // cores) * cores / calls
+
+
+def with_cores(table: ShapeTable, cost: CallCost, cores: int, loaders: int) -> ShapeTable:
+    """A table with the cycles that its calls take of all cores, those that wait in the last round included.
+
+    What all calls read is read by `loaders`, at most once for each call.
+    """
+    if not table.calls:
+        return table
+    once = once_cycles(cost)
+    work = (table.cost_cycles - once) * float(idle_factor(table.calls, cores))
+    return replace(table, cost_cycles=work + once * min(table.calls, loaders))
 
 
 def simple_table(

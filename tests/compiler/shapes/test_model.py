@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -22,7 +23,7 @@ from tests.compiler.shapes.dynamic import Compiled, Ranges, corners_and
 from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
 from tests.models import Model
 
-NETWORKS = {
+NETWORKS: dict[str, tuple[Callable[[], Model], Ranges]] = {
     "residual": (residual_network, {"batch": (1, 3), "height": (4, 25), "width": (4, 21)}),
     "encoder": (encoder_layer, {"batch": (1, 3), "length": (1, 17)}),
 }

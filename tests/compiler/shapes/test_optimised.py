@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.shapes.cost import CallCost
-from compiler.shapes.optimised import best_table, with_cores
-from compiler.shapes.simple import SimpleChooser, idle_factor, once_cycles
+from compiler.shapes.optimised import best_table
+from compiler.shapes.simple import SimpleChooser, idle_factor, once_cycles, with_cores
 from compiler.shapes.strips import optimised_table
 from compiler.shapes.table import check_cover
 from compiler.shapes.units import UnitSet

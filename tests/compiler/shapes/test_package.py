@@ -191,7 +191,9 @@ def test_a_hostile_manifest_is_refused_with_a_reason(name: str) -> None:
 @given(st.data())
 def test_whatever_is_put_in_place_of_a_value_is_read_or_refused(data: st.DataObject) -> None:
     """Any value of the manifest, replaced by any other: nothing but a refusal comes of it."""
-    strange = st.sampled_from([None, True, -1, 0, 1, 2**31, 2**63, 10**40, 0.5, "", "x", [], [[]], {}, {"a": 1}])
+    strange: st.SearchStrategy[Any] = st.sampled_from(
+        [None, True, -1, 0, 1, 2**31, 2**63, 10**40, 0.5, "", "x", [], [[]], {}, {"a": 1}]
+    )
 
     def change(manifest: dict[str, Any]) -> None:
         place: Any = manifest

@@ -1,0 +1,176 @@
+"""Parameter tables from the command line: cached in a folder, made better after they were shown (UI-1, SHAPE-7)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.shapes import Shaped
+from app.tables import making
+from app.tables.document import RoutineTable, TableRun, TablesDocument, tables_document
+from app.tables.lookup import Found
+from app.tables.opened import Asked, OpenPackage
+from app.tables.optimising import settled
+from app.tables.stored import FORM, StoredTable, decoded, encoded
+from compiler.errors import RequestError, printable
+from compiler.shapes.package import Package
+from compiler.version import COMPILER_VERSION
+
+_NAME_WIDTH: Final = 20
+_NUMBERS: Final = ("#", "calls", "runs", "cycles", "simple")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFolder:
+    """Tables by key, a file each; whatever is damaged or of another version is not there."""
+
+    path: Path
+
+    @classmethod
+    def default(cls) -> TableFolder:
+        """The user's own: TESSERA_TABLES, or `tessera/tables` where the user's caches are."""
+        own = os.environ.get("TESSERA_TABLES")
+        if own:
+            return cls(path=Path(own))
+        caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return cls(path=Path(caches) / "tessera" / "tables")
+
+    def read(self, key: str) -> StoredTable | None:
+        """The table under a key."""
+        try:
+            return decoded(key, self._file(key).read_bytes())
+        except OSError:
+            return None
+
+    def write(self, key: str, table: StoredTable) -> None:
+        """Keep a table: whole or not at all, and no simple one in the place of a better one."""
+        known = self.read(key)
+        if known is not None and known.kind == "optimised" and table.kind == "simple":
+            return
+        file = self._file(key)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as fresh:
+                fresh.write(encoded(key, table))
+            Path(fresh.name).replace(file)
+        except OSError as error:
+            raise RequestError(
+                "the folder for tables cannot be written to",
+                code="cache_not_writable",
+                actual=printable(f"{file.parent}: {error.strerror or type(error).__name__}", 200),
+                hint="Name another with --cache, or leave it out with --no-cache",
+            ) from None
+
+    def _file(self, key: str) -> Path:
+        return self.path / FORM / key[:2] / key
+
+
+def tables_here(
+    of: Shaped, dims: dict[str, int], folder: TableFolder | None
+) -> tuple[TablesDocument, tuple[tuple[Asked, StoredTable], ...], OpenPackage]:
+    """The tables of a model at given dimensions, from the folder or made at once; and which of them can be better."""
+    package = Package(model=of.model, tables=(), compiler_version=COMPILER_VERSION, data=memoryview(b""))
+    opened = OpenPackage(digest="", package=package)
+    found: list[Found] = []
+    known: dict[str, Found] = {}
+    for asked in opened.asked(dims):
+        one = known.get(asked.key)
+        if one is None:
+            kept = None if folder is None else folder.read(asked.key)
+            table = making.simple(opened, asked) if kept is None else kept
+            if kept is None and folder is not None:
+                folder.write(asked.key, table)
+            one = known[asked.key] = Found(asked=asked, cache="miss" if kept is None else "hit", table=table)
+        found.append(Found(asked=asked, cache=one.cache, table=one.table))
+    better = tuple((one.asked, one.table) for one in known.values() if not one.table.settled)
+    return tables_document(opened, dims, found), better, opened
+
+
+def improve(opened: OpenPackage, better: Sequence[tuple[Asked, StoredTable]], folder: TableFolder) -> int:
+    """Make the optimised tables that are not there and keep them; how many."""
+    for asked, simple in better:
+        folder.write(asked.key, settled(opened, asked, simple))
+    return len(better)
+
+
+def print_tables(document: TablesDocument, console: Console, routine: int | None) -> None:
+    """Print a row per routine, or the runs of one."""
+    if routine is not None:
+        _print_runs(document, console, routine)
+        return
+    shapes = ", ".join(f"{printable(name, 60)} {_shape(shape)}" for name, shape in document.inputs.items())
+    title = f"{printable(document.model.name, 60)} on {printable(document.profile.name, 60)}: {shapes}"
+    table = Table(title=Text(title, justify="left"), title_justify="left", box=None, pad_edge=False, expand=False)
+    rows = [
+        (
+            str(one.routine),
+            _nodes(one),
+            _shape(one.shape),
+            one.cache,
+            one.kind,
+            f"{one.calls:,}",
+            str(len(one.runs)),
+            f"{one.cost_cycles:,.0f}",
+            f"{one.simple_cost_cycles / one.cost_cycles:.3f}" if one.cost_cycles else "",
+        )
+        for one in document.routines
+    ]
+    for place, name in enumerate(("#", "ONNX nodes", "result", "cache", "kind", "calls", "runs", "cycles", "simple")):
+        if name == "ONNX nodes":
+            table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_NAME_WIDTH)
+        else:
+            width = max(len(name), *(len(row[place]) for row in rows)) if rows else len(name)
+            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    console.print(
+        f"{document.cache}, {document.kind}: {document.cost_cycles:,.0f} cycles of all cores together, modelled;"
+    )
+    console.print(f"of identical units (simple): {document.simple_cost_cycles:,.0f}.")
+
+
+def _print_runs(document: TablesDocument, console: Console, routine: int) -> None:
+    if not 0 <= routine < len(document.routines):
+        raise RequestError(
+            "the model has no such routine",
+            code="unknown_routine",
+            actual=routine,
+            limit=f"0 to {len(document.routines) - 1}",
+        )
+    one = document.routines[routine]
+    console.print(f"routine {one.routine}: {_nodes(one)}")
+    console.print(
+        f"result {_shape(one.shape)} {one.dtype}, divided along axes {', '.join(map(str, one.tiled)) or 'none'}"
+    )
+    console.print(f"{one.cache}, {one.kind}, {one.calls:,} calls, {one.cost_cycles:,.0f} cycles")
+    for number, run in enumerate(one.runs):
+        console.print(f"  run {number}: unit {run.unit}  {_axes(one, run)}")
+
+
+def _axes(one: RoutineTable, run: TableRun) -> str:
+    parts = []
+    for place in run.order:
+        along = run.axes[place]
+        times = f" ×{along.count}" if along.count > 1 else ""
+        tail = "" if along.mode == "exact" else f" {along.mode} {along.low} to {along.high}"
+        parts.append(f"axis {one.tiled[place]}: {along.start}+{along.length}{times}{tail}")
+    return "; ".join(parts)
+
+
+def _nodes(one: RoutineTable) -> str:
+    names = [printable(name, 60) for name in one.ops]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "scalar"

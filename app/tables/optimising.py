@@ -1,0 +1,31 @@
+"""Optimised tables in the form in which they are cached; apart from `making`, for they need machine code (SHAPE-6)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.tables.opened import Asked, OpenPackage
+from app.tables.stored import StoredTable, stored_runs
+from compiler.errors import LimitError
+from compiler.shapes.optimised import best_table
+from compiler.shapes.table import check_cover
+
+
+def settled(opened: OpenPackage, asked: Asked, simple: StoredTable) -> StoredTable:
+    """The optimised table; the simple one for good where the search would be too large."""
+    library = opened.model.libraries[asked.routine]
+    cost = opened.model.cost_at(asked.routine, asked.shape)
+    try:
+        shape = tuple(asked.shape[axis] for axis in library.routine.tiled)
+        table = best_table(library.units, cost, shape, opened.model.cores, library.loaders)
+    except LimitError:
+        return msgspec.structs.replace(simple, settled=True)
+    check_cover(table, allows_overlap=library.units.allows_overlap)
+    return StoredTable(
+        kind="optimised",
+        settled=True,
+        simple_cycles=simple.simple_cycles,
+        optimised_cycles=table.cost_cycles,
+        shape=table.shape,
+        runs=stored_runs(table),
+    )
