@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from compiler.shapes.routine import Calls
 from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable, expand
 from compiler.shapes.unit_library import Library
+
+# Choosers of one model that are kept: routines may have axes that no table divides, and that vary.
+MAX_CHOOSERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,9 @@ class ShapeModel:
         key = (number, tuple(self._whole(number, shape).values()))
         found = self.choosers.get(key)
         if found is None:
+            if len(self.choosers) >= MAX_CHOOSERS:
+                # the one that was made first goes; it is made again in little more time than a table takes
+                self.choosers.pop(next(iter(self.choosers)), None)
             library = self.libraries[number]
             cost = self.cost_at(number, shape)
             found = self.choosers[key] = SimpleChooser.build(library.units, cost, self.cores, library.loaders)

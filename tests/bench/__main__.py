@@ -18,6 +18,7 @@ from tests.bench import (
     scaling,
     search,
     shape_service,
+    shapes,
     sweep,
     tables,
     timelines,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "sweep-recovery": sweep.run_recovery,
     "tables": tables.run,
     "shape-service": shape_service.run,
+    "shapes": shapes.run,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -11,7 +12,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from compiler.ir.symbol import Dim, Expression, expression_of, symbols_of
+from compiler.ir.symbol import (
+    Dim,
+    Expression,
+    bounds_of,
+    expression_of,
+    greater,
+    is_always_least,
+    is_dropped,
+    lesser,
+    symbols_of,
+)
 
 NAMES = ("batch", "rows", "columns")
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -182,3 +193,53 @@ def test_what_a_dropped_expression_enters_is_not_mistaken_for_known(operation: s
     dropped, other = deep(Dim.symbol("n", 10**9)), Dim.symbol("m", 7)
     for found in (OPERATIONS[operation](other, dropped), OPERATIONS[operation](dropped, other), -dropped + other):
         assert expression_of(found) is None
+
+
+LIMITS = {"batch": (1, 3), "rows": (2, 6), "columns": (3, 5)}
+EVERY = [dict(zip(LIMITS, dims, strict=True)) for dims in product(*(range(a, b + 1) for a, b in LIMITS.values()))]
+
+
+def made(tree: Any) -> tuple[Any, list[int]]:
+    """A tree's value of dims, and what it is at all their extents; trees that divide by 0 are left out."""
+    try:
+        every = [int(computed(tree, dims)) for dims in EVERY]
+        found = computed(tree, {name: Dim.symbol(name, high, low) for name, (low, high) in LIMITS.items()})
+    except ZeroDivisionError:
+        assume(False)
+        raise
+    return found, every
+
+
+@given(trees)
+def test_bounds_hold_everything_that_a_number_can_be(tree: Any) -> None:
+    found, every = made(tree)
+    assume(not is_dropped(found))
+    low, high = bounds_of(found)
+    assert low <= min(every)
+    assert max(every) <= high
+
+
+@given(trees, trees)
+def test_a_choice_is_right_everywhere_or_unknown(first: Any, second: Any) -> None:
+    (a, all_a), (b, all_b) = made(first), made(second)
+    assume(not is_dropped(a) and not is_dropped(b))
+    for choose, plain in ((lesser, min), (greater, max)):
+        found = choose(a, b)
+        assert int(found) == plain(int(a), int(b))
+        expression = expression_of(found)
+        if not is_dropped(found):
+            values = [int(found) if expression is None else expression.value(dims) for dims in EVERY]
+            assert values == list(map(plain, all_a, all_b))
+    least = is_always_least(a, b)
+    assert least is None or all((x <= y) == least for x, y in zip(all_a, all_b, strict=True))
+
+
+def test_a_choice_that_depends_on_the_extents_is_unknown() -> None:
+    rows = Dim.symbol("rows", 12)
+    assert is_dropped(lesser(rows, 5))
+    assert is_dropped(greater(rows, 5))
+    assert lesser(rows, 12) is rows
+    assert greater(rows, 12) == 12
+    assert is_always_least(Dim.symbol("rows", 12, 6), 5) is False
+    # what is cut off a map that was halved and doubled again is never longer than the map
+    assert is_always_least(rows, 2 * ((rows - 1) // 2) + 2) is True

@@ -22,20 +22,26 @@ def residual_network(*, opset: int = 17) -> Model:
     return model
 
 
-def encoder_layer(*, hidden: int = 16, heads: int = 2, layers: int = 1, words: int = 20) -> Model:
+def encoder_layer(*, hidden: int = 16, heads: int = 2, layers: int = 1, words: int = 20, places: int = 64) -> Model:
     """Layers of a transformer encoder over token ids of free batch and length, with positions of its own."""
     model = Model()
+
+    def matrix(rows: int, columns: int) -> str:
+        # scaled as trained ones are: products of unscaled ones make softmax choose by rounding alone
+        values = model.random.standard_normal((rows, columns)) / np.sqrt(rows)
+        return model.constant(values.astype(np.float32))
+
     ids = model.input(["batch", "length"], "ids", dtype=7)
     length = model.node("Shape", [ids])
     size = model.node("Gather", [length, model.constant(np.int64(1))], axis=0)
     zero, one = model.constant(np.int64(0)), model.constant(np.int64(1))
-    places = model.node("Gather", [model.weight(64, hidden), model.node("Range", [zero, size, one])], axis=0)
-    x = model.node("Add", [model.node("Gather", [model.weight(words, hidden), ids], axis=0), places])
+    table = model.node("Gather", [model.weight(places, hidden), model.node("Range", [zero, size, one])], axis=0)
+    x = model.node("Add", [model.node("Gather", [model.weight(words, hidden), ids], axis=0), table])
     for _ in range(layers):
         target = model.node("Concat", [length, model.ints(heads, hidden // heads)], axis=0)
 
         def projected(value: str, target: str = target) -> str:
-            product = model.node("Add", [model.node("MatMul", [value, model.weight(hidden, hidden)]), bias()])
+            product = model.node("Add", [model.node("MatMul", [value, matrix(hidden, hidden)]), bias()])
             return model.node("Transpose", [model.node("Reshape", [product, target])], perm=[0, 2, 1, 3])
 
         def bias(extent: int = hidden) -> str:
@@ -46,11 +52,9 @@ def encoder_layer(*, hidden: int = 16, heads: int = 2, layers: int = 1, words: i
         scaled = model.node("Div", [scores, model.constant(np.float32(np.sqrt(hidden // heads)))])
         mixed = model.node("MatMul", [model.node("Softmax", [scaled], axis=-1), v])
         joined = model.node("Reshape", [model.node("Transpose", [mixed], perm=[0, 2, 1, 3]), model.ints(0, 0, hidden)])
-        x = model.node("Add", [x, model.node("MatMul", [joined, model.weight(hidden, hidden)])])
+        x = model.node("Add", [x, model.node("MatMul", [joined, matrix(hidden, hidden)])])
         x = model.node("LayerNormalization", [x, bias(), bias()], axis=-1)
-        inner = model.relu(
-            model.node("Add", [model.node("MatMul", [x, model.weight(hidden, 2 * hidden)]), bias(2 * hidden)])
-        )
-        x = model.node("Add", [x, model.node("MatMul", [inner, model.weight(2 * hidden, hidden)])])
+        inner = model.relu(model.node("Add", [model.node("MatMul", [x, matrix(hidden, 2 * hidden)]), bias(2 * hidden)]))
+        x = model.node("Add", [x, model.node("MatMul", [inner, matrix(2 * hidden, hidden)])])
     model.output(x)
     return model

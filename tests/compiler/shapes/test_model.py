@@ -17,6 +17,7 @@ from compiler.program.encoding.cursor import ExecutableError
 from compiler.shapes.direct import run_directly
 from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import instantiate, simple_tables
+from compiler.shapes.model import MAX_CHOOSERS
 from compiler.shapes.package import read_package, stored_values
 from compiler.simulator.inputs import random_inputs
 from tests.compiler.shapes.dynamic import Compiled, Ranges, corners_and
@@ -133,6 +134,18 @@ def test_extents_that_no_check_foresaw_are_refused_when_they_are_asked_for() -> 
         graph_at(wrong, {"rows": 4}, of.values)
     assert caught.value.code == "illegal_extents"
     assert caught.value.op_type == "Reshape"
+
+
+def test_what_is_kept_for_tables_is_bounded() -> None:
+    """A sum along an axis that varies: every extent of it has costs of its own."""
+    model = Model()
+    x = model.input(["rows", 3, "columns"])
+    model.output(model.node("CumSum", [x, model.constant(np.int64(2))]))
+    of = Compiled.of(model, {"rows": (1, 4), "columns": (1, 3000)})
+    for columns in range(1, MAX_CHOOSERS + 100):
+        simple_tables(of.model, {"rows": 3, "columns": columns})
+    assert len(of.model.choosers) == MAX_CHOOSERS
+    assert of.misses({"rows": 3, "columns": 5}) == []
 
 
 def test_a_damaged_constant_is_found_before_it_is_used() -> None:

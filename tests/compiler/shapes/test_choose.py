@@ -1,0 +1,64 @@
+"""Which ops run together, and with which tiles (SHAPE-1, SHAPE-8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.errors import LimitError
+from compiler.ops.facts import graph_facts
+from compiler.profile import builtin_profile
+from compiler.shapes.choose import RoutineChooser
+from compiler.shapes.modelled import CallModel, table_cycles
+from compiler.shapes.routine import RoutineGeometry
+from tests.compiler.shapes.dynamic import Compiled
+from tests.compiler.shapes.test_buffers import compiled
+from tests.models import Model
+
+
+def test_a_convolution_takes_in_what_follows_it_alone() -> None:
+    """Batch norm is in the weights; the sum and its relu are run with the second convolution, the skip is read."""
+    model = Model()
+    x = model.input([1, 8, 32, 32])
+    first = model.relu(model.conv(x, 8, 8, 3))
+    second = model.relu(model.node("Add", [model.conv(first, 8, 8, 3), first]))
+    model.output(second)
+    facts = graph_facts(model.graph())
+    chooser = RoutineChooser(facts, builtin_profile("cluster4x4"))
+    routines = [tuple(facts.ops[op].kind for op in one.ops) for one in chooser.routines(range(len(facts.ops)))]
+    assert routines == [("Conv", "Relu"), ("Conv", "Add", "Relu")]
+
+
+def test_what_others_read_is_not_hidden_in_a_routine() -> None:
+    model = Model()
+    x = model.input([1, 8, 16, 16])
+    middle = model.output(model.relu(x))
+    model.output(model.node("Exp", [middle]))
+    facts = graph_facts(model.graph())
+    chooser = RoutineChooser(facts, builtin_profile("edge4"))
+    assert [one.ops for one in chooser.routines(range(2))] == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("name", ["residual", "encoder", "unet"])
+def test_the_best_tile_is_among_the_tiles_and_none_takes_less(name: str) -> None:
+    of, profile = compiled(name), builtin_profile("edge4")
+    facts = graph_facts(of.model.graph)
+    chooser = RoutineChooser(facts, profile)
+    for library in of.model.libraries:
+        routine = library.routine
+        geometry = RoutineGeometry(facts, routine.ops)
+        tiles, best = chooser.tiles(routine), chooser.best_tile(routine)
+        assert best in tiles
+        model = CallModel(geometry, profile)
+        least = min(table_cycles(model, routine.tiled, tile) for tile in tiles)
+        # found axis by axis: no tile that differs along several of them is much better
+        assert table_cycles(model, routine.tiled, best) <= 1.25 * least
+
+
+def test_an_op_of_which_no_tile_fits_is_named() -> None:
+    model = Model()
+    x = model.input(["rows", 400_000])
+    model.output(model.node("Softmax", [x], axis=-1, name="wide"))
+    with pytest.raises(LimitError) as caught:
+        Compiled.of(model, {"rows": (1, 8)})
+    assert caught.value.code == "no_tile_fits"
+    assert caught.value.node == "wide"
