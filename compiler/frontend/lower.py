@@ -281,7 +281,10 @@ class _Lowering:
         """The output as a constant: empty, or all inputs are constants and it stays small or a description."""
         if output.elements == 0:
             data = Literal(data=b"")
-            return Folded(constant=Constant(shape=fixed_shape(output.shape), dtype=output.dtype, data=data))
+            constant = Constant(shape=fixed_shape(output.shape), dtype=output.dtype, data=data)
+            # what is empty at the maxima may not be so below
+            unknown = form_is_at_maxima(inferred, call)
+            return Folded(constant=constant, shape=output.shape, at_maxima=unknown)
         constants = [t.constant for t in kept if t is not None]
         present = tuple(c for c in constants if c is not None and not isinstance(c.data, Opaque))
         if not constants or len(present) < len(constants):

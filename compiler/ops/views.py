@@ -6,7 +6,7 @@ from math import prod
 from types import MappingProxyType
 
 from compiler.ir.box import WHOLE, AxisMap, same
-from compiler.ir.symbol import bounds_of, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, unknown_extent
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, default_axes
 from compiler.ops.slab import Box, aligned
 
@@ -52,7 +52,11 @@ class Reshape(OpKind):
             if rest == 0 or data.elements % rest:
                 call.fail("the −1 in the new shape has no whole value", actual=given, limit=data.shape)
             shape[shape.index(-1)] = data.elements // rest
-        return tuple(shape)
+        # what is 0 or -1 at some extents, not at others, is no extent there
+        return tuple(
+            unknown_extent(int(extent)) if isinstance(wanted, Dim) and bounds_of(wanted)[0] < 1 else extent
+            for extent, wanted in zip(shape, given, strict=True)
+        )
 
     def access(self, call: Call) -> Access:
         return (reshape_access(call.tensor(0).shape, call.result.shape),)
