@@ -79,7 +79,10 @@ def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, .
         return False
     if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
         return False
-    return OP_KINDS[inferred.kind].unsupported(call) is None
+    kind = OP_KINDS[inferred.kind]
+    resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
+    # rows of a table come by indices that are computed or given, not by constants
+    return not kind.gathered(resolved) and kind.unsupported(call) is None
 
 
 def _is_relabelled(tensor: Tensor, output: Tensor) -> bool:

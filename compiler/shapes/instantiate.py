@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise
@@ -22,7 +24,10 @@ from compiler.shapes.extents import check_dims
 from compiler.shapes.instance import graph_at
 from compiler.shapes.lower import lower_tables
 from compiler.shapes.model import ShapeModel
+from compiler.shapes.routine import Calls, RoutineGeometry
+from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable
+from compiler.shapes.unit_library import Library
 from compiler.version import COMPILER_VERSION
 
 
@@ -110,6 +115,46 @@ class _Lowering:
         half = len(routines) // 2
         return [*self.segments(f"{name}a", routines[:half]), *self.segments(f"{name}b", routines[half:])]
 
+    def _calls(self, number: int, shape: tuple[int, ...]) -> Calls:
+        """The calls of a routine's table; of a simple one of other units where those have no room at this shape.
+
+        Units are laid out for the ends of the ranges. Where positions of operands follow from several extents at once,
+        a tile may need more in between.
+        """
+        library = self.model.libraries[number]
+        calls = self.model.calls(number, shape, self.tables[number])
+        geometry = RoutineGeometry(self.facts, library.routine.ops)
+        if all(self._has_room(geometry, library, unit) for unit in np.unique(calls.units).tolist()):
+            return calls
+        fitting = [unit for unit in range(len(library.units)) if self._has_room(geometry, library, unit)]
+        if not fitting or not library.routine.tiled:
+            node = self.facts.graph.ops[library.routine.ops[-1]]
+            raise LimitError(
+                "no shape unit of an op has room for what its tile needs at this shape",
+                code="no_unit_fits",
+                stage="shapes",
+                node=node.node,
+                op_type=node.kind,
+                actual="×".join(map(str, shape)),
+                limit=f"{len(library.units)} units, laid out for the ends of the ranges",
+                hint="Give narrower ranges for the dynamic dimensions",
+            )
+        chooser = SimpleChooser.build(
+            library.units.chosen(fitting), self.model.cost_at(number, shape), self.model.cores, library.loaders
+        )
+        table = chooser.table(tuple(shape[axis] for axis in library.routine.tiled))
+        return self.model.calls(number, shape, table)
+
+    def _has_room(self, geometry: RoutineGeometry, library: Library, unit: int) -> bool:
+        """Whether a unit's buffers hold what its tile needs at these extents, wherever it lies."""
+        placed = library.buffers[unit].placed
+        return all(
+            length <= extent
+            for name, extents in geometry.extents(library.tiles[unit]).items()
+            if name in placed
+            for length, extent in zip(extents, placed[name].extents, strict=True)
+        )
+
     def _ops(self, routines: Sequence[int]) -> list[int]:
         return [op for number in routines for op in self.model.libraries[number].routine.ops]
 
@@ -118,7 +163,7 @@ class _Lowering:
         for number in routines:
             library = self.model.libraries[number]
             shape = self.facts.tensors[self.facts.ops[library.routine.ops[-1]].output].shape
-            work.append((self.model.calls(number, shape, self.tables[number]), library.buffers))
+            work.append((self._calls(number, shape), library.buffers))
         graph = self.facts.graph
         decoders = Decoders(graph, self.source)
         outputs = handed_out(self.facts, self._ops(routines))

@@ -270,13 +270,13 @@ def test_a_shape_that_nobody_asked_for_is_served_by_a_bucket(desk: Desk) -> None
         lookup.find(desk.package, {"n": 2, "h": 24, "w": width})
     desk.work(lookup)  # tables for two shapes, and the choice of buckets
     assert desk.buckets().of(desk.package.digest) == Boundaries(requests=40, extents=((24,), (2,), (16, 24)))
-    dims = {"n": 1, "h": 23, "w": 19}
+    dims = {"n": 2, "h": 23, "w": 19}
     (found,) = lookup.find(desk.package, dims)
     (own,) = desk.package.asked(dims)
     assert (found.cache, found.table.kind) == ("bucket-hit", "optimised")
     table = restored(found.table, desk.package.model.libraries[0].units)
     check_cover(table, allows_overlap=False)
-    assert table.shape == (1, 23, 19)
+    assert table.shape == (2, 23, 19)
     assert found.table.simple_cycles == making.simple(desk.package, own).cycles
     assert found.table.cycles <= 1.01 * found.table.simple_cycles
     assert lookup.wanted.waiting() == 0
@@ -291,11 +291,11 @@ def test_a_bucket_whose_table_is_not_there_is_wanted_and_serves_the_next(desk: D
     desk.work(lookup)
     boundaries = desk.buckets().of(desk.package.digest)
     assert boundaries is not None
-    assert boundaries.bucket({"n": 1, "h": 23, "w": 19}) == {"n": 2, "h": 24, "w": 24}
-    assert lookup.find(desk.package, {"n": 1, "h": 23, "w": 19})[0].cache == "miss"
+    assert boundaries.bucket({"n": 2, "h": 23, "w": 19}) == {"n": 2, "h": 24, "w": 24}
+    assert lookup.find(desk.package, {"n": 2, "h": 23, "w": 19})[0].cache == "miss"
     assert lookup.wanted.waiting() == 2  # its own and the bucket's
     desk.work(lookup)
-    assert lookup.find(desk.package, {"n": 1, "h": 22, "w": 19})[0].cache == "bucket-hit"
+    assert lookup.find(desk.package, {"n": 2, "h": 22, "w": 19})[0].cache == "bucket-hit"
 
 
 def test_buckets_are_chosen_anew_when_requests_have_doubled(desk: Desk) -> None:
