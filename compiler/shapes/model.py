@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from compiler.errors import RequestError, printable
 from compiler.ir.graph import Graph
 from compiler.shapes.cost import CallCost
 from compiler.shapes.extents import InputShape, Range
@@ -111,9 +112,27 @@ class ShapeModel:
         return {axis: extent for axis, extent in enumerate(shape) if axis not in tiled}
 
     def calls(self, number: int, shape: Sequence[int], table: ShapeTable | None) -> Calls:
-        """The calls of a table over the whole result."""
+        """The calls of a table over the whole result; raises RequestError for one of another shape or other units."""
         library = self.libraries[number]
         routine = library.routine
+        wanted = tuple(shape[axis] for axis in routine.tiled)
+        if (table is None) != (not wanted) or (table is not None and table.shape != wanted):
+            raise RequestError(
+                "a table is of another shape than what it is to make",
+                code="wrong_table",
+                stage="shapes",
+                actual="none" if table is None else "x".join(map(str, table.shape)),
+                limit="x".join(map(str, wanted)) or "none",
+            )
+        unknown = [] if table is None else sorted(set(table.units) - set(library.units.ids))
+        if unknown:
+            raise RequestError(
+                "a table calls units that the routine does not have",
+                code="wrong_table",
+                stage="shapes",
+                actual=", ".join(printable(one, 80) for one in unknown[:3]),
+                limit=library.units.signature,
+            )
         if table is None:
             starts = np.zeros((1, len(shape)), dtype=np.int64)
             lengths = np.array([shape], dtype=np.int64).reshape(1, len(shape))

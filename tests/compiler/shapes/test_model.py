@@ -136,6 +136,18 @@ def test_extents_that_no_check_foresaw_are_refused_when_they_are_asked_for() -> 
     assert caught.value.op_type == "Reshape"
 
 
+def test_tables_of_another_shape_or_of_other_units_make_no_instance() -> None:
+    of = compiled("residual")
+    dims, other = {"batch": 2, "height": 9, "width": 8}, {"batch": 2, "height": 16, "width": 8}
+    source = opened(of.model.graph.source, of.source)
+    good = simple_tables(of.model, dims)
+    renamed = [None if t is None else replace(t, units=tuple(f"{one}?" for one in t.units)) for t in good]
+    for tables in (simple_tables(of.model, other), renamed, [None] * len(good)):
+        with pytest.raises(RequestError) as caught:
+            instantiate(of.model, dims, tables, source)
+        assert caught.value.code == "wrong_table"
+
+
 def test_what_is_kept_for_tables_is_bounded() -> None:
     """A sum along an axis that varies: every extent of it has costs of its own."""
     model = Model()
