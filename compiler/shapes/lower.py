@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from compiler.address.table import ENTRY_BYTES
+from compiler.address.unit import is_addressable, unit_read
 from compiler.errors import InternalError, LimitError
 from compiler.ir.box import Ints
 from compiler.ir.layout import is_relabelling, memory_order, strides_of
@@ -24,8 +26,9 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
-from compiler.program.program import OUTPUT, Level, Opcode, Program, Step
+from compiler.program.program import ADDRESSES, OUTPUT, Level, Opcode, Program, Step
 from compiler.program.timing.order import in_time
+from compiler.shapes.buffers import addresses_name
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 from compiler.shapes.unit_library import UnitBuffers
 
@@ -80,7 +83,7 @@ def lower_tables(
         tables=tables,
         regions=tuple(context.region_list),
         residents=(),
-        addresses=(),
+        addresses=tuple(context.addresses),
     )
     return in_time(program, profile, streams.astype(np.int64))
 
@@ -321,12 +324,34 @@ class _RoutineLowering:
             held = at_hand[op.output] = self._held(core, unit, op.output, box)
             held.slot.begin()
             if not is_empty(box):
-                self._compute(core, op, operands, box, held, at_hand)
+                self._compute(core, op, operands, box, held, at_hand, self._addresses(core, unit, op))
         self.emitter.step = self.first_step + len(self.operands) - 1
         queue = self.machine.queue_of["iodma", core.number]
         out = at_hand[result]
         region = self.context.region(result)
         self.emitter.copy(Opcode.STORE, queue, out, region, out.box, self.context.element_bytes(result))
+
+    def _addresses(self, core: _Core, unit: int, op: OpFacts) -> list[tuple[int, Held]]:
+        """The address table by which a unit reads an op's window, in the core; none where it reads by strides."""
+        name = addresses_name(self.geometry, op.output)
+        placed = self.buffers[unit].placed
+        block, data = placed.get(name), placed.get(op.operands[0].tensor) if op.operands else None
+        if block is None or data is None or op.window is None:
+            return []
+        tensor = op.operands[0].tensor
+        element = self.context.facts.tensors[tensor].element_bytes
+        read = unit_read(op.window, block.extents, strides_of(data.extents, self._order(tensor), element), element)
+        if not is_addressable(read):
+            return []
+        region = self.context.address_table(read)
+        (words,) = self.context.shape(region)
+        slot = core.slots[unit, name, 0]
+        held = Held(slot, slot.address, (0,), (ENTRY_BYTES,), ((0, words),))
+        if slot.content != name:
+            slot.begin(name)
+            queue = self.machine.queue_of["iodma", core.number]
+            self.emitter.copy(Opcode.LOAD, queue, self.context.region(region), held, held.box, ENTRY_BYTES)
+        return [(ADDRESSES - self.context.address_tables[region], held)]
 
     def _compute(
         self,
@@ -336,8 +361,9 @@ class _RoutineLowering:
         box: Box,
         held: Held,
         at_hand: Mapping[str, Held],
+        addresses: Sequence[tuple[int, Held]],
     ) -> None:
-        bound: list[tuple[int, Held]] = []
+        bound: list[tuple[int, Held]] = [*addresses]
         for operand in operands:
             need = tuple(
                 axis_map.project_one(*((0, 1) if axis_map.axis is None else box[axis_map.axis]), extent)
