@@ -73,6 +73,21 @@ USAGE_CODES = frozenset(
         "unknown_tensor",
         "unknown_value",
         "cancelled",
+        "contradicting_extents",
+        "extent_out_of_range",
+        "host_node",
+        "illegal_extents",
+        "invalid_shape",
+        "invalid_units",
+        "missing_dimension",
+        "no_bucket",
+        "no_package",
+        "overlap_refused",
+        "package_version",
+        "tail_refused",
+        "unknown_dimension",
+        "wrong_rank",
+        "wrong_table",
     )
 )
 

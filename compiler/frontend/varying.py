@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from compiler.frontend.settle import has_dropped
+from compiler.frontend.validate import MAX_RANK
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, Expression, expression_of, is_dropped
 from compiler.ops import OP_KINDS
@@ -73,9 +74,10 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
 def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
     """Whether the accelerator may compute a result of constants whose elements would be known at the maxima only.
 
-    Of floats and flags nobody makes a shape; what they are made of has to be known at any extents.
+    Of more floats or flags than a shape has extents nobody makes one; what they are made of has to be known at any
+    extents.
     """
-    if output.dtype.startswith(("int", "uint")) or form_is_at_maxima(inferred, call):
+    if output.dtype.startswith(("int", "uint")) or output.elements <= MAX_RANK or form_is_at_maxima(inferred, call):
         return False
     if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
         return False

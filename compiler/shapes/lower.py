@@ -32,6 +32,8 @@ from compiler.shapes.buffers import addresses_name
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 from compiler.shapes.unit_library import UnitBuffers
 
+# The channels' axis of what a window goes over.
+_CHANNELS: Final = 1
 # Where boxes may begin in the SRAM.
 _ALIGNMENT: Final = 64
 
@@ -340,8 +342,10 @@ class _RoutineLowering:
             return []
         tensor = op.operands[0].tensor
         element = self.context.facts.tensors[tensor].element_bytes
-        read = unit_read(op.window, block.extents, strides_of(data.extents, self._order(tensor), element), element)
-        if not is_addressable(read):
+        strides = strides_of(data.extents, self._order(tensor), element)
+        read = unit_read(op.window, block.extents, strides, element)
+        # a table says where elements lie of which all channels follow as one run
+        if strides[_CHANNELS] != element or not is_addressable(read):
             return []
         region = self.context.address_table(read)
         (words,) = self.context.shape(region)

@@ -13,30 +13,6 @@ from tests.compiler.shapes.dynamic import Compiled
 from tests.compiler.shapes.varying_models import REFUSED, SERVED
 from tests.models import Model
 
-# Models without expressions for what varies that are served all the same: the chip computes it.
-COMPUTED = frozenset(
-    {
-        "cast_bool",
-        "ceil_div",
-        "ceil_div3",
-        "concat_two_consts",
-        "cumsum_const",
-        "int32_mul",
-        "mask_where",
-        "mean_const",
-        "pow_scale",
-        "scale_sqrt",
-        "slice_const_rev",
-        "slice_end_max",
-        "softmax_const",
-        "tile_const",
-        "tile_const2",
-        "trilu_k",
-        "where_cast_sub1",
-        "where_eq",
-    }
-)
-
 
 def tried(ranges: dict[str, tuple[int, int]]) -> list[dict[str, int]]:
     """The ends of the ranges, what is next to them, and the middle; of many combinations some."""
@@ -57,18 +33,34 @@ def test_values_at_smaller_extents_are_those_of_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_has_no_expression_is_computed_by_the_chip_or_refused(name: str) -> None:
-    """Never folded at the maxima: of floats and flags nobody makes a shape, so the chip may compute them."""
+def test_what_is_known_at_the_maxima_only_is_refused(name: str) -> None:
     build, ranges, code = REFUSED[name]
     model = Model()
     build(model)
-    try:
-        compiled = Compiled.of(model, ranges)
-    except ModelError as error:
-        assert error.code == code  # noqa: PT017 - or it is served
-        return
-    assert name in COMPUTED
-    assert [miss for dims in tried(dict(ranges)) for miss in compiled.misses(dims)] == []
+    with pytest.raises(ModelError) as caught:
+        Compiled.of(model, ranges)
+    assert caught.value.code == code
+
+
+def test_what_has_no_expression_and_is_no_shape_is_computed_by_the_chip() -> None:
+    """Angles of positions behind a varying past, and which positions hide which."""
+    model = Model()
+    x, past = model.input(["s", 12], "x"), model.input(["p", 12], "past")
+    length, before = (
+        model.node("Squeeze", [model.node("Gather", [model.node("Shape", [one]), model.ints(0)])]) for one in (x, past)
+    )
+    end = model.node("Add", [before, length])
+    positions = model.node("Range", [before, end, model.constant(np.array(1))])
+    column = model.node("Unsqueeze", [positions, model.ints(1)])
+    rates = model.constant(np.linspace(0.1, 1.0, 12, dtype=np.float32).reshape(1, 12))
+    turned = model.node("Cos", [model.node("Mul", [model.node("Cast", [column], to=1), rates])])
+    hidden = model.node("Greater", [column, model.constant(np.arange(12).reshape(1, 12) * 2)])
+    zero = model.constant(np.zeros((1, 1), dtype=np.float32))
+    model.output(model.node("Where", [hidden, model.node("Mul", [x, turned]), zero]))
+    model.output(model.node("ReduceSum", [past], keepdims=0))
+    compiled = Compiled.of(model, {"s": (3, 9), "p": (2, 11)})
+    every = [{"s": s, "p": p} for s in (3, 4, 9) for p in (2, 7, 11)]
+    assert [miss for dims in every for miss in compiled.misses(dims)] == []
 
 
 @pytest.mark.parametrize("name", ["slice_x_clamped", "squeeze_all", "slice_x_last1", "eq_one_and_more"])
