@@ -13,6 +13,8 @@ import compiler
 
 # The time that every file in the archive bears, so that equal sources give equal bytes.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
+# The packages whose files are packed; all else has to be on the execution host.
+_OURS: Final = ("app", "compiler")
 
 
 def loader_bytes() -> bytes:
@@ -28,17 +30,17 @@ def loader_bytes() -> bytes:
 
 
 def sources(main: Path) -> dict[str, Path]:
-    """The files of the compiler that a program imports, and that these import, by their names in the archive."""
-    root = Path(compiler.__file__).parent
+    """Our own files that a program imports, and that these import, by their names in the archive."""
+    root = Path(compiler.__file__).parent.parent
     found: dict[str, Path] = {}
     todo = [main]
     while todo:
         for module in _imports(todo.pop()):
-            parts = module.split(".")[1:]
-            for count in range(len(parts) + 1):
+            parts = module.split(".")
+            for count in range(1, len(parts) + 1):
                 folder = root.joinpath(*parts[:count])
                 path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-                name = str(path.relative_to(root.parent))
+                name = str(path.relative_to(root))
                 if path.is_file() and name not in found:
                     found[name] = path
                     todo.append(path)
@@ -46,11 +48,15 @@ def sources(main: Path) -> dict[str, Path]:
 
 
 def _imports(path: Path) -> list[str]:
-    """The modules of the compiler that a file imports; what is imported from a package may be a module itself."""
+    """Our own modules that a file imports; what is imported from a package may be a module itself."""
     found = []
     for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "compiler":
+        if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "compiler"]
+            found += [alias.name for alias in node.names if _is_ours(alias.name)]
     return found
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] in _OURS

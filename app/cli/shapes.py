@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,11 +115,20 @@ def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]
 
 
 def save_package(of: Shaped, path: Path) -> int:
-    """Write a package; the number of its bytes."""
+    """Write a package, whole or not at all; the number of its bytes. Raises OSError.
+
+    What lies at the path is replaced at the end: it may be the model that is mapped and read meanwhile.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     total = 0
-    with path.open("wb") as file:
-        for piece in write_package(of.model, (), of.values):
-            total += file.write(piece)
+    try:
+        with fresh.open("xb") as file:
+            for piece in write_package(of.model, (), of.values):
+                total += file.write(piece)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     return total
 
 

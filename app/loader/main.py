@@ -9,18 +9,14 @@ from __future__ import annotations
 import argparse
 import mmap
 import sys
-import zipfile
 from pathlib import Path
 
-import numpy as np
-
+from app.simulations.arrays import read_arrays, write_arrays
 from compiler.errors import RequestError, TesseraError, printable
 from compiler.program.encoding.container import PACKAGE
 from compiler.shapes.direct import run_directly
 from compiler.shapes.package import Package, read_package, stored_values
 from compiler.version import COMPILER_VERSION
-
-_MAX_INPUT_BYTES = 2**31
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,11 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
         if given.inputs is None:
             _describe(package)
         else:
-            outputs = run_directly(package.model, stored_values(package.data), _arrays(given.inputs))
+            with given.inputs.open("rb") as file:
+                inputs = read_arrays(file)
+            outputs = run_directly(package.model, stored_values(package.data), inputs)
             for name, array in outputs.items():
                 sys.stdout.write(f"{printable(name, 80)}: {array.dtype} {list(array.shape)}\n")
             if given.outputs is not None:
-                np.savez(given.outputs, **outputs)  # type: ignore[arg-type]
+                with given.outputs.open("wb") as file:
+                    write_arrays(file, outputs)
     except (TesseraError, OSError) as error:
         sys.stderr.write(f"error: {printable(str(error), 2000)}\n")
         return 2
@@ -79,19 +78,6 @@ def _describe(package: Package) -> None:
         sys.stdout.write(f"input {printable(str(one), 200)} {one.dtype}\n")
     for name, allowed in model.ranges.items():
         sys.stdout.write(f"dimension {printable(name, 80)}: {allowed}\n")
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file, if they are not too large together."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > _MAX_INPUT_BYTES:
-            raise RequestError("the inputs are too large", code="invalid_inputs", actual=size, limit=_MAX_INPUT_BYTES)
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise RequestError("the inputs are no .npz file", code="invalid_inputs", actual=printable(str(error))) from None
 
 
 if __name__ == "__main__":

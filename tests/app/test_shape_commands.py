@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from typer.testing import CliRunner, Result
 
 import app.loader.main
@@ -23,6 +24,7 @@ from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.simulator.reference import run_reference
 from tests.exported import FOLDER
+from tests.models import Model
 
 BERT = FOLDER / "bert_dynamo.onnx"
 RANGES = ["--set", 'dims.batch={"min":1,"max":4}', "--set", 'dims.sequence={"min":1,"max":64}']
@@ -212,17 +214,67 @@ def test_the_loader_refuses_inputs_that_the_package_does_not_take(loader: Path, 
     assert "no .npz file" in load(loader, package, "--inputs", tmp_path / "no.npz").stderr
 
 
+def test_the_loader_refuses_inputs_whose_bytes_are_damaged(loader: Path, package: Path, tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "in.npz", **inputs(1, 5, 0))
+    with zipfile.ZipFile(tmp_path / "in.npz") as archive:
+        first = archive.infolist()[0]
+    data = bytearray((tmp_path / "in.npz").read_bytes())
+    begin = first.header_offset + 30 + len(first.filename)
+    data[begin : begin + first.compress_size] = b"\xff" * first.compress_size
+    (tmp_path / "damaged.npz").write_bytes(data)
+    ran = load(loader, package, "--inputs", tmp_path / "damaged.npz")
+    assert ran.returncode == 2
+    assert "damaged" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_loader_writes_outputs_of_any_name_to_the_file_that_is_named(loader: Path, tmp_path: Path) -> None:
+    """`file` is what a function that writes arrays may call its own argument, and names need not end in .npz."""
+    model = Model()
+    model.input(["n", 8], "x")
+    model.nodes.append(helper.make_node("Relu", ["x"], ["file"]))
+    model.outputs.append(helper.make_tensor_value_info("file", TensorProto.FLOAT, ["n", 8]))
+    (tmp_path / "model.onnx").write_bytes(model.data())
+    made = tessera(
+        *("package", str(tmp_path / "model.onnx"), "--profile", "edge4", "--set", 'dims.n={"min":1,"max":40}'),
+        *("--out", str(tmp_path / "model.package")),
+    )
+    assert made.exit_code == 0, made.output
+    given = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
+    np.savez(tmp_path / "in.npz", x=given)
+    words = ("--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out")
+    ran = load(loader, tmp_path / "model.package", *words)
+    assert ran.returncode == 0, ran.stderr
+    with np.load(tmp_path / "out") as outputs:
+        assert np.array_equal(outputs["file"], np.maximum(given, 0))
+
+
+def test_a_package_may_take_the_place_of_its_model(tmp_path: Path) -> None:
+    """The model is mapped while the package is written: it must not be cut short under the reader."""
+    path = tmp_path / "model"
+    path.write_bytes(BERT.read_bytes())
+    answer = tessera("package", str(path), *MADE, "--out", str(path))
+    assert answer.exit_code == 0, answer.output
+    other = tessera("package", str(BERT), *MADE, "--out", str(tmp_path / "other"))
+    assert other.exit_code == 0, other.output
+    assert abs(path.stat().st_size - (tmp_path / "other").stat().st_size) < 100  # names of models differ
+    assert [one.name for one in sorted(tmp_path.iterdir())] == ["model", "other"]
+    assert tessera("package", str(path), "--json").exit_code == 0
+
+
 def test_the_loader_holds_nothing_that_compiles() -> None:
     """Its sources import the standard library and numpy; bfloat16 comes from ml_dtypes where that is there."""
     found = sources(Path(app.loader.main.__file__))
-    allowed = set(sys.stdlib_module_names) | {"numpy", "compiler", "ml_dtypes"}
+    allowed = set(sys.stdlib_module_names) | {"numpy", "app", "compiler", "ml_dtypes"}
     for path in (*found.values(), Path(app.loader.main.__file__)):
         for node in ast.walk(ast.parse(path.read_bytes())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             assert {name.split(".")[0] for name in names} <= allowed, path
-    parts = {name.split("/")[1] for name in found if name.count("/") > 1}
+    parts = {name.split("/")[1] for name in found if name.startswith("compiler/") and name.count("/") > 1}
     assert parts <= {"address", "ir", "ops", "program", "shapes"}
+    of_app = {name for name in found if not name.startswith("compiler/")}
+    assert of_app == {"app/__init__.py", "app/simulations/__init__.py", "app/simulations/arrays.py"}
 
 
 def test_the_loader_is_the_same_file_every_time() -> None:
