@@ -55,7 +55,6 @@ class Optimiser:
         simple = making.simple(opened, asked) if entry.table is None else entry.table
         best = settled(opened, asked, simple)
         self.cache.put({wanted.key: best}, {wanted.key: entry}, token)
-        opened.forget_surplus()
         self.counts.add(wanted.package, {made(best.kind): 1})
         self.buckets.choose_if_due(wanted.package)
         log.info("table_optimised", key=wanted.key, kind=best.kind, duration_s=round(time.monotonic() - begun, 4))

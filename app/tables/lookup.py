@@ -125,7 +125,6 @@ class TableLookup:
         except BaseException:
             self.cache.release([one.key for one in claimed], token)
             raise
-        opened.forget_surplus()
         if fresh:
             self.cache.put(fresh, entries, token)
             self.counts.add(opened.digest, {made("simple"): len(fresh)})

@@ -8,15 +8,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from app.store import BlobStore
 from compiler.cache_key import routine_key, table_key
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import Package, read_package
-
-# What simple tables of a routine have in common is kept for so many extents of the axes that are not cut.
-_MAX_CHOOSERS: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +55,6 @@ class OpenPackage:
     def table_of(self, number: int, shape: tuple[int, ...]) -> Asked:
         """A routine's table for one shape of its result."""
         return Asked(routine=number, shape=shape, key=table_key(self.routine_keys[number], shape))
-
-    def forget_surplus(self) -> None:
-        """Keep what is remembered for later tables bounded."""
-        if len(self.model.choosers) > _MAX_CHOOSERS:
-            self.model.choosers.clear()
 
 
 class OpenPackages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.errors import LimitError, RequestError
@@ -47,7 +48,7 @@ class MakeUnits:
         return build_model(
             graph,
             self.profile,
-            ranges_of(graph, self.options),
+            _mentioned(graph, ranges_of(graph, self.options)),
             alternating_parts(graph),
             self.source.name,
             self.source.sha256,
@@ -67,3 +68,14 @@ def ranges_of(graph: Graph, options: Options) -> dict[str, Range]:
         else:
             ranges[name] = Range(low=given, high=given)
     return ranges
+
+
+def _mentioned(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """The ranges of those dimensions that anything of the graph depends on.
+
+    One that only inputs have which nothing reads is no dimension of the graph: no input that is left would say it.
+    """
+    expressions = [one for tensor in graph.tensors.values() for _, one in (*tensor.symbols, *tensor.element_symbols)]
+    expressions += [one for op in graph.ops for _, _, one in op.symbols]
+    found = frozenset[str]().union(*(one.symbols for one in expressions))
+    return {name: one for name, one in ranges.items() if name in found}

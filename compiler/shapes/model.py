@@ -95,8 +95,9 @@ class ShapeModel:
         found = self.choosers.get(key)
         if found is None:
             if len(self.choosers) >= MAX_CHOOSERS:
-                # the one that was made first goes; it is made again in little more time than a table takes
-                self.choosers.pop(next(iter(self.choosers)), None)
+                # the one that was made first goes; it is made again in little more time than a table takes. Other
+                # threads ask as well: a copy is taken in one step, and does not change while it is looked at
+                self.choosers.pop(next(iter(self.choosers.copy())), None)
             library = self.libraries[number]
             cost = self.cost_at(number, shape)
             found = self.choosers[key] = SimpleChooser.build(library.units, cost, self.cores, library.loaders)

@@ -156,16 +156,6 @@ class RoutineGeometry:
         return (*self.inputs, *self.weights, *self.made)
 
 
-def is_single_output(facts: GraphFacts, ops: Sequence[int]) -> bool:
-    """Whether of a set of ops only the last one's result is read outside."""
-    inside = set(ops)
-    for op in sorted(ops)[:-1]:
-        name = facts.graph.ops[op].output
-        if name in facts.graph.outputs or any(user not in inside for user in facts.graph.consumers.get(name, ())):
-            return False
-    return True
-
-
 def tiled_axes(geometry: RoutineGeometry) -> tuple[int, ...]:
     """The axes of a result whose division makes calls smaller.
 

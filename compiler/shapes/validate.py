@@ -103,10 +103,25 @@ def _lengths(tiles: Iterable[tuple[int, ...]], maxima: tuple[int, ...]) -> Itera
 
 
 def _check_parts(model: ShapeModel) -> None:
-    """Every op is run once, by the host or in a routine."""
-    run: list[int] = []
+    """Every op is run once, by the host or in a routine, after what it reads was made.
+
+    Of what a routine makes only its last op's result is there for others.
+    """
+    ops = model.graph.ops
+    runs: list[tuple[int, ...]] = []
     for part in model.parts:
         routines = (model.libraries[number].routine for number in part.routines)
-        run += part.ops if part.is_host else [op for routine in routines for op in routine.ops]
-    if sorted(run) != list(range(len(model.graph.ops))):
+        runs += [(op,) for op in part.ops] if part.is_host else [routine.ops for routine in routines]
+    if sorted(op for run in runs for op in run) != list(range(len(ops))):
         raise ValueError("not every op is run once")
+    made = {"", *model.graph.inputs}
+    made |= {name for name, tensor in model.graph.tensors.items() if tensor.constant is not None}
+    for run in runs:
+        inside = set(made)
+        for op in run:
+            if not inside.issuperset(ops[op].inputs):
+                raise ValueError(f"op {ops[op].node} is run before what it reads is made")
+            inside.add(ops[op].output)
+        made.add(ops[run[-1]].output)
+    if not made.issuperset((*model.graph.outputs, *model.graph.output_tensors)):
+        raise ValueError("an output is left inside a routine")

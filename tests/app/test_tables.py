@@ -326,10 +326,3 @@ def test_a_process_keeps_a_bounded_number_of_packages_open(tmp_path: Path) -> No
     packages.close()
     with pytest.raises(FileNotFoundError):
         packages.get("0" * 64)
-
-
-def test_what_is_remembered_for_extents_that_no_table_cuts_is_bounded(desk: Desk) -> None:
-    chooser: Any = object()
-    desk.package.model.choosers.update({(9, (number,)): chooser for number in range(600)})
-    desk.lookup().find(desk.package, DIMS)
-    assert len(desk.package.model.choosers) <= 512

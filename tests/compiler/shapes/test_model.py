@@ -66,6 +66,21 @@ def test_ops_of_the_host_run_between_tables() -> None:
         run_directly(of.model, of.values, {"x1": np.zeros((1, 1), dtype=np.float32)})
 
 
+def test_a_dimension_that_nothing_depends_on_need_not_be_given() -> None:
+    """Only an input that nothing reads has it, and that one is no input of the graph."""
+    model = Model()
+    x = model.input(["rows", 8])
+    model.input(["others", 2])
+    model.output(model.relu(x))
+    of = Compiled.of(model, {"rows": (1, 9), "others": (1, 4)})
+    assert list(of.model.ranges) == ["rows"]
+    executable = instantiate(of.model, {"rows": 5}, simple_tables(of.model, {"rows": 5}), of.source)
+    assert [value.shape for value in executable.outputs] == [(5, 8)]
+    given = {"x1": np.full((3, 8), 2, dtype=np.float32)}
+    (made,) = run_directly(of.model, of.values, given).values()
+    assert np.array_equal(made, given["x1"])
+
+
 def test_an_instance_is_the_same_every_time() -> None:
     of = compiled("encoder")
     dims = {"batch": 2, "length": 7}

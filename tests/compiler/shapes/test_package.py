@@ -158,6 +158,10 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "part of other ops": lambda m: m["parts"][0].__setitem__(1, [10**9]),
     "part of no routine": lambda m: m["parts"][0].__setitem__(2, [-1]),
     "an op that nobody runs": lambda m: m["parts"][0][2].pop(),
+    "routines in another order": lambda m: m["parts"][0][2].reverse(),
+    "ops of a routine in another order": lambda m: next(
+        one["ops"] for one in m["libraries"] if len(one["ops"]) > 1
+    ).reverse(),
     "routine of no ops": lambda m: m["libraries"][0].update(ops=[]),
     "routine of other ops": lambda m: m["libraries"][0].update(ops=[10**9]),
     "divides no axis": lambda m: m["libraries"][0].update(tiled=[7]),
