@@ -63,6 +63,8 @@ class BucketChoice:
         if requests < (_FIRST_CHOICE if last is None else 2 * last.requests):
             return
         shapes = self.counts.of(package, MAX_SHAPES).shapes
+        if not shapes:
+            return  # they may be forgotten before the count of requests is
         extents = []
         for along in zip(*(shape for shape, _ in shapes), strict=True):
             lengths: Counter[int] = Counter()

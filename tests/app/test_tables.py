@@ -326,3 +326,14 @@ def test_a_process_keeps_a_bounded_number_of_packages_open(tmp_path: Path) -> No
     packages.close()
     with pytest.raises(FileNotFoundError):
         packages.get("0" * 64)
+
+
+def test_no_buckets_are_chosen_where_requests_are_counted_and_their_shapes_are_forgotten(
+    desk: Desk, client: redis.Redis
+) -> None:
+    package = desk.package.digest
+    desk.counts().add(package, {REQUESTS: 100}, [20, 1, 13])
+    client.delete(f"tessera:package:{package}:shapes")
+    desk.buckets().choose_if_due(package)
+    assert desk.buckets().of(package) is None
+    assert [one.cache for one in desk.lookup().find(desk.package, DIMS)] == ["miss"]
