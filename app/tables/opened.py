@@ -65,23 +65,41 @@ class OpenPackages:
         self._limit = limit
         self._lock = threading.Lock()
         self._open: OrderedDict[str, tuple[OpenPackage, ExitStack]] = OrderedDict()
+        self._opening: dict[str, threading.Lock] = {}
 
     def get(self, digest: str) -> OpenPackage:
-        """The package of this digest, opened if it is not.
+        """The package of this digest, opened if it is not; meanwhile others are handed out.
 
         Raises FileNotFoundError where it is gone from the store, and what `read_package` raises.
         """
         with self._lock:
-            found = self._open.get(digest)
+            found = self._known(digest)
             if found is not None:
-                self._open.move_to_end(digest)
-                return found[0]
-            opened, resources = self._read(digest)
-            self._open[digest] = (opened, resources)
-            while len(self._open) > self._limit:
-                _, (_, closing) = self._open.popitem(last=False)
-                closing.close()
-            return opened
+                return found
+            opening = self._opening.setdefault(digest, threading.Lock())
+        with opening:
+            with self._lock:
+                found = self._known(digest)
+            if found is not None:
+                return found
+            try:
+                opened, resources = self._read(digest)
+                with self._lock:
+                    self._open[digest] = (opened, resources)
+                    while len(self._open) > self._limit:
+                        _, (_, closing) = self._open.popitem(last=False)
+                        closing.close()
+                return opened
+            finally:
+                with self._lock:
+                    self._opening.pop(digest, None)
+
+    def _known(self, digest: str) -> OpenPackage | None:
+        """An open package, used just now; under the lock."""
+        if digest not in self._open:
+            return None
+        self._open.move_to_end(digest)
+        return self._open[digest][0]
 
     def close(self) -> None:
         """Close all; who still works with one keeps its bytes until then."""

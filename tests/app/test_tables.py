@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import redis
 
 from app.redis_urls import connect
 from app.settings import Settings
-from app.store import document_store
+from app.store import DirectoryStore, document_store
 from app.tables import making
 from app.tables.buckets import Boundaries, BucketChoice
 from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
@@ -326,6 +328,42 @@ def test_a_process_keeps_a_bounded_number_of_packages_open(tmp_path: Path) -> No
     packages.close()
     with pytest.raises(FileNotFoundError):
         packages.get("0" * 64)
+
+
+class SlowStore(DirectoryStore):
+    """A store of which one blob can be read only when it is said."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.slow = ""
+        self.reads: list[str] = []
+        self.go = threading.Event()
+
+    @contextmanager
+    def mapped(self, digest: str) -> Iterator[mmap.mmap | bytes]:
+        self.reads.append(digest)
+        if digest == self.slow:
+            self.go.wait()
+        with super().mapped(digest) as data:
+            yield data
+
+
+def test_a_package_is_handed_out_while_another_is_opened_once_for_all_who_wait(tmp_path: Path) -> None:
+    store = SlowStore(tmp_path)
+    digests = [store.put(package_bytes(most)) for most in (2, 3)]
+    packages = OpenPackages(store, 2)
+    known = packages.get(digests[0])
+    store.slow = digests[1]
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(packages.get, digests[1]) for _ in range(2)]
+        try:
+            assert pool.submit(packages.get, digests[0]).result(timeout=60) is known
+            assert not any(one.done() for one in waiting)
+        finally:
+            store.go.set()
+        first, second = (one.result() for one in waiting)
+    assert first is second
+    assert store.reads == digests
 
 
 def test_no_buckets_are_chosen_where_requests_are_counted_and_their_shapes_are_forgotten(
