@@ -18,6 +18,9 @@ from compiler.shapes.direct import run_directly
 from compiler.shapes.package import Package, read_package, stored_values
 from compiler.version import COMPILER_VERSION
 
+# What running a package ends in that says what no model says, or more than this machine has room for.
+_MEANINGLESS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, or 2 with the reason on stderr."""
@@ -43,9 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
                 with given.outputs.open("wb") as file:
                     write_arrays(file, outputs)
     except (TesseraError, OSError) as error:
-        sys.stderr.write(f"error: {printable(str(error), 2000)}\n")
-        return 2
+        return _failed(str(error))
+    except _MEANINGLESS as error:
+        # who made the package is not known: ops whose attributes do not go together are found when they are run
+        return _failed(f"the package cannot be run: {type(error).__name__}: {error}")
     return 0
+
+
+def _failed(reason: str) -> int:
+    sys.stderr.write(f"error: {printable(reason, 2000)}\n")
+    return 2
 
 
 def _opened(path: Path) -> Package:

@@ -66,6 +66,8 @@ def graph_of(values: Plain, base: int) -> Graph:
         if op.output in made or op.output not in graph.tensors:
             raise ValueError(f"op {op.node} makes {op.output}, which is made already or is no tensor")
         made.add(op.output)
+    if len(graph.output_names) != len(graph.output_tensors):
+        raise ValueError("not every output has a name and a tensor")
     if not made >= {*graph.outputs, *graph.output_tensors}:
         raise ValueError("an output is made by nothing")
     return graph
@@ -226,6 +228,8 @@ def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _names(values: Sequence[Any]) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is no list of names")
     return tuple(str(name) for name in values)
 
 

@@ -22,6 +22,7 @@ from app.cli.main import cli
 from app.cli.shapes import parse_shapes
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
+from compiler.program.encoding.container import NO_SEGMENT, PACKAGE, Section, read_container, write_container
 from compiler.simulator.reference import run_reference
 from tests.exported import FOLDER
 from tests.models import Model
@@ -279,3 +280,20 @@ def test_the_loader_holds_nothing_that_compiles() -> None:
 
 def test_the_loader_is_the_same_file_every_time() -> None:
     assert loader_bytes() == loader_bytes()
+
+
+def test_the_loader_says_why_it_cannot_run_what_no_compiler_made(loader: Path, package: Path, tmp_path: Path) -> None:
+    """Axes in an order that is none: the manifest is as they are written, and means nothing."""
+    container = read_container(memoryview(package.read_bytes()), kind=PACKAGE)
+    manifest = json.loads(bytes(container.section("manifest")))
+    transpose = next(op for op in manifest["graph"]["ops"] if op[0] == "Transpose")
+    transpose[4] = [["perm", [9, 9, 9, 9]]]
+    contents = {name: bytes(container.section(name)) for name in ("manifest", "profile", "numbers", "constants")}
+    contents["manifest"] = json.dumps(manifest).encode()
+    sections = [Section(name=name, segment=NO_SEGMENT, pieces=(data,)) for name, data in contents.items()]
+    (tmp_path / "strange").write_bytes(b"".join(bytes(piece) for piece in write_container(sections, kind=PACKAGE)))
+    np.savez(tmp_path / "in.npz", **inputs(1, 5, 0))
+    ran = load(loader, tmp_path / "strange", "--inputs", tmp_path / "in.npz")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: the package cannot be run: ")
+    assert "Traceback" not in ran.stderr

@@ -149,6 +149,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "made twice": lambda m: m["graph"]["ops"][1].__setitem__(2, m["graph"]["ops"][0][2]),
     "no origin": lambda m: m["graph"]["ops"][0].__setitem__(3, []),
     "unknown attribute varies": lambda m: m["graph"]["ops"][0].__setitem__(5, [["size", 0, [0, [["batch", 1]]]]]),
+    "outputs are a word": lambda m: m["graph"].update(output_tensors=m["graph"]["output_tensors"][0]),
+    "output without a name": lambda m: m["graph"].update(output_names=[]),
     "output made by nothing": lambda m: m["graph"].update(output_tensors=["nowhere"]),
     "no range": lambda m: m["ranges"].pop("batch"),
     "empty range": lambda m: m["ranges"].update(batch=[5, 3, 1]),
