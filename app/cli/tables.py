@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,11 +56,14 @@ class TableFolder:
         if known is not None and known.kind == "optimised" and table.kind == "simple":
             return
         file = self._file(key)
+        fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as fresh:
-                fresh.write(encoded(key, table))
-            Path(fresh.name).replace(file)
+            try:
+                fresh.write_bytes(encoded(key, table))
+                fresh.replace(file)
+            finally:
+                fresh.unlink(missing_ok=True)
         except OSError as error:
             raise RequestError(
                 "the folder for tables cannot be written to",

@@ -16,6 +16,8 @@ Ranges = tuple[Ints, Ints]
 MAX_TILED: Final = 4
 # An axis that weights alone follow is divided if they are this part of all that is read.
 _WORTH: Final = 10
+# Boxes along an axis that are looked at together: long axes have more than there is memory for.
+_AT_ONCE: Final = 1 << 18
 # The axis of a tensor whose ranges follow several axes of the result.
 _SEVERAL: Final = -2
 _NONE: Final = -1
@@ -118,12 +120,16 @@ class RoutineGeometry:
         found = self._longest.get((axis, length))
         if found is None:
             count = self.shape[axis] - length + 1
-            starts = np.zeros((count, len(self.shape)), dtype=np.int64)
-            starts[:, axis] = np.arange(count)
-            lengths = np.tile(np.array(self.shape, dtype=np.int64), (count, 1))
-            lengths[:, axis] = length
-            boxes = self.boxes(starts, lengths)
-            found = {name: (end - begin).max(axis=0) for name, (begin, end) in boxes.items()}
+            found = {}
+            for first in range(0, count, _AT_ONCE):
+                rows = min(_AT_ONCE, count - first)
+                starts = np.zeros((rows, len(self.shape)), dtype=np.int64)
+                starts[:, axis] = np.arange(first, first + rows)
+                lengths = np.tile(np.array(self.shape, dtype=np.int64), (rows, 1))
+                lengths[:, axis] = length
+                for name, (begin, end) in self.boxes(starts, lengths).items():
+                    longest = (end - begin).max(axis=0)
+                    found[name] = np.maximum(found[name], longest) if name in found else longest
             self._longest[axis, length] = found
         return found
 

@@ -250,6 +250,19 @@ def test_the_loader_writes_outputs_of_any_name_to_the_file_that_is_named(loader:
         assert np.array_equal(outputs["file"], np.maximum(given, 0))
 
 
+def test_a_table_that_cannot_be_kept_leaves_nothing_behind(package: Path, tmp_path: Path) -> None:
+    words = ("table", str(package), "--shape", "input_ids:1x3", "--cache", str(tmp_path))
+    assert tessera(*words).exit_code == 0
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    for path in kept:
+        path.unlink()
+        path.mkdir()
+    refused = tessera(*words, "--json")
+    assert refused.exit_code == 2
+    assert json.loads(refused.stderr)["code"] == "cache_not_writable"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_a_package_may_take_the_place_of_its_model(tmp_path: Path) -> None:
     """The model is mapped while the package is written: it must not be cut short under the reader."""
     path = tmp_path / "model"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from compiler.ops.facts import graph_facts
 from compiler.profile import builtin_profile
 from compiler.program.program import Level
+from compiler.shapes import routine
 from compiler.shapes.buffers import weight_level
 from compiler.shapes.instance import graph_at
 from compiler.shapes.routine import MAX_TILED, RoutineGeometry, tiled_axes
@@ -124,3 +125,24 @@ def test_a_convolution_needs_its_rows_and_the_ones_around() -> None:
     assert geometry.extents((1, 4, 3, 4))[x] == (1, 3, 5, 6)
     assert geometry.follows(x) == (2, 3)
     assert geometry.inputs == (x,)
+
+
+@pytest.mark.parametrize("name", ["residual", "resize_to_size", "reshape_merge"])
+def test_what_tiles_need_does_not_depend_on_how_many_are_looked_at_together(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = compiled(name)
+    facts = graph_facts(of.model.graph)
+    together = [RoutineGeometry(facts, library.routine.ops) for library in of.model.libraries]
+    wanted = [
+        geometry.extents(tile)
+        for geometry, library in zip(together, of.model.libraries, strict=True)
+        for tile in library.tiles
+    ]
+    monkeypatch.setattr(routine, "_AT_ONCE", 3)
+    apart = [RoutineGeometry(facts, library.routine.ops) for library in of.model.libraries]
+    assert wanted == [
+        geometry.extents(tile)
+        for geometry, library in zip(apart, of.model.libraries, strict=True)
+        for tile in library.tiles
+    ]
