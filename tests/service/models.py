@@ -76,11 +76,11 @@ def dynamic(path: Path, shape: Sequence[int | str] = ("batch", 3, "height", "wid
     return saved(path, model)
 
 
-def images() -> bytes:
+def images(channels: int = 8) -> bytes:
     """A convolution and a Relu of images of any number `n` and extents `h` and `w`."""
     model = Model()
     x = model.input(["n", 3, "h", "w"], "x")
-    conv = model.node("Conv", [x, model.weight(8, 3, 3, 3)], name="conv", pads=[1] * 4)
+    conv = model.node("Conv", [x, model.weight(channels, 3, 3, 3)], name="conv", pads=[1] * 4)
     model.output(model.node("Relu", [conv], name="relu"))
     return model.data()
 
