@@ -96,50 +96,106 @@ def tried_dims(ranges: Mapping[str, Range], count: int) -> list[dict[str, int]]:
 def difference(graph: Graph, other: Graph, values: Values) -> str | None:
     """The first tensor on the way from the outputs that two graphs make differently; None if they are alike.
 
-    Ops that hand on their input unchanged do not count: import leaves them out where it sees that they do.
+    Ops that hand on an input unchanged do not count: import leaves them out where it sees that they do.
     """
+    ours, theirs = _Side(graph, values), _Side(other, values)
     todo = list(zip(graph.output_tensors, other.output_tensors, strict=True))
     seen = set(todo)
     while todo:
         mine, its = todo.pop()
-        a, b = _source(graph, mine), _source(other, its)
+        a, b = ours.source(mine), theirs.source(its)
         if graph.tensors[a].is_known and graph.tensors[a].shape != other.tensors[b].shape:
             return mine
-        first, second = _maker(graph, a), _maker(other, b)
+        first, second = ours.maker(a), theirs.maker(b)
         if isinstance(first, Op) and isinstance(second, Op):
-            if not _is_alike(first, second) or len(first.inputs) != len(second.inputs):
-                return mine
-            for pair in zip(first.inputs, second.inputs, strict=True):
-                if (not pair[0]) != (not pair[1]):
+            if _is_alike(first, second):
+                following = list(zip(first.inputs, second.inputs, strict=True))
+                if any((not one) != (not two) for one, two in following):
                     return mine
-                if pair[0] and pair not in seen:
-                    seen.add(pair)
-                    todo.append(pair)
+            else:
+                following = [(ours.chosen(a) or a, theirs.chosen(b) or b)]
+                if following == [(a, b)]:
+                    return mine
+            fresh = [pair for pair in following if pair[0] and pair not in seen]
+            seen.update(fresh)
+            todo += fresh
         elif isinstance(first, str) or isinstance(second, str):
             if first != second:
                 return mine
         elif first != second:
             # what one import computes with constants the other may leave to the chip
-            ours, theirs = _elements(graph, a, values), _elements(other, b, values)
-            if ours is None or theirs is None or not _are_equal(ours, theirs):
+            elements, its_elements = ours.elements(a), theirs.elements(b)
+            if elements is None or its_elements is None or not _are_equal(elements, its_elements):
                 return mine
     return None
 
 
-def _elements(graph: Graph, name: str, values: Values) -> NDArray[Any] | None:
-    """A tensor's elements, if it is a constant or computed from constants; None if it is not, or is large."""
-    constant = graph.tensors[name].constant
-    if constant is not None:
-        return values(constant)
-    if name not in graph.producer or graph.tensors[name].elements > FOLD_ELEMENTS:
-        return None
-    op = graph.ops[graph.producer[name]]
-    if op.kind == HOST:
-        return None
-    inputs = [_elements(graph, one, values) if one else None for one in op.inputs]
-    if any(one and found is None for one, found in zip(op.inputs, inputs, strict=True)):
-        return None
-    return definition(op).evaluate(call_of(graph, op), tuple(inputs))
+class _Side:
+    """One of two graphs that are compared, and what of it was computed for that."""
+
+    def __init__(self, graph: Graph, values: Values) -> None:
+        self._graph = graph
+        self._values = values
+        self._computed: dict[str, NDArray[Any] | None] = {}
+
+    def source(self, name: str) -> str:
+        """The tensor that a chain of ops hands on unchanged."""
+        graph = self._graph
+        while name in graph.producer and graph.tensors[name].constant is None:
+            op = graph.ops[graph.producer[name]]
+            if op.kind not in _PASSING or graph.tensors[op.inputs[0]].shape != graph.tensors[name].shape:
+                break
+            if op.kind == "Slice" and any(step != 1 for step in dict(op.attributes)["step"]):  # type: ignore[union-attr]
+                break
+            name = op.inputs[0]
+        return name
+
+    def maker(self, name: str) -> Op | Constant | str:
+        """What makes a tensor: an op, a constant, or the input of that name."""
+        constant = self._graph.tensors[name].constant
+        if constant is not None:
+            return constant
+        return self._graph.ops[self._graph.producer[name]] if name in self._graph.producer else name
+
+    def chosen(self, name: str) -> str | None:
+        """The tensor that a Where takes all its result from, if constants say so; None otherwise."""
+        op = self.maker(name)
+        if not isinstance(op, Op) or op.kind != "Where":
+            return None
+        condition, *branches = op.inputs
+        elements = self.elements(condition)
+        if elements is None or elements.any() != elements.all():
+            return None
+        branch = branches[0 if elements.all() else 1]
+        return branch if self._graph.tensors[branch].shape == self._graph.tensors[name].shape else None
+
+    def elements(self, name: str) -> NDArray[Any] | None:
+        """A tensor's elements, if it is a constant or computed from constants; None if it is not, or is large."""
+        waiting = [] if name in self._computed else [name]
+        while waiting:
+            last = waiting[-1]
+            needed = [one for one in self._operands(last) if one and one not in self._computed]
+            if needed:
+                waiting.append(needed[0])
+            else:
+                self._computed[waiting.pop()] = self._evaluated(last)
+        return self._computed[name]
+
+    def _operands(self, name: str) -> tuple[str, ...]:
+        """What a small tensor is computed from; nothing for others."""
+        maker = self.maker(name)
+        if not isinstance(maker, Op) or maker.kind == HOST or self._graph.tensors[name].elements > FOLD_ELEMENTS:
+            return ()
+        return maker.inputs
+
+    def _evaluated(self, name: str) -> NDArray[Any] | None:
+        maker, operands = self.maker(name), self._operands(name)
+        if isinstance(maker, Constant):
+            return self._values(maker)
+        inputs = tuple(self._computed[one] if one else None for one in operands)
+        if not isinstance(maker, Op) or not operands or any(one and self._computed[one] is None for one in operands):
+            return None
+        return definition(maker).evaluate(call_of(self._graph, maker), inputs)
 
 
 def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
@@ -151,27 +207,9 @@ def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return np.array_equal(a, b)
 
 
-def _maker(graph: Graph, name: str) -> Op | Constant | str:
-    """What makes a tensor: an op, a constant, or the input of that name."""
-    constant = graph.tensors[name].constant
-    if constant is not None:
-        return constant
-    return graph.ops[graph.producer[name]] if name in graph.producer else name
-
-
-def _source(graph: Graph, name: str) -> str:
-    """The tensor that a chain of ops hands on unchanged."""
-    while name in graph.producer and graph.tensors[name].constant is None:
-        op = graph.ops[graph.producer[name]]
-        if op.kind not in _PASSING or graph.tensors[op.inputs[0]].shape != graph.tensors[name].shape:
-            break
-        if op.kind == "Slice" and any(step != 1 for step in dict(op.attributes)["step"]):  # type: ignore[union-attr]
-            break
-        name = op.inputs[0]
-    return name
-
-
 def _is_alike(op: Op, other: Op) -> bool:
+    if len(op.inputs) != len(other.inputs):
+        return False
     if op.kind == HOST:
         # where the node lies in the other graph's list of them is no difference
         return other.kind == HOST and dict(op.attributes)["result"] == dict(other.attributes)["result"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 
+from compiler.frontend.source import ModelSource
+from compiler.frontend.values import materialise
 from compiler.ir.constant import Literal
 from compiler.ir.graph import Graph
 from compiler.shapes.agreement import difference, tried_dims
@@ -95,3 +98,27 @@ def test_tried_are_the_lower_ends_and_more_but_never_the_maxima() -> None:
     assert all(extent in ranges[name] for dims in tried for name, extent in dims.items())
     assert tried == tried_dims(ranges, 9)
     assert tried_dims({"batch": Range(low=3, high=3)}, 9) == []
+
+
+def chosen_by(taken: list[bool] | None) -> Graph:
+    """A Relu of x where a constant says so, 0 elsewhere; None leaves the choice out."""
+    model = Model()
+    x = model.input([2, 3])
+    hidden = model.relu(x)
+    if taken is not None:
+        condition = model.constant(np.array(taken).reshape(1, 3))
+        hidden = model.node("Where", [condition, hidden, model.constant(np.float32(0))])
+    model.output(model.node("Sigmoid", [hidden]))
+    return model.graph()
+
+
+@pytest.mark.parametrize(
+    ("taken", "is_alike"), [([True, True, True], True), ([True, False, True], False), ([False, False, False], False)]
+)
+def test_a_choice_that_constants_make_is_no_difference(taken: list[bool], is_alike: bool) -> None:
+    graph, plain = chosen_by(taken), chosen_by(None)
+    assert isinstance(graph.source, ModelSource)
+    values = partial(materialise, source=graph.source)
+    assert any(op.kind == "Where" for op in graph.ops)
+    assert (difference(graph, plain, values) is None) is is_alike
+    assert (difference(plain, graph, values) is None) is is_alike
