@@ -33,6 +33,7 @@ from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_units import MakeUnits
+from compiler.shapes.segments import UnitCompiler
 from compiler.simulator.check import CheckValues
 
 
@@ -87,7 +88,6 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
             FoldBatchNorm(),  # Graph -> Graph
             RecognisePatterns(source=source),  # Graph -> Graph
             Rebatch(batch=options.batch),  # Graph -> Graph
-            LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         )
 
     def import_at(dims: Mapping[str, int]) -> Graph:
@@ -100,6 +100,10 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
     return (
         *imported(LowerModel(dims=options.maxima, minima=options.minima, strict=options.strict)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
+        SplitWeights(  # Graph -> Graph
+            profile=profile, candidates=lambda facts: UnitCompiler(facts, profile, options)
+        ),
+        LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
         MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
     )

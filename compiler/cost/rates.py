@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from compiler.ops.facts import OpFacts
-from compiler.profile.schema import Profile
+from compiler.profile.schema import Engine, Profile
 
 # Bytes that one lane of a core's vector unit copies per cycle.
 _LANE_BYTES: Final = 4
@@ -38,6 +38,11 @@ def dram_startup_cycles(profile: Profile) -> float:
     engine = profile.engines.gdma if profile.sram is not None else profile.engines.iodma
     startup = engine.startup_ns if engine is not None else profile.dram.startup_ns
     return max(startup, profile.dram.startup_ns) * profile.clock_hz / 1e9
+
+
+def engine_startup_cycles(engine: Engine, profile: Profile) -> float:
+    """Start-up of one transfer of an engine in cycles."""
+    return engine.startup_ns * profile.clock_hz / 1e9
 
 
 def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:

@@ -136,18 +136,20 @@ class SegmentCompiler:
                     error=_too_large(self.facts, ops, what, field, actual, limit), curable=True, share=actual / limit
                 )
         resident = self._weights.resident_bytes_per_core(ops)
-        evaluator = self.evaluator(ops)
         for content in np.unique(self._contents[list(ops)]).tolist():
-            if not self._fits_beside(content, resident, evaluator):
+            if not self._fits_beside(content, resident):
                 op = next(op for op in ops if self._contents[op] == content)
-                choice = evaluator.tiling(1 << op)
-                if isinstance(choice, Refusal):
-                    return Refused(
-                        error=refused(self.facts, 1 << op, choice, self.profile), curable=self.profile.is_stationary
-                    )
+                error = self._alone(op, resident)
+                if error is not None:
+                    return Refused(error=error, curable=self.profile.is_stationary)
         return None
 
-    def _fits_beside(self, content: int, resident: int, evaluator: Evaluator) -> bool:
+    def _alone(self, op: int, resident: int) -> LimitError | None:
+        """Why an op does not compile alone beside so many bytes of stationary weights in each core; None if it does."""
+        choice = self._evaluator_beside(resident).tiling(1 << op)
+        return refused(self.facts, 1 << op, choice, self.profile) if isinstance(choice, Refusal) else None
+
+    def _fits_beside(self, content: int, resident: int) -> bool:
         """Whether an op of this content has a tiling alone; more memory never hurts, so most answers are known."""
         if resident <= self._fits.get(content, -1):
             return True
@@ -156,22 +158,22 @@ class SegmentCompiler:
         # a harder question first, half way to where it is known to fail: its answer serves all that lies below
         harder = (resident + self._fails.get(content, self._capacity)) // 2
         if self.profile.is_stationary and harder > resident:
-            if self._tiles(content, self._evaluator_beside(harder)):
+            if self._tiles(content, harder):
                 self._fits[content] = harder
                 return True
             self._fails[content] = harder
-        fits = self._tiles(content, evaluator)
+        fits = self._tiles(content, resident)
         if fits:
             self._fits[content] = max(resident, self._fits.get(content, -1))
         else:
             self._fails[content] = min(resident, self._fails.get(content, resident))
         return fits
 
-    def _tiles(self, content: int, evaluator: Evaluator) -> bool:
-        """Whether an op of this content has a tiling alone; a type without an array is the op's fault by name."""
+    def _tiles(self, content: int, resident: int) -> bool:
+        """Whether an op of this content compiles alone; a type without an array is the op's fault by name."""
         example = self._examples[content]
         try:
-            return not isinstance(evaluator.tiling(1 << example), Refusal)
+            return self._alone(example, resident) is None
         except ModelError as error:
             error.node = error.node or self.facts.graph.ops[example].node
             raise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compiler.fusion.groups import FusedGraph
 from compiler.options import Options
-from compiler.partition.chips import ChipAssignment, HandOver, SegmentLoad, assign_chips
+from compiler.partition.chips import ChipAssignment, SegmentLoad, assign_chips, hand_overs
 from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
 
@@ -46,7 +46,8 @@ class MapToChips:
                     )
                 )
         capacities = [self.profile.dram.capacity_bytes] * self.profile.chips
-        assignment = assign_chips(loads, _hand_overs(fused, number), capacities, self.options.chips)
+        passed = hand_overs(facts, [found.segment.ops for found in fused.segments], number)
+        assignment = assign_chips(loads, passed, capacities, self.options.chips)
         return MappedGraph(
             fused=fused,
             chip_of=tuple(
@@ -54,27 +55,3 @@ class MapToChips:
             ),
             assignment=assignment,
         )
-
-
-def _hand_overs(fused: FusedGraph, number: dict[int, int]) -> list[HandOver]:
-    """What passes between chip segments and the host: graph inputs and outputs, host results, results of segments."""
-    graph, facts = fused.partitioned.graph, fused.facts
-    home = {op: index for index, found in enumerate(fused.segments) for op in found.segment.ops}
-    outputs = set(graph.outputs)
-    result = []
-    for name in (*graph.inputs, *(op.output for op in graph.ops)):
-        made_in = home.get(graph.producer[name]) if name in graph.producer else None
-        producer = number.get(made_in) if made_in is not None else None
-        readers = [home[op] for op in graph.consumers.get(name, ())]
-        consumers = sorted({number[reader] for reader in readers if reader in number and number[reader] != producer})
-        to_host = producer is not None and (name in outputs or any(reader not in number for reader in readers))
-        if (consumers or to_host) and name in facts.tensors:
-            result.append(
-                HandOver(
-                    producer=producer,
-                    consumers=tuple(consumers),
-                    size_bytes=facts.tensor_bytes(name),
-                    to_host=to_host,
-                )
-            )
-    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, Literal, NoReturn, assert_never, get_args
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import InternalError, LimitError
+from compiler.ops.facts import GraphFacts
 
 ChipStrategy = Literal["single", "one-each", "balanced"]
 CHIP_STRATEGIES: Final[tuple[ChipStrategy, ...]] = get_args(ChipStrategy)
@@ -69,9 +70,37 @@ class ChipAssignment:
     traffic: tuple[Traffic, ...]
 
 
+def hand_overs(facts: GraphFacts, segments: Sequence[Sequence[int]], number: Mapping[int, int]) -> list[HandOver]:
+    """What passes between chip segments and the host: graph inputs and outputs, host results, results of segments.
+
+    `segments`: the ops of each, the host's among them; `number`: by place in the chain what those of the chip are
+    called.
+    """
+    graph = facts.graph
+    home = {op: index for index, ops in enumerate(segments) for op in ops}
+    outputs = set(graph.outputs)
+    result = []
+    for name in (*graph.inputs, *(op.output for op in graph.ops)):
+        made_in = home.get(graph.producer[name]) if name in graph.producer else None
+        producer = number.get(made_in) if made_in is not None else None
+        readers = [home[op] for op in graph.consumers.get(name, ())]
+        consumers = sorted({number[reader] for reader in readers if reader in number and number[reader] != producer})
+        to_host = producer is not None and (name in outputs or any(reader not in number for reader in readers))
+        if (consumers or to_host) and name in facts.tensors:
+            result.append(
+                HandOver(
+                    producer=producer,
+                    consumers=tuple(consumers),
+                    size_bytes=facts.tensor_bytes(name),
+                    to_host=to_host,
+                )
+            )
+    return result
+
+
 def assign_chips(
     segments: Sequence[SegmentLoad],
-    hand_overs: Sequence[HandOver],
+    handed_over: Sequence[HandOver],
     capacities: Sequence[int | None],
     strategy: ChipStrategy,
 ) -> ChipAssignment:
@@ -80,7 +109,7 @@ def assign_chips(
     A chip keeps the weights of all its segments; each capacity is in bytes, None where there is no limit.
     Raises LimitError where segments outnumber the chips (`one-each`) or a chip's weights exceed its capacity.
     """
-    for hand_over in hand_overs:
+    for hand_over in handed_over:
         producer = -1 if hand_over.producer is None else hand_over.producer
         if any(not producer < consumer < len(segments) for consumer in hand_over.consumers):
             raise InternalError("a segment reads what is made later", stage="partition", actual=hand_over)
@@ -90,14 +119,14 @@ def assign_chips(
         case "one-each":
             chip_of = _one_each(len(segments), len(capacities))
         case "balanced":
-            chip_of = _balanced(segments, hand_overs, capacities)
+            chip_of = _balanced(segments, handed_over, capacities)
         case _:
             assert_never(strategy)
     chips = tuple(_chip_load(chip, segments, chip_of) for chip in range(len(capacities)))
     for load, capacity in zip(chips, capacities, strict=True):
         if capacity is not None and load.weight_bytes > capacity:
             _refuse_weights("its segments", load.chip, load.weight_bytes, capacity)
-    return ChipAssignment(chip_of=tuple(chip_of), chips=chips, traffic=_traffic(hand_overs, chip_of))
+    return ChipAssignment(chip_of=tuple(chip_of), chips=chips, traffic=_traffic(handed_over, chip_of))
 
 
 def _chip_load(chip: int, segments: Sequence[SegmentLoad], chip_of: Sequence[int]) -> ChipLoad:

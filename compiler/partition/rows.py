@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 from onnx import NodeProto, helper
 
+from compiler.errors import ModelError
 from compiler.frontend.refusals import not_strict
 from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor
+from compiler.ops import call_of, definition
 from compiler.ops.base import default_axes
-from compiler.ops.facts import gathered_name, graph_facts
 from compiler.profile.schema import Profile
 
 _REASON: Final = "the profile has no engine (iodma) that brings rows of a table from DRAM to a core"
@@ -23,23 +26,20 @@ _REASON: Final = "the profile has no engine (iodma) that brings rows of a table 
 class LeaveRowsToHost:
     """Pass: on a profile without IODMA every op that reads rows of a table by index becomes the host's.
 
-    `strict` makes that an error, as of any op of the host (IMPORT-6).
+    `strict` makes that an error, as of any op of the host (IMPORT-6). `minima`: the smallest extents of dynamic
+    dimensions; a table that is read whole for a large result is read by rows for a small one.
     """
 
     name: str = "rows-to-host"
     profile: Profile
     strict: bool = False
+    minima: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced; raises ModelError under `strict` if there are any."""
         if self.profile.engines.iodma is not None:
             return graph
-        facts = graph_facts(graph)
-        found = {
-            op.index
-            for op in facts.ops
-            if any(operand.tensor == gathered_name(graph, op.output) for operand in op.operands)
-        }
+        found = {index for index, op in enumerate(graph.ops) if op.kind != HOST and self._reads_rows(graph, op)}
         if not found:
             return graph
         ops, hosts, tensors = list(graph.ops), dict(graph.host), dict(graph.tensors)
@@ -65,22 +65,42 @@ class LeaveRowsToHost:
             raise not_strict(changed)
         return changed
 
+    def _reads_rows(self, graph: Graph, op: Op) -> bool:
+        """Whether an op reads a table by rows at some extents: one of more elements than its result has."""
+        tables = definition(op).gathered(call_of(graph, op))
+        output = graph.tensors[op.output]
+        least = {axis: expression.value(self.minima) for axis, expression in output.symbols if self.minima}
+        elements = prod(least.get(axis, extent) for axis, extent in enumerate(output.shape))
+        return any(graph.tensors[op.inputs[position]].elements > elements for position in tables)
+
 
 def _indices(graph: Graph, op: Op) -> Tensor:
     """The indices of a Gather that holds them as a progression, as a constant."""
+    if op.symbols:
+        raise ModelError(
+            "the host is to read rows of a table at positions that depend on a dynamic dimension",
+            code="known_at_maxima_only",
+            stage="partition",
+            node=op.node,
+            op_type=op.kind,
+            hint="Give the dimension a fixed extent, or use a profile with iodma",
+        )
     attributes, shape = dict(op.attributes), graph.tensors[op.output].shape
     axis, begin, step = (attributes.get(name, default) for name, default in (("axis", 0), ("begin", 0), ("step", 1)))
     assert isinstance(axis, int)
     assert isinstance(begin, int)
     assert isinstance(step, int)
-    extents = shape[axis : axis + 1] if len(shape) == len(graph.tensors[op.inputs[0]].shape) else ()
+    is_kept = len(shape) == len(graph.tensors[op.inputs[0]].shape)
+    extents = shape[axis : axis + 1] if is_kept else ()
+    symbols = tuple((0, one) for of, one in graph.tensors[op.output].symbols if is_kept and of == axis)
     values = begin + step * np.arange(extents[0] if extents else 1, dtype=np.int64)
     name = f"{op.output}:indices"
     while name in graph.tensors:
         name += "'"
     data = Literal(data=values.tobytes())
     constant = Constant(shape=extents, dtype="int64", data=data)
-    return Tensor(name=name, shape=extents, dtype="int64", axes=default_axes(len(extents)), constant=constant)
+    axes = default_axes(len(extents))
+    return Tensor(name=name, shape=extents, dtype="int64", axes=axes, constant=constant, symbols=symbols)
 
 
 def _host_node(graph: Graph, op: Op) -> HostNode:

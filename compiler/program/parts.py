@@ -17,6 +17,7 @@ from compiler.profile.schema import Engine, Link
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, merged, overlap
 from compiler.program.located import Located
+from compiler.program.peers import between_cores, send
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -161,33 +162,15 @@ class SharedLowering(Located):
         self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int, *, is_ahead: bool = False
     ) -> None:
         """From one memory to others: neighbours that need the same box at the same address get it at once."""
-        number = 0
-        while number < len(targets):
-            first, box = targets[number]
-            also: list[Slot] = []
-            while number + 1 < len(targets):
-                held, other = targets[number + 1]
-                follows = held.slot.place == first.slot.place + len(also) + 1
-                if not follows or other != box or held.at(box) != first.at(box) or held.strides != first.strides:
-                    break
-                also.append(held.slot)
-                number += 1
-            opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
-            self.emitter.copy(opcode, queue, source, first, box, element, also, is_ahead=is_ahead)
-            number += 1
+        send(self.emitter, source, targets, queue, element, is_ahead=is_ahead)
 
     def makers(self, core: int) -> list[int]:
         """The queues by which a core's own results come to lie somewhere: its calls, rows of tables, what it moves."""
         return [self.queue(engine, core) for engine in ("core", "iodma", "mvdma") if self.machine.has(engine)]
 
     def between_cores(self, sender: int, receiver: int) -> int | None:
-        """The queue that moves bytes from one core to another: its link, its engine in a cluster, or the cluster's."""
-        if self.machine.has("link"):
-            return self.queue("link", sender)
-        per = self.profile.cores_per_cluster
-        if self.profile.sram is not None and sender // per == receiver // per and self.machine.has("mvdma"):
-            return self.queue("mvdma", sender)
-        return self.queue("cdma", sender // per) if self.machine.has("cdma") else None
+        """The queue that moves bytes from one core to another; None if none does."""
+        return between_cores(self.machine, sender, receiver)
 
     def wanted(
         self, step: int, name: str, made: Callable[[str], Box], part: Callable[[OpFacts, Box], Box]

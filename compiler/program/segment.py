@@ -8,22 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.garbage import collect_new
-from compiler.ir.layout import strides_of
 from compiler.ops.facts import GraphFacts
-from compiler.profile.schema import Profile, beside_residents
+from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Held, Slot, machine_of, merged
+from compiler.program.emitter import Slot, machine_of, merged
 from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
 from compiler.program.nested import NestedLowering
-from compiler.program.program import Level, Program, Resident, Step
+from compiler.program.program import Program, Resident, Step
 from compiler.program.repeat import Repeats
+from compiler.program.residents import place_residents, resident_parts
 from compiler.program.staged import StagedLowering
 from compiler.program.timing.order import in_time
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
-from compiler.tiling.stationary import resident_part
 from compiler.tiling.tile import Tiling
 
 
@@ -53,7 +52,9 @@ def lower_segment(
     ops = sorted(op for group in groups for op in group.ops)
     made = frozenset(facts.graph.ops[op].output for op in ops)
     context = Context(facts, machine, made, outputs, decoders)
-    residents = _place_residents(context, profile, ops, resident_bytes) if profile.is_stationary else []
+    residents: list[Resident] = []
+    if profile.is_stationary:
+        residents = place_residents(context, profile, resident_parts(context, profile, ops, resident_bytes))
     beside = profile.beside(resident_bytes)
     steps: list[Step] = []
     repeats = Repeats(context, [(planned.ops, planned.tiling) for planned in groups])
@@ -111,58 +112,3 @@ def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int
         for slot in slots:
             slot.conflicts = []
     return result
-
-
-def _place_residents(context: Context, profile: Profile, ops: Sequence[int], resident_bytes: int) -> list[Resident]:
-    """Stationary weights at the top of each core's memory, spread by output channels (PROF-2)."""
-    level = Level.NRAM
-    if profile.wram is not None:
-        level = Level.WRAM
-    elif profile.nram.weight_bytes is not None:
-        level = Level.NRAM_WEIGHTS
-    facts = context.facts
-    wanted = dict.fromkeys(
-        operand.tensor
-        for op in ops
-        for operand in context.operands(op)
-        if operand.constant and operand.gathered is None
-    )
-    names = sorted(wanted, key=lambda name: -facts.tensors[name].element_bytes)
-    first_reader = {
-        name: next(op for op in ops if any(o.tensor == name and o.constant for o in facts.ops[op].operands))
-        for name in names
-    }
-    found: list[Resident] = []
-    for core in range(profile.cores):
-        place = context.machine.place_of[level, core]
-        at = beside_residents(context.machine.places[place].capacity_bytes, resident_bytes)
-        for name in names:
-            op = facts.ops[first_reader[name]]
-            operand = next(o for o in op.operands if o.tensor == name and o.constant)
-            box = resident_part(facts, op, operand, profile, core)
-            region = context.region(name)
-            lengths = tuple(stop - start for start, stop in box)
-            if any(length <= 0 for length in lengths):
-                continue
-            element = facts.tensors[name].element_bytes
-            strides = strides_of(lengths, context.weight_order(name), element)
-            slot = Slot(place, at, element)
-            held = Held(slot, at, tuple(start for start, _ in box), strides, box)
-            context.residents.setdefault(name, []).append((core, held))
-            number = next(i for i, r in enumerate(context.region_list) if r.name == name)
-            found.append(
-                Resident(
-                    place=place,
-                    address=at,
-                    region=number,
-                    starts=tuple(start for start, _ in box),
-                    lengths=lengths,
-                    strides=strides,
-                )
-            )
-            del region
-            size = element
-            for length in lengths:
-                size *= length
-            at += size
-    return found

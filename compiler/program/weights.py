@@ -18,7 +18,9 @@ from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.passing import PassingWeights
+from compiler.program.peers import are_connected, from_peers, to_cores
 from compiler.program.program import Level, Opcode
+from compiler.program.residents import weight_level
 from compiler.program.twins import Turns
 from compiler.tiling.memory import WEIGHTS
 from compiler.tiling.tile import WeightHome
@@ -57,9 +59,7 @@ class GroupWeights(PassingWeights):
     @property
     def core_level(self) -> Level:
         """The memory of a core that weights lie in."""
-        if self.profile.wram is not None:
-            return Level.WRAM
-        return Level.NRAM if self.profile.weights_share_activations else Level.NRAM_WEIGHTS
+        return weight_level(self.profile)
 
     def lay_out(self) -> None:
         """Make the slots of all units and cores: in a core two halves where slices pass."""
@@ -307,8 +307,9 @@ class GroupWeights(PassingWeights):
     def _bring(self, step: int, operand: Operand, box: Box, targets: dict[Core, Held]) -> None:
         element = self.lowering.element(operand.tensor)
         residents = self.context.residents.get(operand.tensor)
-        if residents is not None and self._are_connected(residents, box, targets):
-            self._from_peers(residents, box, targets, element)
+        receivers = {self.lowering.core_number(*core): held for core, held in targets.items()}
+        if residents is not None and are_connected(self.lowering.machine, residents, box, receivers):
+            from_peers(self.emitter, residents, box, receivers, element)
             return
         region = self.context.region(operand.tensor)
         if self.unit_level is None:
@@ -358,15 +359,8 @@ class GroupWeights(PassingWeights):
 
     def to_cores(self, source: Held, unit: int, cores: list[int], targets: list[Held], box: Box, element: int) -> None:
         """From a unit's SRAM to its cores: by the bus to several at once, else by each core's own engine."""
-        lowering = self.lowering
-        consecutive = cores == list(range(cores[0], cores[0] + len(cores)))
-        if len(cores) > 1 and lowering.machine.has("bus") and consecutive:
-            also = [held.slot for held in targets[1:]]
-            self.emitter.copy(Opcode.BROADCAST, lowering.queue("bus", unit), source, targets[0], box, element, also)
-            return
-        for core, target in zip(cores, targets, strict=True):
-            queue = lowering.queue("mvdma", lowering.core_number(unit, core))
-            self.emitter.copy(Opcode.MOVE, queue, source, target, box, element)
+        numbers = [self.lowering.core_number(unit, core) for core in cores]
+        to_cores(self.emitter, unit, source, dict(zip(numbers, targets, strict=True)), box, element)
 
     def _through_sram(
         self, step: int, operand: Operand, box: Box, units: list[int], region: Held, several: int
@@ -415,43 +409,3 @@ class GroupWeights(PassingWeights):
                 return at, its
             at += prod(stop - start for start, stop in its) * self.lowering.element(other.tensor)
         raise InternalError("a unit is asked for what it does not hold", stage="lower", node=operand.tensor)
-
-    def _are_connected(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held]) -> bool:
-        """True if there is a way from every core that holds a part to every one that needs it; DRAM has them too."""
-        lowering = self.lowering
-        owners = [owner for owner, held in residents if overlap(held.box, box) is not None]
-        return all(
-            owner == mine or lowering.between_cores(owner, mine) is not None
-            for owner in owners
-            for mine in (lowering.core_number(*core) for core in targets)
-        )
-
-    def _from_peers(self, residents: list[tuple[int, Held]], box: Box, targets: dict[Core, Held], element: int) -> None:
-        """Stationary weights: what has all of a box takes its own, the others get each part from the core that has it.
-
-        A part goes over the links to all cores that need it at once: slots lie at one address in every core.
-        """
-        lowering = self.lowering
-        receivers: dict[int, Held] = {}
-        for (unit, core), target in targets.items():
-            mine = lowering.core_number(unit, core)
-            own = next((held for owner, held in residents if owner == mine and overlap(held.box, box) == box), None)
-            if own is None:
-                receivers[mine] = target
-            else:
-                self.emitter.copy(Opcode.MOVE, lowering.queue("core", mine), own, target, box, element)
-        for owner, held in residents if receivers else ():
-            part = overlap(held.box, box)
-            if part is None:
-                continue
-            ways: dict[int, list[int]] = {}
-            for core in sorted(receivers):
-                queue = lowering.between_cores(owner, core)
-                if queue is not None:
-                    ways.setdefault(queue, []).append(core)
-            for queue, cores in ways.items():
-                if owner in cores and not {owner - 1, owner + 1} & set(cores):
-                    # no neighbour gets the part with it by the same engine
-                    cores.remove(owner)
-                    self.emitter.copy(Opcode.MOVE, lowering.queue("core", owner), held, receivers[owner], part, element)
-                lowering.send(held, [(receivers[core], part) for core in cores], queue, element)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import Final
@@ -13,6 +13,7 @@ from compiler.memory.allocate import Buffer, allocate
 from compiler.ops.base import Window
 from compiler.profile.schema import Profile
 from compiler.program.program import Level
+from compiler.program.residents import weight_level
 from compiler.shapes.routine import RoutineGeometry
 from compiler.shapes.unit_library import Placed, UnitBuffers
 from compiler.units import ceil_div
@@ -21,57 +22,115 @@ from compiler.units import ceil_div
 _ALIGNMENT: Final = 8
 
 
-def weight_level(profile: Profile) -> Level:
-    """The memory of a core that weights lie in."""
-    if profile.wram is not None:
-        return Level.WRAM
-    return Level.NRAM_WEIGHTS if profile.nram.weight_bytes is not None else Level.NRAM
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Needs:
+    """What a call needs of a core: bytes by tensor, room for address tables, and what lies between ops.
+
+    `held` come and go with the call, `brought` are the weights that do; `alone`: bytes of activations if each has one
+    buffer.
+    """
+
+    extents: Mapping[str, tuple[int, ...]]
+    size: Mapping[str, int]
+    held: tuple[str, ...]
+    brought: tuple[str, ...]
+    tables: Mapping[str, Placed]
+    between: Mapping[str, int]
+    peak: int
+    alone: int
+    weights: int
+    table_bytes: int
 
 
 def unit_buffers(
-    geometry: RoutineGeometry, tile: Sequence[int], profile: Profile, others: Sequence[RoutineGeometry] = ()
+    geometry: RoutineGeometry,
+    tile: Sequence[int],
+    profile: Profile,
+    others: Sequence[RoutineGeometry] = (),
+    in_place: Collection[str] = (),
 ) -> UnitBuffers | None:
     """Buffers for a tile of the result; None where they do not fit a core.
 
     Inputs, weights and the result have two where there is room, so that transfers go on beside the call. `others` are
-    the routine at other extents, where a tile may need more of a tensor than at the largest.
+    the routine at other extents, where a tile may need more of a tensor than at the largest. `in_place`: weights that
+    lie in every core anyway and need no buffer.
     """
-    extents = geometry.extents(tile)
-    for other in others:
-        # rows of a table that come one by one elsewhere need no buffer of their own
-        its = other.extents(tile)
-        extents = {name: tuple(map(max, mine, its.get(name, mine))) for name, mine in extents.items()}
-    size = {name: max(_ALIGNMENT, prod(extents[name]) * geometry.facts.tensors[name].element_bytes) for name in extents}
-    blocks = _blocks(geometry, extents, profile)
-    of_tables = sum(_aligned(placed.size_bytes) for placed in blocks.values())
-    between, peak = _between(geometry, size)
-    held = (*geometry.inputs, geometry.result)
-    level = weight_level(profile)
+    needs, level = _needs(geometry, tile, profile, others, in_place), weight_level(profile)
     activations, weights = profile.nram.capacity_bytes, profile.weight_memory_bytes
-    single = _total(size, held) + peak
-    of_weights = _total(size, geometry.weights)
+    again = _total(needs.size, needs.held)
     if level is Level.NRAM:
-        activations -= of_tables
-        copies = next((n for n in (2, 1) if single + (n - 1) * _total(size, held) + of_weights <= activations), 0)
-        rest = activations - single - (copies - 1) * _total(size, held)
-        weight_copies = 2 if rest >= 2 * of_weights else 1
+        activations -= needs.table_bytes
+        copies = next((n for n in (2, 1) if needs.alone + (n - 1) * again + needs.weights <= activations), 0)
+        rest = activations - needs.alone - (copies - 1) * again
+        weight_copies = 2 if rest >= 2 * needs.weights else 1
     else:
-        copies = next((n for n in (2, 1) if single + (n - 1) * _total(size, held) <= activations), 0)
-        weight_copies = next((n for n in (2, 1) if n * of_weights + of_tables <= weights), 0)
+        copies = next((n for n in (2, 1) if needs.alone + (n - 1) * again <= activations), 0)
+        weight_copies = next((n for n in (2, 1) if n * needs.weights + needs.table_bytes <= weights), 0)
     if not copies or not weight_copies:
         return None
-    placed, end = _placed(held, size, extents, Level.NRAM, copies, peak)
-    for name, address in between.items():
+    size, extents = needs.size, needs.extents
+    placed, end = _placed(needs.held, size, extents, Level.NRAM, copies, needs.peak)
+    for name, address in needs.between.items():
         placed[name] = Placed(level=Level.NRAM, extents=extents[name], addresses=(address,), size_bytes=size[name])
     begin = end if level is Level.NRAM else 0
-    of_them, weight_end = _placed(geometry.weights, size, extents, level, weight_copies, begin)
-    for name, block in blocks.items():
+    of_them, weight_end = _placed(needs.brought, size, extents, level, weight_copies, begin)
+    for name, block in needs.tables.items():
         of_them[name] = replace(block, level=level, addresses=(weight_end,))
         weight_end += _aligned(block.size_bytes)
     return UnitBuffers(
         placed=MappingProxyType(placed | of_them),
         activation_bytes=end,
         weight_bytes=weight_end - begin,
+    )
+
+
+def shortage(
+    geometry: RoutineGeometry,
+    tile: Sequence[int],
+    profile: Profile,
+    others: Sequence[RoutineGeometry] = (),
+    in_place: Collection[str] = (),
+) -> tuple[str, int, int] | None:
+    """The field of the profile that a tile's buffers exceed, bytes needed and available; None where they fit."""
+    needs, level = _needs(geometry, tile, profile, others, in_place), weight_level(profile)
+    of_weights = needs.weights + needs.table_bytes
+    activations = needs.alone + (of_weights if level is Level.NRAM else 0)
+    if activations > profile.nram.capacity_bytes:
+        return "nram.capacity_bytes", activations, profile.nram.capacity_bytes
+    if level is not Level.NRAM and of_weights > profile.weight_memory_bytes:
+        field = "wram.capacity_bytes" if level is Level.WRAM else "nram.weight_bytes"
+        return field, of_weights, profile.weight_memory_bytes
+    return None
+
+
+def _needs(
+    geometry: RoutineGeometry,
+    tile: Sequence[int],
+    profile: Profile,
+    others: Sequence[RoutineGeometry],
+    in_place: Collection[str],
+) -> _Needs:
+    extents = geometry.extents(tile)
+    for other in others:
+        # rows of a table that come one by one elsewhere need no buffer of their own
+        its = other.extents(tile)
+        extents = {name: tuple(map(max, mine, its.get(name, mine))) for name, mine in extents.items()}
+    size = {name: max(_ALIGNMENT, prod(extents[name]) * geometry.facts.tensors[name].element_bytes) for name in extents}
+    held = (*geometry.inputs, geometry.result)
+    brought = tuple(name for name in geometry.weights if name not in in_place)
+    tables = _blocks(geometry, extents, profile)
+    between, peak = _between(geometry, size)
+    return _Needs(
+        extents=extents,
+        size=size,
+        held=held,
+        brought=brought,
+        tables=tables,
+        between=between,
+        peak=peak,
+        alone=_total(size, held) + peak,
+        weights=_total(size, brought),
+        table_bytes=sum(_aligned(placed.size_bytes) for placed in tables.values()),
     )
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Final
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from compiler.ir.graph import Graph
 from compiler.ops.facts import graph_facts
+from compiler.options import Options
 from compiler.profile.load import profile_json
 from compiler.profile.schema import Profile
 from compiler.shapes.choose import RoutineChooser
@@ -23,9 +23,12 @@ from compiler.shapes.instance import Values, graph_at, shape_at
 from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel
+from compiler.shapes.residence import chooser_beside
 from compiler.shapes.routine import Routine, RoutineGeometry
-from compiler.shapes.unit_library import Library, UnitBuffers
+from compiler.shapes.segments import on_chips, segments_of
+from compiler.shapes.unit_library import Library
 from compiler.shapes.units import UnitSet
+from compiler.tiling.stationary import WeightTable
 
 # Units whose extent along an axis is at most this accept any length there; longer ones a tenth less (SHAPE-4).
 _SMALL: Final = 64
@@ -42,38 +45,41 @@ def build_model(
     graph: Graph,
     profile: Profile,
     ranges: Mapping[str, Range],
-    parts: Sequence[tuple[bool, tuple[int, ...]]],
+    options: Options,
     model_name: str,
     model_digest: str,
     values: Values,
 ) -> ShapeModel:
     """Choose routines and units for a graph at the maxima of its dimensions; `values` gives elements of constants.
 
-    Raises LimitError where an op has no tile that fits a core.
+    Raises LimitError where an op has no tile that fits a core, or segments do not fit the chips.
     """
     facts = graph_facts(graph)
     samples = sampled_dims(ranges)
     others = [graph_facts(graph_at(graph, dims, values)) for dims in corners(ranges)]
-    chooser = RoutineChooser(facts, profile, others)
+    weights = WeightTable(facts, profile)
     libraries: list[Library] = []
     made: list[Part] = []
-    for is_host, ops in parts:
+    cycles: dict[int, float] = {}
+    chooser: RoutineChooser | None = None
+    for is_host, ops in segments_of(facts, profile, options, others):
         numbers = []
-        for routine in () if is_host else chooser.routines(ops):
-            numbers.append(len(libraries))
-            geometry = RoutineGeometry(facts, routine.ops)
-            shapes = [shape_at(graph.tensors[geometry.result], dims) for dims in samples]
-            tiles, best = chooser.tiles(routine), chooser.best_tile(routine)
-            fitting = {
-                tile: found for tile in tiles if (found := chooser.buffers(routine.ops, geometry, tile)) is not None
-            }
-            libraries.append(_library(geometry, routine, fitting, best, profile, shapes))
+        if not is_host:
+            if chooser is None or profile.is_stationary:
+                chooser = chooser_beside(facts, profile, others, ops, weights.resident_bytes_per_core(ops))
+            routines = chooser.routines(ops)
+            cycles[len(made)] = sum(map(chooser.cycles, routines))
+            numbers = list(range(len(libraries), len(libraries) + len(routines)))
+            for routine in routines:
+                result = facts.ops[routine.ops[-1]].output
+                shapes = [shape_at(graph.tensors[result], dims) for dims in samples]
+                libraries.append(_library(chooser, RoutineGeometry(facts, routine.ops), routine, profile, shapes))
         made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
     return ShapeModel(
         graph=graph,
         profile=bytes(profile_json(profile)),
         ranges=ranges,
-        parts=tuple(made),
+        parts=on_chips(facts, profile, options.chips, made, cycles),
         libraries=tuple(libraries),
         model_name=model_name,
         model_digest=model_digest,
@@ -81,16 +87,20 @@ def build_model(
 
 
 def _library(
+    chooser: RoutineChooser,
     geometry: RoutineGeometry,
     routine: Routine,
-    fitting: Mapping[tuple[int, ...], UnitBuffers],
-    best: tuple[int, ...],
     profile: Profile,
     shapes: Sequence[tuple[int, ...]],
 ) -> Library:
     """The units of a routine: of all tiles that fit a core those with which shapes regret the others least."""
-    candidates = _units(geometry, routine, tuple(fitting))
-    cost, loaders = _cost(geometry, routine, tuple(fitting), best, profile), CallModel(geometry, profile).loaders
+    fitting = {
+        tile: found
+        for tile in chooser.tiles(routine)
+        if (found := chooser.buffers(routine.ops, geometry, tile)) is not None
+    }
+    candidates, model = _units(geometry, routine, tuple(fitting)), chooser.model(geometry)
+    cost, loaders = _cost(model, routine, tuple(fitting), chooser.best_tile(routine), profile), model.loaders
     chosen: Sequence[int] = range(len(candidates))
     if len(candidates) > MAX_UNITS:
         whole = {axis: extent for axis, extent in enumerate(geometry.shape) if axis not in routine.tiled}
@@ -123,27 +133,29 @@ def _units(geometry: RoutineGeometry, routine: Routine, tiles: Sequence[tuple[in
 
 
 def _cost(
-    geometry: RoutineGeometry,
+    model: CallModel,
     routine: Routine,
     tiles: Sequence[tuple[int, ...]],
     best: tuple[int, ...],
     profile: Profile,
 ) -> CallCost:
     """What calls cost, over all axes of the result."""
-    model = CallModel(geometry, profile)
+    geometry = model.geometry
     rank = len(geometry.shape)
+
+    def traffic(name: str) -> OperandTraffic:
+        factor = model.common_factor(name) if model.is_common(name, routine.tiled) else 1.0
+        return OperandTraffic(
+            axes=tuple(range(rank)) if name == geometry.result else geometry.follows(name),
+            start_cycles=factor * model.start_cycles(name),
+            cycles=lambda tile: factor * model.move_cycles(name, tile),
+        )
+
     return CallCost.tabulate(
         call_cycles=profile.calls.cycles,
         variable_cycles=profile.calls.length_cycles,
         compute_cycles=model.compute_cycles,
-        operands=[
-            OperandTraffic(
-                axes=tuple(range(rank)) if name == geometry.result else geometry.follows(name),
-                start_cycles=model.startup_cycles,
-                cycles=partial(model.move_cycles, name),
-            )
-            for name in model.moved
-        ],
+        operands=[traffic(name) for name in model.moved],
         maxima=[
             max(tile[axis] for tile in tiles) if axis in routine.tiled else extent
             for axis, extent in enumerate(geometry.shape)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Final
 
-from compiler.errors import LimitError
+from compiler.errors import InternalError, LimitError
 from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
-from compiler.shapes.buffers import unit_buffers
+from compiler.shapes.buffers import shortage, unit_buffers
 from compiler.shapes.modelled import CallModel, table_cycles
 from compiler.shapes.routine import Routine, RoutineGeometry, tiled_axes
 from compiler.shapes.unit_library import UnitBuffers
@@ -28,11 +28,20 @@ MAX_CANDIDATES: Final = 240
 class RoutineChooser:
     """Routines for ops of one graph on one profile; what was priced once is remembered by the ops' signatures."""
 
-    def __init__(self, facts: GraphFacts, profile: Profile, others: Sequence[GraphFacts] = ()) -> None:
-        """`others` are the facts of the graph at other extents than the largest."""
+    def __init__(
+        self,
+        facts: GraphFacts,
+        profile: Profile,
+        others: Sequence[GraphFacts] = (),
+        in_place: frozenset[str] = frozenset(),
+    ) -> None:
+        """`profile`: what stationary weights leave of it. `others` are the facts of the graph at other extents than the
+        largest, `in_place` weights that lie whole in every core.
+        """
         self._facts = facts
         self._others = others
         self._profile = profile
+        self._in_place = in_place
         self._geometries: dict[tuple[int, ...], tuple[RoutineGeometry, ...]] = {}
         self._known: dict[object, tuple[float, tuple[int, ...]] | None] = {}
 
@@ -41,8 +50,9 @@ class RoutineChooser:
         member: dict[int, tuple[int, ...]] = {}
         for op in sorted(ops):
             own: tuple[int, ...] = (op,)
-            if self._best(own) is None:
-                raise self._too_large(op)
+            refused = self.refusal(op)
+            if refused is not None:
+                raise refused
             for producer in self._producers(op, member):
                 together = tuple(sorted({*own, *member[producer]}))
                 found = self._best(together) if len(together) <= _MAX_OPS else None
@@ -59,9 +69,7 @@ class RoutineChooser:
     def tiles(self, routine: Routine) -> tuple[tuple[int, ...], ...]:
         """Tiles of the result for which buffers fit a core, the one that all calls take least time with among them."""
         geometry = RoutineGeometry(self._facts, routine.ops)
-        best = self._best(routine.ops)
-        if best is None:
-            raise self._too_large(routine.ops[-1])
+        best = self._known_best(routine)
         count = max(2, round(MAX_CANDIDATES ** (1 / max(1, len(routine.tiled)))))
         options: list[tuple[int, ...]] = []
         for axis, extent in enumerate(geometry.shape):
@@ -87,19 +95,55 @@ class RoutineChooser:
 
     def buffers(self, ops: Sequence[int], geometry: RoutineGeometry, tile: Sequence[int]) -> UnitBuffers | None:
         """Buffers of a unit of these ops at any extents; None where they do not fit a core."""
-        return unit_buffers(geometry, tile, self._profile, self._elsewhere_of(tuple(ops)))
+        others = self._elsewhere_of(tuple(ops))
+        return unit_buffers(geometry, tile, self._profile, others, self._in_place)
 
     def _elsewhere_of(self, ops: tuple[int, ...]) -> tuple[RoutineGeometry, ...]:
         if ops not in self._geometries:
             self._geometries[ops] = self.elsewhere(ops)
         return self._geometries[ops]
 
+    def model(self, geometry: RoutineGeometry) -> CallModel:
+        """What calls of a routine take."""
+        return CallModel(geometry, self._profile, self._in_place)
+
     def best_tile(self, routine: Routine) -> tuple[int, ...]:
         """The tile with which all calls take least time."""
+        return self._known_best(routine)[1]
+
+    def cycles(self, routine: Routine) -> float:
+        """The cycles that all calls of that tile take."""
+        return self._known_best(routine)[0]
+
+    def _known_best(self, routine: Routine) -> tuple[float, tuple[int, ...]]:
         best = self._best(routine.ops)
         if best is None:
-            raise self._too_large(routine.ops[-1])
-        return best[1]
+            raise InternalError("a routine was chosen that fits no core", stage="shapes", actual=routine.ops)
+        return best
+
+    def refusal(self, op: int) -> LimitError | None:
+        """Why an op has no unit: what not even one position of its result with all that it needs fits; None if it has.
+
+        The error names the op, the bytes needed and available, and the field of the profile.
+        """
+        geometry = RoutineGeometry(self._facts, (op,))
+        tile = least_tile(geometry)
+        lacking = shortage(geometry, tile, self._profile, self._elsewhere_of((op,)), self._in_place)
+        if lacking is None:
+            return None
+        field, needed, available = lacking
+        node = self._facts.graph.ops[op]
+        beside = " beside the stationary weights that lie there" if self._profile.is_stationary else ""
+        return LimitError(
+            f"no shape unit of an op fits a core{beside}: not even one position of its result with all that it needs",
+            code="no_tile_fits",
+            stage="shapes",
+            node=node.node,
+            op_type=node.kind,
+            actual=f"{needed} bytes",
+            limit=f"{available} bytes",
+            hint=f"Lower the maxima of the dynamic dimensions, or raise {field} in the profile",
+        )
 
     def _producers(self, op: int, member: dict[int, tuple[int, ...]]) -> list[int]:
         """Ops that make operands of an op, nobody else's, the ones with the most bytes first."""
@@ -124,7 +168,9 @@ class RoutineChooser:
         wiring = []
         for op in ops:
             facts = self._facts.ops[op]
-            wiring.append(tuple(names.setdefault(o.tensor, len(names)) for o in facts.operands))
+            wiring.append(
+                tuple((names.setdefault(o.tensor, len(names)), o.tensor in self._in_place) for o in facts.operands)
+            )
             names.setdefault(facts.output, len(names))
         return tuple((self._facts.numbers[op], *(o.numbers[op] for o in self._others)) for op in ops), tuple(wiring)
 
@@ -135,8 +181,8 @@ class RoutineChooser:
         if gathers and ops != (ops[0],):
             return None
         tiled = tiled_axes(geometry)
-        model = CallModel(geometry, self._profile)
-        tile = tuple(1 if axis in tiled else extent for axis, extent in enumerate(geometry.shape))
+        model = self.model(geometry)
+        tile = least_tile(geometry)
         if self.buffers(ops, geometry, tile) is None:
             return None
         best = table_cycles(model, tiled, tile)
@@ -154,17 +200,11 @@ class RoutineChooser:
                 break
         return best, tile
 
-    def _too_large(self, op: int) -> LimitError:
-        node = self._facts.graph.ops[op]
-        return LimitError(
-            "no shape unit of an op fits a core: not even one position of its result with all that it needs",
-            code="no_tile_fits",
-            stage="shapes",
-            node=node.node,
-            op_type=node.kind,
-            limit=f"{self._profile.nram.capacity_bytes} bytes of activation memory",
-            hint="Lower the maxima of the dynamic dimensions, or use a profile with more memory in a core",
-        )
+
+def least_tile(geometry: RoutineGeometry) -> tuple[int, ...]:
+    """The smallest tile of a result: one position along the axes that tables divide."""
+    tiled = tiled_axes(geometry)
+    return tuple(1 if axis in tiled else extent for axis, extent in enumerate(geometry.shape))
 
 
 def _lengths(extent: int) -> Sequence[int]:

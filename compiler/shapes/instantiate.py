@@ -19,11 +19,13 @@ from compiler.program.decode import Decoders
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable, HostSegment
 from compiler.program.lower import handed_out
+from compiler.program.residents import ResidentPart
 from compiler.program.verify import verify
 from compiler.shapes.extents import check_dims
 from compiler.shapes.instance import graph_at
 from compiler.shapes.lower import lower_tables
 from compiler.shapes.model import ShapeModel
+from compiler.shapes.residence import resident_parts_of
 from compiler.shapes.routine import Calls, RoutineGeometry
 from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable
@@ -62,7 +64,15 @@ def instantiate(
         if part.is_host:
             segments.append(host_segment(graph, name, part.ops))
         else:
-            lowering = _Lowering(model=model, profile=profile, facts=facts, tables=tables, source=source)
+            lowering = _Lowering(
+                model=model,
+                profile=profile,
+                facts=facts,
+                tables=tables,
+                source=source,
+                chip=part.chip,
+                residents=resident_parts_of(model, profile, part),
+            )
             segments += lowering.segments(name, part.routines)
     return Executable(
         compiler_version=COMPILER_VERSION,
@@ -89,6 +99,8 @@ class _Lowering:
     facts: GraphFacts
     tables: Sequence[ShapeTable | None]
     source: ModelSource
+    chip: int
+    residents: tuple[ResidentPart, ...]
 
     def segments(self, name: str, routines: Sequence[int]) -> list[ChipSegment]:
         """One segment, or where its program cannot be proved as one, those of its halves one after another.
@@ -167,6 +179,8 @@ class _Lowering:
         graph = self.facts.graph
         decoders = Decoders(graph, self.source)
         outputs = handed_out(self.facts, self._ops(routines))
-        program = lower_tables(self.facts, self.profile, name, work, outputs, decoders)
+        program = lower_tables(self.facts, self.profile, name, work, outputs, decoders, self.residents)
         verify(program, shared=self.profile.engines.shared)
-        return ChipSegment(id=name, chip=0, program=program, weights=stored_weights(graph, self.source, program))
+        return ChipSegment(
+            id=name, chip=self.chip, program=program, weights=stored_weights(graph, self.source, program)
+        )

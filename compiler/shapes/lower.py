@@ -1,15 +1,15 @@
 """From routines and their parameter tables to the program of a segment: calls of units and their transfers (SHAPE-9).
 
-Every call works on buffers of its own unit at addresses that were decided when the unit was made; a box comes from DRAM
-to its buffer by strided transfers, and the result leaves likewise (SHAPE-3). What a core holds already is not brought
-again. Calls are dealt to cores in the order of the table, so that neighbours share what they read.
+Every call works on buffers of its own unit at addresses that were decided when the unit was made; a box comes to its
+buffer by strided transfers, and the result leaves likewise (SHAPE-3; `routes.py` knows the ways). What a core holds
+already is not brought again. Calls are dealt to cores in the order of the table, so that neighbours share what they
+read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from compiler.address.table import ENTRY_BYTES
 from compiler.address.unit import is_addressable, unit_read
 from compiler.errors import InternalError, LimitError
 from compiler.ir.box import Ints
-from compiler.ir.layout import is_relabelling, memory_order, strides_of
+from compiler.ir.layout import is_relabelling, strides_of
 from compiler.ops.base import OpClass
 from compiler.ops.facts import GraphFacts, OpFacts
 from compiler.ops.slab import lengths
@@ -26,27 +26,42 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
-from compiler.program.program import ADDRESSES, OUTPUT, Level, Opcode, Program, Step
+from compiler.program.program import ADDRESSES, OUTPUT, Opcode, Program, Step
+from compiler.program.residents import ResidentPart, place_residents
 from compiler.program.timing.order import in_time
 from compiler.shapes.buffers import addresses_name
+from compiler.shapes.routes import Routes
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 from compiler.shapes.unit_library import UnitBuffers
 
 # The channels' axis of what a window goes over.
 _CHANNELS: Final = 1
-# Where boxes may begin in the SRAM.
-_ALIGNMENT: Final = 64
 
 
 @dataclass(slots=True)
 class _Core:
-    """What a core holds while a routine runs: by unit, tensor and turn its slot; the boxes of the unit called last."""
+    """What a core holds while a routine runs: by unit, tensor and turn its slot; by tensor the box that it has."""
 
     number: int
     slots: dict[tuple[int, str, int], Slot]
     turns: dict[tuple[int, str], int] = field(default_factory=dict)
-    boxes: dict[str, Box] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
     unit: int = -1
+
+    def begin(self, unit: int) -> None:
+        """Make ready for a call: the buffers of another unit lie where those of the one before did."""
+        if self.unit != unit:
+            self.held.clear()
+            self.unit = unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A call in a core, and the box of every tensor."""
+
+    core: _Core
+    unit: int
+    boxes: Mapping[str, Box]
 
 
 def lower_tables(
@@ -56,10 +71,17 @@ def lower_tables(
     work: Sequence[tuple[Calls, Sequence[UnitBuffers]]],
     outputs: frozenset[str],
     decoders: Decoders,
+    residents: Sequence[ResidentPart] = (),
 ) -> Program:
-    """The program of a segment at one shape; `outputs` are the tensors that others read of it."""
-    made = frozenset(facts.ops[op].output for calls, _ in work for op in calls.routine.ops)
-    context = Context(facts, machine_of(profile), made, outputs, decoders)
+    """The program of a segment at one shape; `outputs` are the tensors that others read of it.
+
+    `residents`: where stationary weights lie in the cores, whatever the shape.
+    """
+    ops = [op for calls, _ in work for op in calls.routine.ops]
+    context = Context(facts, machine_of(profile), frozenset(facts.ops[op].output for op in ops), outputs, decoders)
+    wanted = set(facts.weights_of(ops))
+    placed = place_residents(context, profile, [part for part in residents if part.name in wanted])
+    routes = Routes(context, profile)
     steps: list[Step] = []
     before: dict[int, Slot] = {}
     for number, (calls, buffers) in enumerate(work):
@@ -68,7 +90,7 @@ def lower_tables(
             node = facts.graph.ops[op]
             steps.append(Step(group=f"{name}.t{number}", nodes=node.origin, tensor=node.output))
         if not _is_view(context, calls.routine):
-            before = _RoutineLowering(context, profile, calls, buffers, first, before).run()
+            before = _RoutineLowering(routes, calls, buffers, first, before).run()
     commands, streams, offsets, waits, rows, bindings = context.emitter.arrays()
     tables, units = context.finished()
     program = Program(
@@ -84,7 +106,7 @@ def lower_tables(
         units=units,
         tables=tables,
         regions=tuple(context.region_list),
-        residents=(),
+        residents=tuple(placed),
         addresses=tuple(context.addresses),
     )
     return in_time(program, profile, streams.astype(np.int64))
@@ -109,25 +131,24 @@ class _RoutineLowering:
 
     def __init__(
         self,
-        context: Context,
-        profile: Profile,
+        routes: Routes,
         calls: Calls,
         buffers: Sequence[UnitBuffers],
         first_step: int,
         before: Mapping[int, Slot],
     ) -> None:
+        self.routes = routes
         self.buffers = buffers
-        self.shared: list[Slot] = []
-        self.context = context
-        self.emitter = context.emitter
-        self.machine = context.machine
-        self.profile = profile
+        self.context = routes.context
+        self.emitter = routes.emitter
+        self.machine = routes.machine
+        self.profile = routes.profile
         self.calls = calls
-        self.geometry = RoutineGeometry(context.facts, calls.routine.ops)
+        self.geometry = RoutineGeometry(self.context.facts, calls.routine.ops)
         self.first_step = first_step
         self.before = before
         self.operands: list[tuple[OpFacts, tuple[Operand, ...]]] = [
-            (op, context.operands(op.index)) for op in self.geometry.ops
+            (op, self.context.operands(op.index)) for op in self.geometry.ops
         ]
         self.gathers = frozenset(
             op.output for op, operands in self.operands if any(o.gathered is not None for o in operands)
@@ -135,11 +156,12 @@ class _RoutineLowering:
         self.in_dram = frozenset(
             o.gathered or o.tensor for op, operands in self.operands if op.output in self.gathers for o in operands
         )
-        if not self.machine.has("iodma"):
+        if self.gathers and not self.machine.has("iodma"):
             raise LimitError(
-                "tables need an engine that moves boxes between DRAM and a core",
+                "no engine of the profile brings rows of a table from DRAM to a core",
                 code="no_engine",
                 stage="shapes",
+                node=self.context.graph.ops[calls.routine.ops[0]].node,
                 limit="iodma",
                 actual=", ".join(sorted({queue.engine for queue in self.machine.queues})),
             )
@@ -152,11 +174,17 @@ class _RoutineLowering:
         cores = [self._core(number) if rows else _Core(number, {}) for number, rows in enumerate(dealt)]
         self._share(cores, dealt, ranges)
         for turn in range(max(len(rows) for rows in dealt)):
-            for core, rows in zip(cores, dealt, strict=True):
-                if turn < len(rows):
-                    row = rows[turn]
-                    box = {name: tuple((a, b) for a, b in of[row]) for name, of in ranges.items()}
-                    self._call(core, int(self.calls.units[row]), box)
+            entries = [
+                _Entry(core, int(self.calls.units[rows[turn]]), _boxes(ranges, rows[turn]))
+                for core, rows in zip(cores, dealt, strict=True)
+                if turn < len(rows)
+            ]
+            entries = [entry for entry in entries if not is_empty(entry.boxes[self.geometry.result])]
+            for entry in entries:
+                entry.core.begin(entry.unit)
+            self._pass_on(entries)
+            for entry in entries:
+                self._call(entry)
         return self._left(cores)
 
     def _share(self, cores: Sequence[_Core], dealt: Sequence[Sequence[int]], ranges: Mapping[str, Any]) -> None:
@@ -166,76 +194,47 @@ class _RoutineLowering:
         first = working[0][1]
         if len(working) < 2 or any(unit != first for _, unit in working):
             return
-        at = 0
+        for core, _ in working:
+            core.begin(first)
         for name in (*self.geometry.weights, *self.geometry.inputs):
             boxes = ranges.get(name)
-            if boxes is None or name in self.in_dram or any(box != boxes[0] for box in boxes):
+            if boxes is not None and name not in self.in_dram and all(box == boxes[0] for box in boxes):
+                self._bring([core for core, _ in working], first, name, tuple((a, b) for a, b in boxes[0]))
+
+    def _pass_on(self, entries: Sequence[_Entry]) -> None:
+        """Bring weights that lie in other cores to the calls of a turn: once to all of them that need the same box."""
+        for name in self.geometry.weights:
+            if not self.routes.is_passed_on(name) or name in self.in_dram:
                 continue
-            box: Box = tuple((start, stop) for start, stop in boxes[0])
-            if not is_empty(box):
-                at = self._pass_on([core for core, _ in working], first, name, box, at)
+            together: dict[tuple[int, Box], list[_Core]] = {}
+            for entry in entries:
+                together.setdefault((entry.unit, entry.boxes[name]), []).append(entry.core)
+            for (unit, box), cores in together.items():
+                self._bring(cores, unit, name, box)
 
-    def _pass_on(self, cores: Sequence[_Core], unit: int, name: str, box: Box, at: int) -> int:
-        """One box to the same address of several cores; where the next one may lie in the SRAM."""
-        element, region = self.context.element_bytes(name), self.context.region(name)
-        queues, engines = self.machine.queue_of, self.profile.engines
-        self.emitter.step = self.first_step
-        if self.profile.dram.multicast:
-            for together in _consecutive(cores):
-                targets = self._begun(together, unit, name, box)
-                queue = queues["iodma", together[0].number]
-                self._send(Opcode.LOAD, queue, region, targets, box, element)
-        elif self.profile.sram is not None and engines.gdma is not None and engines.bus is not None:
-            size = prod(lengths(box)) * element
-            if at + size > self.profile.sram.capacity_bytes:
-                return at
-            per = self.profile.cores_per_cluster
-            for cluster in sorted({core.number // per for core in cores}):
-                held = self._in_sram(cluster, name, box, at, size)
-                self.emitter.copy(Opcode.LOAD, queues["gdma", cluster], region, held, box, element)
-                for together in _consecutive([core for core in cores if core.number // per == cluster]):
-                    targets = self._begun(together, unit, name, box)
-                    self._send(Opcode.BROADCAST, queues["bus", cluster], held, targets, box, element)
-            at += -(-size // _ALIGNMENT) * _ALIGNMENT
-        elif engines.link is not None:
-            (source,) = self._begun(cores[:1], unit, name, box)
-            self._send(Opcode.LOAD, queues["iodma", cores[0].number], region, [source], box, element)
-            for together in _consecutive(cores[1:]):
-                targets = self._begun(together, unit, name, box)
-                opcode = Opcode.BROADCAST if len(targets) > 1 else Opcode.EXCHANGE
-                self._send(opcode, queues["link", cores[0].number], source, targets, box, element)
-        return at
-
-    def _send(self, opcode: Opcode, queue: int, source: Held, targets: Sequence[Held], box: Box, element: int) -> None:
-        """Copy a box to the same address of consecutive cores."""
-        self.emitter.copy(opcode, queue, source, targets[0], box, element, [target.slot for target in targets[1:]])
-
-    def _in_sram(self, cluster: int, name: str, box: Box, at: int, size: int) -> Held:
-        """Room for a box in a cluster's SRAM."""
-        slot = Slot(self.machine.place_of[Level.SRAM, cluster], at, size)
-        if slot.place in self.before:
-            slot.succeed(self.before[slot.place])
-        self.shared.append(slot)
-        slot.begin()
-        strides = strides_of(lengths(box), self._order(name), self.context.element_bytes(name))
-        return Held(slot, at, tuple(start for start, _ in box), strides, box)
-
-    def _begun(self, cores: Sequence[_Core], unit: int, name: str, box: Box) -> list[Held]:
-        """The buffers of several cores, ready for a box."""
-        found = []
+    def _bring(self, cores: Sequence[_Core], unit: int, name: str, box: Box) -> None:
+        """Have a box in some cores: where it lies in place or already, it stays; the others get it together."""
+        targets: dict[int, Held] = {}
         for core in cores:
-            core.unit = unit
-            core.turns[unit, name] = 0
-            core.boxes[name] = box
-            held = self._held(core, unit, name, box)
-            held.slot.begin((name, box))
-            found.append(held)
-        return found
+            known = core.held.get(name)
+            if known is not None and known.box == box:
+                continue
+            own = self.routes.in_place(core.number, name, box)
+            if own is None:
+                is_weight = self.context.facts.tensors[name].constant
+                own = targets[core.number] = self._next(core, unit, name, box, (name, box) if is_weight else None)
+            core.held[name] = own
+        if targets and not is_empty(box):
+            self.routes.bring(name, box, targets)
 
-    def _order(self, name: str) -> tuple[int, ...]:
-        """The order of a tensor's axes in the cores."""
-        tensor = self.context.facts.tensors[name]
-        return self.context.weight_order(name) if tensor.constant else memory_order(tensor.axes)
+    def _next(self, core: _Core, unit: int, name: str, box: Box, content: object = None) -> Held:
+        """The buffer of a tensor whose turn it is, ready for a box."""
+        key = (unit, name)
+        copies = len(self.buffers[unit].placed[name].addresses)
+        core.turns[key] = (core.turns.get(key, -1) + 1) % copies
+        held = self._held(core, unit, name, box)
+        held.slot.begin(content)
+        return held
 
     def _core(self, number: int) -> _Core:
         """The slots of one core for every unit that the table calls."""
@@ -256,7 +255,7 @@ class _RoutineLowering:
     def _left(self, cores: Sequence[_Core]) -> dict[int, Slot]:
         """By place one slot for all that has touched it."""
         result: dict[int, Slot] = dict(self.before)
-        for slots in (self.shared, *(core.slots.values() for core in cores)):
+        for slots in (core.slots.values() for core in cores):
             for slot in slots:
                 rest = result.get(slot.place)
                 if rest is None or rest is self.before.get(slot.place):
@@ -283,55 +282,27 @@ class _RoutineLowering:
                 limit=placed.extents,
             )
         tensor = self.context.facts.tensors[name]
-        strides = strides_of(placed.extents, self._order(name), tensor.element_bytes)
+        strides = strides_of(placed.extents, self.routes.order(name), tensor.element_bytes)
         slot = core.slots[unit, name, turn]
         return Held(slot, slot.address, tuple(start for start, _ in box), strides, box)
 
-    def _bring(self, core: _Core, unit: int, name: str, box: Box) -> Held:
-        """An operand's box in the core: as it lies there already, or loaded into the buffer whose turn it is."""
-        key = (unit, name)
-        if core.boxes.get(name) == box:
-            return self._held(core, unit, name, box)
-        copies = len(self.buffers[unit].placed[name].addresses)
-        core.turns[key] = (core.turns.get(key, -1) + 1) % copies
-        held = self._held(core, unit, name, box)
-        is_weight = self.context.facts.tensors[name].constant
-        held.slot.begin((name, box) if is_weight else None)
-        core.boxes[name] = box
-        if not is_empty(box):
-            queue = self.machine.queue_of["iodma", core.number]
-            region = self.context.region(name)
-            self.emitter.copy(Opcode.LOAD, queue, region, held, box, self.context.element_bytes(name))
-        return held
-
-    def _call(self, core: _Core, unit: int, boxes: Mapping[str, Box]) -> None:
+    def _call(self, entry: _Entry) -> None:
         """One entry: operands in, the ops of the routine one after another, the result out."""
-        result = self.geometry.result
-        if is_empty(boxes[result]):
-            return
-        if core.unit != unit:  # its buffers lie where those of the other one do
-            core.boxes.clear()
-            core.unit = unit
+        core, unit, boxes = entry.core, entry.unit, entry.boxes
         at_hand: dict[str, Held] = {}
         for number, (op, operands) in enumerate(self.operands):
             self.emitter.step = self.first_step + number
             for operand in operands:
                 name = operand.tensor
                 if name not in at_hand and name in boxes and name not in self.in_dram:
-                    at_hand[name] = self._bring(core, unit, name, boxes[name])
+                    self._bring([core], unit, name, boxes[name])
+                    at_hand[name] = core.held[name]
             box = boxes[op.output]
-            key = (unit, op.output)
-            copies = len(self.buffers[unit].placed[op.output].addresses)
-            core.turns[key] = (core.turns.get(key, -1) + 1) % copies
-            held = at_hand[op.output] = self._held(core, unit, op.output, box)
-            held.slot.begin()
+            held = at_hand[op.output] = self._next(core, unit, op.output, box)
             if not is_empty(box):
                 self._compute(core, op, operands, box, held, at_hand, self._addresses(core, unit, op))
         self.emitter.step = self.first_step + len(self.operands) - 1
-        queue = self.machine.queue_of["iodma", core.number]
-        out = at_hand[result]
-        region = self.context.region(result)
-        self.emitter.copy(Opcode.STORE, queue, out, region, out.box, self.context.element_bytes(result))
+        self.routes.store(self.geometry.result, core.number, at_hand[self.geometry.result])
 
     def _addresses(self, core: _Core, unit: int, op: OpFacts) -> list[tuple[int, Held]]:
         """The address table by which a unit reads an op's window, in the core; none where it reads by strides."""
@@ -342,7 +313,7 @@ class _RoutineLowering:
             return []
         tensor = op.operands[0].tensor
         element = self.context.facts.tensors[tensor].element_bytes
-        strides = strides_of(data.extents, self._order(tensor), element)
+        strides = strides_of(data.extents, self.routes.order(tensor), element)
         read = unit_read(op.window, block.extents, strides, element)
         # a table says where elements lie of which all channels follow as one run
         if strides[_CHANNELS] != element or not is_addressable(read):
@@ -353,8 +324,7 @@ class _RoutineLowering:
         held = Held(slot, slot.address, (0,), (ENTRY_BYTES,), ((0, words),))
         if slot.content != name:
             slot.begin(name)
-            queue = self.machine.queue_of["iodma", core.number]
-            self.emitter.copy(Opcode.LOAD, queue, self.context.region(region), held, held.box, ENTRY_BYTES)
+            self.routes.bring(region, held.box, {core.number: held})
         return [(ADDRESSES - self.context.address_tables[region], held)]
 
     def _compute(
@@ -388,15 +358,9 @@ class _RoutineLowering:
         self.emitter.call(queue, table, entry, [*bound, (OUTPUT, held)], reads, (held.slot,), opcode)
 
 
-def _consecutive(cores: Sequence[_Core]) -> list[list[_Core]]:
-    """Cores in runs whose numbers follow one another: one command reaches all of a run."""
-    runs: list[list[_Core]] = []
-    for core in cores:
-        if runs and runs[-1][-1].number + 1 == core.number:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return runs
+def _boxes(ranges: Mapping[str, Any], row: int) -> dict[str, Box]:
+    """The box of every tensor for one call."""
+    return {name: tuple((start, stop) for start, stop in of[row]) for name, of in ranges.items()}
 
 
 def _dealt(sizes: Ints, cores: int) -> list[list[int]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.errors import LimitError, RequestError
+from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
-from compiler.partition.chain import alternating_parts
 from compiler.profile.schema import Profile
 from compiler.shapes.build import build_model
 from compiler.shapes.extents import Range
@@ -27,7 +26,7 @@ class MakeUnits:
     options: Options
 
     def run(self, graph: Graph) -> ShapeModel:
-        """Raises RequestError for options that tables do not have, LimitError for a profile that has no tables yet."""
+        """Raises RequestError for options that tables do not have, LimitError where an op has no unit that fits."""
         if self.options.precision != "model":
             raise RequestError(
                 "a planning what-if has no tables: they are made to be run",
@@ -36,20 +35,11 @@ class MakeUnits:
                 actual=f"precision={self.options.precision}",
                 limit="precision=model",
             )
-        if self.profile.is_stationary or self.profile.engines.iodma is None:
-            raise LimitError(
-                "tables are made for chips whose cores load boxes from DRAM themselves, weights among them",
-                code="no_tables_for_profile",
-                stage=self.name,
-                actual="stationary weights" if self.profile.is_stationary else "no iodma",
-                limit="streamed weights and iodma",
-                hint="Compile for fixed dimensions, or use a profile such as cluster4x4 or edge4",
-            )
         return build_model(
             graph,
             self.profile,
             _mentioned(graph, ranges_of(graph, self.options)),
-            alternating_parts(graph),
+            self.options,
             self.source.name,
             self.source.sha256,
             lambda constant: materialise(constant, opened(graph.source, self.source)),

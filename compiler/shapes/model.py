@@ -31,11 +31,12 @@ MAX_CHOOSERS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Ops that one side runs: the host, or the chip by routines (numbers of libraries, in order)."""
+    """Ops that one side runs: the host, or a chip by routines (numbers of libraries, in order)."""
 
     is_host: bool
     ops: tuple[int, ...]
     routines: tuple[int, ...]
+    chip: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,6 +71,11 @@ class ShapeModel:
         """Cores that share the calls of a table."""
         profile = json.loads(self.profile)
         return int(profile["clusters_per_chip"]) * int(profile["cores_per_cluster"])
+
+    @cached_property
+    def chips(self) -> int:
+        """Chips that segments run on."""
+        return int(json.loads(self.profile)["chips"])
 
     @cached_property
     def inputs(self) -> tuple[InputShape, ...]:

@@ -43,7 +43,7 @@ from compiler.shapes.validate import check_model
 from compiler.units import element_bytes
 from compiler.version import COMPILER_VERSION
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _ALIGNMENT: Final = 64
 _CHUNK: Final = 1 << 24
 
@@ -70,7 +70,7 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTable], values: Value
         "model_digest": model.model_digest,
         "ranges": {name: [one.low, one.high, one.step] for name, one in sorted(model.ranges.items())},
         "graph": graph_values(model.graph, pieces.add),
-        "parts": [[part.is_host, part.ops, part.routines] for part in model.parts],
+        "parts": [[part.is_host, part.ops, part.routines, part.chip] for part in model.parts],
         "libraries": [_library_values(library, floats) for library in model.libraries],
         "tables": [
             {
@@ -177,8 +177,8 @@ def _contents(
     graph = graph_of(manifest["graph"], base)
     libraries = tuple(_library_of(values, numbers) for values in manifest["libraries"])
     parts = tuple(
-        Part(is_host=bool(host), ops=whole_numbers(ops), routines=whole_numbers(chosen))
-        for host, ops, chosen in manifest["parts"]
+        Part(is_host=bool(host), ops=whole_numbers(ops), routines=whole_numbers(chosen), chip=whole_numbers([chip])[0])
+        for host, ops, chosen, chip in manifest["parts"]
     )
     for part in parts:
         if any(not 0 <= op < len(graph.ops) for op in part.ops):

@@ -108,6 +108,8 @@ def _check_parts(model: ShapeModel) -> None:
     Of what a routine makes only its last op's result is there for others.
     """
     ops = model.graph.ops
+    if any(not 0 <= part.chip < model.chips for part in model.parts):
+        raise ValueError("a part is run by a chip that is not there")
     runs: list[tuple[int, ...]] = []
     for part in model.parts:
         routines = (model.libraries[number].routine for number in part.routines)

@@ -68,6 +68,24 @@ class WeightTable:
         return found
 
 
+def resident_weights(facts: GraphFacts, ops: Sequence[int]) -> dict[str, tuple[OpFacts, Operand]]:
+    """The weights of a segment's ops, each with the op that reads it first and the operand that it is there.
+
+    That op decides along which axis a weight is shared out to the cores.
+    """
+    found: dict[str, tuple[OpFacts, Operand]] = {}
+    for op in ops:
+        for operand in facts.ops[op].operands:
+            if operand.constant:
+                found.setdefault(operand.tensor, (facts.ops[op], operand))
+    return found
+
+
+def is_shared_out(facts: GraphFacts, op: OpFacts, operand: Operand) -> bool:
+    """True if each core holds its own output channels of a weight; what has none lies whole in every core."""
+    return _channel_axis(op, operand, facts.tensors[operand.tensor].shape) is not None
+
+
 def resident_part(
     facts: GraphFacts, op: OpFacts, operand: Operand, profile: Profile, core: int
 ) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,107 @@
+"""From core to core, and from an SRAM to its cores: which engine sends, and one command for neighbours (PROG-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, overlap
+from compiler.program.program import Opcode
+
+# By weight the cores that hold parts of it before the program runs, and where.
+Owners = Sequence[tuple[int, Held]]
+
+
+def between_cores(machine: Machine, sender: int, receiver: int) -> int | None:
+    """The queue that moves bytes from one core to another: its link, its engine in a cluster, or the cluster's."""
+    if machine.has("link"):
+        return machine.queue_of["link", sender]
+    per = machine.profile.cores_per_cluster
+    if machine.profile.sram is not None and sender // per == receiver // per and machine.has("mvdma"):
+        return machine.queue_of["mvdma", sender]
+    return machine.queue_of["cdma", sender // per] if machine.has("cdma") else None
+
+
+def send(
+    emitter: Emitter,
+    source: Held,
+    targets: Sequence[tuple[Held, Box]],
+    queue: int,
+    element_bytes: int,
+    *,
+    is_ahead: bool = False,
+) -> None:
+    """From one memory to others: neighbours that need the same box at the same address get it at once."""
+    number = 0
+    while number < len(targets):
+        first, box = targets[number]
+        also: list[Slot] = []
+        while number + 1 < len(targets):
+            held, other = targets[number + 1]
+            follows = held.slot.place == first.slot.place + len(also) + 1
+            if not follows or other != box or held.at(box) != first.at(box) or held.strides != first.strides:
+                break
+            also.append(held.slot)
+            number += 1
+        opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
+        emitter.copy(opcode, queue, source, first, box, element_bytes, also, is_ahead=is_ahead)
+        number += 1
+
+
+def to_cores(
+    emitter: Emitter, cluster: int, source: Held, targets: Mapping[int, Held], box: Box, element_bytes: int
+) -> None:
+    """From a cluster's SRAM to cores: by the bus to neighbours at once, else to each by its own engine.
+
+    `targets`: by core of the chip where the box shall lie; of several neighbours at the same address.
+    """
+    machine = emitter.machine
+    cores = list(targets)
+    if len(cores) > 1 and machine.has("bus") and cores == list(range(cores[0], cores[0] + len(cores))):
+        first, *rest = targets.values()
+        also = [held.slot for held in rest]
+        queue = machine.queue_of["bus", cluster]
+        emitter.copy(Opcode.BROADCAST, queue, source, first, box, element_bytes, also)
+        return
+    for core, target in targets.items():
+        emitter.copy(Opcode.MOVE, machine.queue_of["mvdma", core], source, target, box, element_bytes)
+
+
+def are_connected(machine: Machine, owners: Owners, box: Box, receivers: Collection[int]) -> bool:
+    """True if there is a way from every core that holds a part of a box to every one that needs it."""
+    senders = [owner for owner, held in owners if overlap(held.box, box) is not None]
+    return all(
+        owner == receiver or between_cores(machine, owner, receiver) is not None
+        for owner in senders
+        for receiver in receivers
+    )
+
+
+def from_peers(emitter: Emitter, owners: Owners, box: Box, targets: Mapping[int, Held], element_bytes: int) -> None:
+    """Stationary weights: what has all of a box takes its own, the others get each part from the core that has it.
+
+    A part goes over the links to all cores that need it at once, where it is to lie at one address in all of them.
+    """
+    machine = emitter.machine
+    receivers: dict[int, Held] = {}
+    for mine, target in targets.items():
+        own = next((held for owner, held in owners if owner == mine and overlap(held.box, box) == box), None)
+        if own is None:
+            receivers[mine] = target
+        else:
+            emitter.copy(Opcode.MOVE, machine.queue_of["core", mine], own, target, box, element_bytes)
+    for owner, held in owners if receivers else ():
+        part = overlap(held.box, box)
+        if part is None:
+            continue
+        ways: dict[int, list[int]] = {}
+        for core in sorted(receivers):
+            queue = between_cores(machine, owner, core)
+            if queue is not None:
+                ways.setdefault(queue, []).append(core)
+        for queue, cores in ways.items():
+            if owner in cores and not {owner - 1, owner + 1} & set(cores):
+                # no neighbour gets the part with it by the same engine
+                cores.remove(owner)
+                core_queue = machine.queue_of["core", owner]
+                emitter.copy(Opcode.MOVE, core_queue, held, receivers[owner], part, element_bytes)
+            send(emitter, held, [(receivers[core], part) for core in cores], queue, element_bytes)

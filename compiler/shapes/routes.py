@@ -1,0 +1,154 @@
+"""How boxes come to the buffers of cores and leave them: by which engines, and through which memories (PROG-1).
+
+From DRAM a core's own engine loads them where there is one, else the cluster's does so into the SRAM, from where each
+core moves its own; results go back the same way. What several cores need at once is read from DRAM as few times as the
+chip's ways allow. Stationary weights come from the cores in which they lie, where there is a way from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from compiler.errors import LimitError
+from compiler.ir.layout import memory_order, strides_of
+from compiler.ops.slab import lengths
+from compiler.profile.schema import Profile
+from compiler.program.context import Context
+from compiler.program.emitter import Box, Held, overlap
+from compiler.program.larger import cut, smaller
+from compiler.program.peers import are_connected, from_peers, send, to_cores
+from compiler.program.program import Level, Opcode
+from compiler.shapes.passing import PassingRoom
+
+
+class Routes:
+    """The ways of boxes on one chip, for all routines of a program: what passes an SRAM waits for what did before."""
+
+    def __init__(self, context: Context, profile: Profile) -> None:
+        self.context = context
+        self.profile = profile
+        self.machine = context.machine
+        self.emitter = context.emitter
+        self._rooms: dict[int, PassingRoom] = {}
+        self._own: dict[tuple[str, int], Held] = {
+            (name, core): held for name, parts in context.residents.items() for core, held in parts
+        }
+
+    def order(self, name: str) -> tuple[int, ...]:
+        """The order of a tensor's axes on the chip."""
+        if self._is_weight(name):
+            return self.context.weight_order(name)
+        return memory_order(self.context.facts.tensors[name].axes)
+
+    def in_place(self, core: int, name: str, box: Box) -> Held | None:
+        """Where all of a weight's box lies in a core before the program runs; None if it does not."""
+        own = self._own.get((name, core))
+        return own.part(box) if own is not None and overlap(own.box, box) == box else None
+
+    def is_passed_on(self, name: str) -> bool:
+        """True for a weight that lies in the cores, from where it comes to those that need it."""
+        return name in self.context.residents
+
+    def bring(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
+        """Copy a box to where it shall lie in some cores; in all of them at the same address, if they are several."""
+        owners = self.context.residents.get(name)
+        element = self.context.element_bytes(name)
+        if owners is not None and are_connected(self.machine, owners, box, targets):
+            from_peers(self.emitter, owners, box, targets, element)
+            return
+        region, engines = self.context.region(name), self.profile.engines
+        if engines.iodma is None:
+            self._through_sram(name, box, targets)
+        elif self.profile.dram.multicast:
+            for together in _consecutive(targets):
+                first, *rest = together.values()
+                queue = self.machine.queue_of["iodma", next(iter(together))]
+                self.emitter.copy(Opcode.LOAD, queue, region, first, box, element, [held.slot for held in rest])
+        elif len(targets) > 1 and engines.gdma is not None and engines.bus is not None:
+            self._through_sram(name, box, targets)
+        elif len(targets) > 1 and engines.link is not None:
+            (reader, source), *others = targets.items()
+            self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", reader], region, source, box, element)
+            queue = self.machine.queue_of["link", reader]
+            send(self.emitter, source, [(held, box) for _, held in others], queue, element)
+        else:
+            for core, held in targets.items():
+                self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", core], region, held, box, element)
+
+    def store(self, name: str, core: int, held: Held) -> None:
+        """A result's box from a core to DRAM."""
+        region, element = self.context.region(name), self.context.element_bytes(name)
+        if self.machine.has("iodma"):
+            self.emitter.copy(Opcode.STORE, self.machine.queue_of["iodma", core], held, region, held.box, element)
+            return
+        cluster = core // self.profile.cores_per_cluster
+        for piece in self._pieces(name, held.box):
+            staged = self._in_sram(cluster, name, piece)
+            self.emitter.copy(Opcode.MOVE, self.machine.queue_of["mvdma", core], held, staged, piece, element)
+            self.emitter.copy(Opcode.STORE, self.machine.queue_of["gdma", cluster], staged, region, piece, element)
+
+    def _through_sram(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
+        """Load a box into the SRAM of each cluster that has cores which need it, once, and from there to these."""
+        region, element = self.context.region(name), self.context.element_bytes(name)
+        per = self.profile.cores_per_cluster
+        for piece in self._pieces(name, box):
+            for cluster in sorted({core // per for core in targets}):
+                staged = self._in_sram(cluster, name, piece)
+                queue = self.machine.queue_of["gdma", cluster]
+                self.emitter.copy(Opcode.LOAD, queue, region, staged, piece, element)
+                for together in _consecutive({core: held for core, held in targets.items() if core // per == cluster}):
+                    to_cores(self.emitter, cluster, staged, together, piece, element)
+
+    def _pieces(self, name: str, box: Box) -> list[Box]:
+        """A box in pieces that pass an SRAM, so large that the next one finds room beside each."""
+        room, element = self._room(0, name), self.context.element_bytes(name)
+        extents = next(
+            (found for found in smaller(lengths(box), self.order(name)) if prod(found) * element <= room.largest_bytes),
+            None,
+        )
+        if extents is None:
+            raise LimitError(
+                "not one element of a tensor passes the SRAM on its way to a core",
+                code="no_room_to_pass",
+                stage="shapes",
+                node=name,
+                actual=element,
+                limit=room.largest_bytes,
+                hint="Raise sram.capacity_bytes in the profile",
+            )
+        return cut(box, extents)
+
+    def _in_sram(self, cluster: int, name: str, box: Box) -> Held:
+        """Where a box passes a cluster's SRAM."""
+        sides, element = lengths(box), self.context.element_bytes(name)
+        slot = self._room(cluster, name).take(prod(sides) * element)
+        slot.begin((name, box) if self._is_weight(name) else None)
+        strides = strides_of(sides, self.order(name), element)
+        return Held(slot, slot.address, tuple(start for start, _ in box), strides, box)
+
+    def _room(self, cluster: int, name: str) -> PassingRoom:
+        """The part of a cluster's SRAM that a tensor passes: that of the weights where it is split."""
+        sram = self.profile.sram
+        is_apart = sram is not None and sram.weight_bytes is not None and self._is_weight(name)
+        place = self.machine.place_of[Level.SRAM_WEIGHTS if is_apart else Level.SRAM, cluster]
+        if place not in self._rooms:
+            capacity = self.machine.places[place].capacity_bytes
+            self._rooms[place] = PassingRoom(place=place, capacity_bytes=capacity)
+        return self._rooms[place]
+
+    def _is_weight(self, name: str) -> bool:
+        """True for constants and address tables."""
+        return name in self.context.address_tables or self.context.facts.tensors[name].constant
+
+
+def _consecutive(targets: Mapping[int, Held]) -> Iterator[dict[int, Held]]:
+    """Cores in runs whose numbers follow one another: one command reaches all of a run."""
+    run: dict[int, Held] = {}
+    for core in sorted(targets):
+        if run and core - 1 not in run:
+            yield run
+            run = {}
+        run[core] = targets[core]
+    if run:
+        yield run
