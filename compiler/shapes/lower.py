@@ -172,7 +172,6 @@ class _RoutineLowering:
         ranges = {name: np.stack([begin, end], axis=2).tolist() for name, (begin, end) in boxes.items()}
         dealt = _dealt(self.calls.lengths, self.profile.cores)
         cores = [self._core(number) if rows else _Core(number, {}) for number, rows in enumerate(dealt)]
-        self._share(cores, dealt, ranges)
         for turn in range(max(len(rows) for rows in dealt)):
             entries = [
                 _Entry(core, int(self.calls.units[rows[turn]]), _boxes(ranges, rows[turn]))
@@ -182,29 +181,16 @@ class _RoutineLowering:
             entries = [entry for entry in entries if not is_empty(entry.boxes[self.geometry.result])]
             for entry in entries:
                 entry.core.begin(entry.unit)
-            self._pass_on(entries)
+            self._bring_turn(entries)
             for entry in entries:
                 self._call(entry)
         return self._left(cores)
 
-    def _share(self, cores: Sequence[_Core], dealt: Sequence[Sequence[int]], ranges: Mapping[str, Any]) -> None:
-        """Bring what all calls read to the cores that begin with the same unit, from DRAM as few times as can be."""
-        units = self.calls.units
-        working = [(core, int(units[rows[0]])) for core, rows in zip(cores, dealt, strict=True) if rows]
-        first = working[0][1]
-        if len(working) < 2 or any(unit != first for _, unit in working):
-            return
-        for core, _ in working:
-            core.begin(first)
+    def _bring_turn(self, entries: Sequence[_Entry]) -> None:
+        """Bring operands to the calls of a turn: what several of them read comes to all of these at once."""
+        self.emitter.step = self.first_step
         for name in (*self.geometry.weights, *self.geometry.inputs):
-            boxes = ranges.get(name)
-            if boxes is not None and name not in self.in_dram and all(box == boxes[0] for box in boxes):
-                self._bring([core for core, _ in working], first, name, tuple((a, b) for a, b in boxes[0]))
-
-    def _pass_on(self, entries: Sequence[_Entry]) -> None:
-        """Bring weights that lie in other cores to the calls of a turn: once to all of them that need the same box."""
-        for name in self.geometry.weights:
-            if not self.routes.is_passed_on(name) or name in self.in_dram:
+            if name in self.in_dram:
                 continue
             together: dict[tuple[int, Box], list[_Core]] = {}
             for entry in entries:
@@ -294,8 +280,7 @@ class _RoutineLowering:
             self.emitter.step = self.first_step + number
             for operand in operands:
                 name = operand.tensor
-                if name not in at_hand and name in boxes and name not in self.in_dram:
-                    self._bring([core], unit, name, boxes[name])
+                if name in boxes and name not in at_hand and name not in self.in_dram:
                     at_hand[name] = core.held[name]
             box = boxes[op.output]
             held = at_hand[op.output] = self._next(core, unit, op.output, box)

@@ -46,12 +46,8 @@ class Routes:
         own = self._own.get((name, core))
         return own.part(box) if own is not None and overlap(own.box, box) == box else None
 
-    def is_passed_on(self, name: str) -> bool:
-        """True for a weight that lies in the cores, from where it comes to those that need it."""
-        return name in self.context.residents
-
     def bring(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
-        """Copy a box to where it shall lie in some cores; in all of them at the same address, if they are several."""
+        """Copy a box to where it shall lie in some cores, with the same strides in all of them."""
         owners = self.context.residents.get(name)
         element = self.context.element_bytes(name)
         if owners is not None and are_connected(self.machine, owners, box, targets):
@@ -143,10 +139,10 @@ class Routes:
 
 
 def _consecutive(targets: Mapping[int, Held]) -> Iterator[dict[int, Held]]:
-    """Cores in runs whose numbers follow one another: one command reaches all of a run."""
+    """Cores in runs whose numbers follow one another and that have an address in common: one command reaches a run."""
     run: dict[int, Held] = {}
     for core in sorted(targets):
-        if run and core - 1 not in run:
+        if run and (core - 1 not in run or targets[core].address != run[core - 1].address):
             yield run
             run = {}
         run[core] = targets[core]

@@ -33,7 +33,8 @@ def dram_way(profile: Profile) -> Way:
     loads = min(share, engines.gdma.bytes_per_cycle / profile.cores_per_cluster)
     # a box lies in the SRAM whole before it goes on
     rate = 1 / (1 / loads + 1 / engines.mvdma.bytes_per_cycle)
-    start += engine_startup_cycles(engines.mvdma, profile)
+    # and those of all cores of a cluster start one after another
+    start = start * profile.cores_per_cluster + engine_startup_cycles(engines.mvdma, profile)
     return Way(start_cycles=start, bytes_per_cycle=rate, readers=readers)
 
 
