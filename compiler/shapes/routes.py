@@ -20,6 +20,7 @@ from compiler.program.larger import cut, smaller
 from compiler.program.peers import are_connected, from_peers, send, to_cores
 from compiler.program.program import Level, Opcode
 from compiler.shapes.passing import PassingRoom
+from compiler.shapes.ways import saved_by_passing_on
 
 
 class Routes:
@@ -61,9 +62,9 @@ class Routes:
                 first, *rest = together.values()
                 queue = self.machine.queue_of["iodma", next(iter(together))]
                 self.emitter.copy(Opcode.LOAD, queue, region, first, box, element, [held.slot for held in rest])
-        elif len(targets) > 1 and engines.gdma is not None and engines.bus is not None:
+        elif self._is_read_once(name, box, targets) and engines.gdma is not None and engines.bus is not None:
             self._through_sram(name, box, targets)
-        elif len(targets) > 1 and engines.link is not None:
+        elif self._is_read_once(name, box, targets) and engines.link is not None:
             (reader, source), *others = targets.items()
             self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", reader], region, source, box, element)
             queue = self.machine.queue_of["link", reader]
@@ -71,6 +72,12 @@ class Routes:
         else:
             for core, held in targets.items():
                 self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", core], region, held, box, element)
+
+    def _is_read_once(self, name: str, box: Box, targets: Mapping[int, Held]) -> bool:
+        """Whether a box of DRAM is read for several cores at once: weights always, others where that is sooner."""
+        size = prod(lengths(box)) * self.context.element_bytes(name)
+        is_sooner = saved_by_passing_on(self.profile, size, len(targets)) >= 0
+        return len(targets) > 1 and (self._is_weight(name) or is_sooner)
 
     def store(self, name: str, core: int, held: Held) -> None:
         """A result's box from a core to DRAM."""

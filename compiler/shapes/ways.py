@@ -50,6 +50,26 @@ def _dram_readers(profile: Profile) -> int:
     return 1 if engines.link is not None else profile.cores
 
 
+def saved_by_passing_on(profile: Profile, size_bytes: int, count: int) -> float:
+    """Cycles that a box of some cores comes sooner if it is read from DRAM for all of them, not by each for itself.
+
+    Negative where starting one transfer after another takes longer than what the others leave of the bandwidth gains.
+    """
+    engines, way = profile.engines, dram_way(profile)
+    if engines.iodma is None or profile.dram.multicast:
+        return 0.0
+    direct = size_bytes / way.bytes_per_cycle
+    share = profile.dram_bytes_per_cycle / profile.cores
+    if engines.gdma is not None and engines.bus is not None:
+        load = size_bytes / min(engines.gdma.bytes_per_cycle, share * min(count, profile.cores_per_cluster))
+        starts = way.start_cycles + engine_startup_cycles(engines.bus, profile)
+        return direct - load - starts - size_bytes / engines.bus.bytes_per_cycle
+    if engines.link is not None:
+        load = size_bytes / min(engines.iodma.bytes_per_cycle, share * count)
+        return direct - load - engines.link.hop_cycles - size_bytes / engines.link.bytes_per_cycle
+    return 0.0
+
+
 def peer_way(profile: Profile) -> Way | None:
     """The way of stationary weights from the cores in which they lie; None where there is none between all cores."""
     engines = profile.engines
