@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
-from compiler.pipeline import Observer, PassTiming, SilentObserver, build_pipeline, build_shape_pipeline, run_passes
+from compiler.pipeline import (
+    Observer,
+    PassTiming,
+    SilentObserver,
+    build_package_pipeline,
+    build_pipeline,
+    build_shape_pipeline,
+    run_passes,
+)
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.program.executable import Executable
 from compiler.shapes.model import ShapeModel
+from compiler.shapes.prepared import PreparedModel
 from compiler.threads import one_thread
 
 
@@ -46,6 +55,22 @@ def compile_shapes(
         passes = build_shape_pipeline(source, profile, options or Options())
         found, _ = run_passes(passes, source, observer or SilentObserver())
     assert isinstance(found, ShapeModel)
+    return found
+
+
+def compile_package(
+    model: bytes | ModelSource,
+    profile: Profile,
+    options: Options | None = None,
+    *,
+    observer: Observer | None = None,
+) -> PreparedModel:
+    """As `compile_shapes`, with the tables that option `tables` asks for: what a package carries."""
+    source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
+    with one_thread():
+        passes = build_package_pipeline(source, profile, options or Options())
+        found, _ = run_passes(passes, source, observer or SilentObserver())
+    assert isinstance(found, PreparedModel)
     return found
 
 

@@ -86,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     verify: Literal["values", "none"] = "values"
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     dims: dict[str, Extent | DimRange] = {}
+    tables: Annotated[tuple[dict[str, Extent], ...], msgspec.Meta(max_length=64)] = ()
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
@@ -170,6 +171,7 @@ def parse_options(values: Mapping[str, object]) -> Options:
             )
     _check_ranges(options)
     _check_split(options)
+    _check_tables(options)
     if options.rule_enabled("FUSE-1") == options.rule_enabled("FUSE-2"):
         raise RequestError(
             "exactly one of the rules FUSE-1 and FUSE-2 gives the direction of growth",
@@ -195,6 +197,28 @@ def _check_ranges(options: Options) -> None:
                 actual=f"{low} to {high}",
                 limit="a minimum of at most the maximum",
             )
+
+
+def _check_tables(options: Options) -> None:
+    """Raises RequestError for a shape of option tables that says too little, or what option dims does not allow."""
+    for shape in options.tables:
+        missing = [name for name, extent in options.dims.items() if isinstance(extent, DimRange) and name not in shape]
+        wrong = [name for name, extent in shape.items() if not _allows(options.dims.get(name), extent)]
+        for name in (*missing, *wrong):
+            raise RequestError(
+                f"a shape of option tables gives dimension {printable(name, 80)!r} no extent that option dims allows",
+                code="invalid_option",
+                actual=shape.get(name, "none"),
+                limit=printable(msgspec.json.encode(options.dims.get(name)).decode(), 120),
+                hint="Name every dimension that has a range, each with an extent in it",
+            )
+
+
+def _allows(allowed: Extent | DimRange | None, extent: int) -> bool:
+    """Whether an extent is the one given for a dimension, or one in its range."""
+    if isinstance(allowed, DimRange):
+        return allowed.min <= extent <= allowed.max and (extent - allowed.min) % allowed.step == 0
+    return extent == allowed
 
 
 def _check_split(options: Options) -> None:

@@ -32,6 +32,7 @@ from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
 from compiler.shapes.agreement import CheckExtents
+from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.make_units import MakeUnits
 from compiler.shapes.segments import UnitCompiler
 from compiler.simulator.check import CheckValues
@@ -106,6 +107,14 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
         MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
+    )
+
+
+def build_package_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+    """The same way, to what a package carries."""
+    return (
+        *build_shape_pipeline(source, profile, options),
+        MakeTables(options=options),  # ShapeModel -> PreparedModel
     )
 
 

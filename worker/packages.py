@@ -8,15 +8,15 @@ import structlog
 
 from app.jobs.results import Outcome
 from app.store import BlobStore
-from compiler.compile import compile_shapes
+from compiler.compile import compile_package
 from compiler.errors import InternalError, TesseraError
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.profile import Profile
-from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import write_package
+from compiler.shapes.prepared import PreparedModel
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +44,8 @@ def package_outcome(
     The plan holds at the largest extents either way. Raises CompilationCancelledError.
     """
     try:
-        model = compile_shapes(source, profile, options, observer=_Phases(observer))
-        return {"package": _stored(model, source, store)}
+        prepared = compile_package(source, profile, options, observer=_Phases(observer))
+        return {"package": _stored(prepared, source, store)}
     except InternalError as error:
         log.error("packager_at_fault", error=str(error), exc_info=True)
         return {"no_package": json.dumps(error.to_dict())}
@@ -54,9 +54,9 @@ def package_outcome(
         return {"no_package": json.dumps(error.to_dict())}
 
 
-def _stored(model: ShapeModel, source: ModelSource, store: BlobStore) -> str:
-    file = opened(model.graph.source, source)
+def _stored(prepared: PreparedModel, source: ModelSource, store: BlobStore) -> str:
+    file = opened(prepared.model.graph.source, source)
     with store.writer() as writer:
-        for piece in write_package(model, (), lambda constant: materialise(constant, file)):
+        for piece in write_package(prepared.model, prepared.tables, lambda constant: materialise(constant, file)):
             writer.write(memoryview(piece))
         return writer.commit()

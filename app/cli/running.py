@@ -64,7 +64,7 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
         if shapes.is_package(target.path) or shapes.has_ranges(options):
             of = shapes.shaped(target.path, target.profile, options, console)
             executable, digest = shapes.executable_at(of, shapes.dims_for(of, feed.shapes, given))
-            report = None
+            given, report = shapes.without_unread(of, given), None
         elif feed.shapes:
             raise _no_shapes()
         else:

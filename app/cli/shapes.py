@@ -15,7 +15,7 @@ from rich.console import Console
 from app.cli.inputs import PACKAGE_MAGIC, existing_model, load_profile, open_model, starts_with
 from app.cli.progress import ProgressBar
 from app.simulations.arrays import Array
-from compiler.compile import compile_shapes
+from compiler.compile import compile_package
 from compiler.errors import RequestError, printable
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
@@ -27,15 +27,15 @@ from compiler.shapes.instance import Values
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import read_package, stored_values, write_package
-
-_MAX_EXTENT = 2**31 - 1
+from compiler.shapes.prepared import ShapeTables, tables_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaped:
-    """A model for ranges of shapes, the file that its constants lie in, and their elements."""
+    """A model for ranges of shapes, the file that its constants lie in, their elements, and tables made beforehand."""
 
     model: ShapeModel
+    tables: tuple[ShapeTables, ...]
     source: ModelSource
     values: Values
 
@@ -58,7 +58,7 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         package = read_package(memoryview(data), profile_digest=wanted)
         source = ModelSource(name=package.model.model_name, data=data, sha256=package.model.model_digest)
-        return Shaped(model=package.model, source=source, values=stored_values(package.data))
+        return Shaped(model=package.model, tables=package.tables, source=source, values=stored_values(package.data))
     if profile is None:
         raise RequestError(
             "a model is compiled for a profile, and none is named",
@@ -67,31 +67,11 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
         )
     source = open_model(path)
     with ProgressBar(console, path.name) as bar:
-        model = compile_shapes(source, load_profile(profile), options, observer=bar)
-    inner = opened(model.graph.source, source)
-    return Shaped(model=model, source=inner, values=lambda constant: materialise(constant, inner))
-
-
-def parse_shapes(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes of inputs from words such as `x:1x3x225x199`; raises RequestError for a word of another form."""
-    found: dict[str, tuple[int, ...]] = {}
-    for word in words:
-        name, separator, text = word.rpartition(":")
-        parts = text.split("x") if text else []
-        is_whole = all(part.isascii() and part.removeprefix("-").isdigit() and len(part) < 12 for part in parts)
-        if not separator or not name or not is_whole or any(abs(int(part)) > _MAX_EXTENT for part in parts):
-            raise RequestError(
-                f"{printable(word, 80)!r} is no shape of an input",
-                code="invalid_shape",
-                actual=printable(word, 80),
-                limit="NAME:EXTENTxEXTENT..., whole numbers, such as x:1x3x225x199",
-            )
-        if name in found:
-            raise RequestError(
-                f"input {printable(name, 80)!r} has two shapes", code="invalid_shape", actual=printable(word, 80)
-            )
-        found[name] = tuple(int(part) for part in parts)
-    return found
+        made = compile_package(source, load_profile(profile), options, observer=bar)
+    inner = opened(made.model.graph.source, source)
+    return Shaped(
+        model=made.model, tables=made.tables, source=inner, values=lambda constant: materialise(constant, inner)
+    )
 
 
 def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | None) -> dict[str, int]:
@@ -101,13 +81,22 @@ def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | Non
         by_name = {name: array.shape for name, array in given.items()}
         return dims_of(model.inputs, model.ranges, by_name, partial=False)
     if shapes:
-        return dims_of(model.inputs, model.ranges, parse_shapes(shapes), partial=True)
+        return model.dims_of_words(shapes)
     return {name: one.high for name, one in model.ranges.items()}
 
 
+def without_unread(of: Shaped, given: Mapping[str, Array] | None) -> Mapping[str, Array] | None:
+    """The values for inputs that ops need: executables have no others."""
+    unread = {tensor.name for tensor in of.model.graph.unread}
+    return None if given is None else {name: array for name, array in given.items() if name not in unread}
+
+
 def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]:
-    """The executable of one shape, from simple tables, and its digest; nothing is compiled."""
-    executable = instantiate(of.model, dims, simple_tables(of.model, dims), of.source)
+    """The executable of one shape, from tables made beforehand or else simple ones, and its digest.
+
+    Nothing is compiled.
+    """
+    executable = _instance(of, dims)
     digest = hashlib.sha256()
     for piece in write(executable):
         digest.update(piece)
@@ -123,7 +112,7 @@ def save_package(of: Shaped, path: Path) -> int:
     total = 0
     try:
         with fresh.open("xb") as file:
-            for piece in write_package(of.model, (), of.values):
+            for piece in write_package(of.model, of.tables, of.values):
                 total += file.write(piece)
         fresh.replace(path)
     except BaseException:
@@ -133,16 +122,24 @@ def save_package(of: Shaped, path: Path) -> int:
 
 
 def prove(of: Shaped) -> list[dict[str, object]]:
-    """Make and prove the programs of the least and of the largest shape; what each is."""
-    model = of.model
-    least = {name: one.low for name, one in model.ranges.items()}
-    most = {name: one.high for name, one in model.ranges.items()}
+    """Make and prove the programs of the least and of the largest shape, and of those with tables; what each is."""
+    least = {name: one.low for name, one in of.model.ranges.items()}
+    most = {name: one.high for name, one in of.model.ranges.items()}
+    shapes: list[dict[str, int]] = []
+    for dims in (least, most, *(dict(one.dims) for one in of.tables)):
+        if dims not in shapes:
+            shapes.append(dims)
     found: list[dict[str, object]] = []
-    for dims in (least, most) if least != most else (least,):
-        executable = instantiate(model, dims, simple_tables(model, dims), of.source)
+    for dims in shapes:
+        executable = _instance(of, dims)
         programs = [segment.program for segment in executable.segments if isinstance(segment, ChipSegment)]
         found.append({"dims": dims, "commands": sum(len(program.commands) for program in programs)})
     return found
+
+
+def _instance(of: Shaped, dims: Mapping[str, int]) -> Executable:
+    tables = tables_for(of.tables, dims)
+    return instantiate(of.model, dims, simple_tables(of.model, dims) if tables is None else tables, of.source)
 
 
 def describe(of: Shaped) -> dict[str, object]:
@@ -164,6 +161,7 @@ def describe(of: Shaped) -> dict[str, object]:
             for library in model.libraries
         ],
         "host_ops": sum(len(part.ops) for part in model.parts if part.is_host),
+        "tables": [dict(one.dims) for one in of.tables],
     }
 
 
@@ -179,6 +177,11 @@ def print_described(found: dict[str, Any], console: Console) -> None:
     ops = sum(len(one["ops"]) for one in routines)
     units = len({(one["signature"], one["units"]) for one in routines})
     console.print(f"  {ops} ops in {len(routines)} routines of {units} signatures, {found['host_ops']} ops on the host")
+    for dims in found["tables"]:
+        console.print(f"  tables made beforehand for {_dims(dims)}")
     for one in found.get("proved", ()):
-        dims = ", ".join(f"{printable(name, 80)} = {extent}" for name, extent in one["dims"].items()) or "its shape"
-        console.print(f"  proved at {dims}: {one['commands']:,} commands")
+        console.print(f"  proved at {_dims(one['dims'])}: {one['commands']:,} commands")
+
+
+def _dims(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{printable(name, 80)} = {extent}" for name, extent in dims.items()) or "its shape"

@@ -80,14 +80,16 @@ def tables_here(
     of: Shaped, dims: dict[str, int], folder: TableFolder | None
 ) -> tuple[TablesDocument, tuple[tuple[Asked, StoredTable], ...], OpenPackage]:
     """The tables of a model at given dimensions, from the folder or made at once; and which of them can be better."""
-    package = Package(model=of.model, tables=(), compiler_version=COMPILER_VERSION, data=memoryview(b""))
+    package = Package(model=of.model, tables=of.tables, compiler_version=COMPILER_VERSION, data=memoryview(b""))
     opened = OpenPackage(digest="", package=package)
     found: list[Found] = []
     known: dict[str, Found] = {}
     for asked in opened.asked(dims):
         one = known.get(asked.key)
         if one is None:
-            kept = None if folder is None else folder.read(asked.key)
+            kept = opened.prepared.get(asked.key)
+            if kept is None and folder is not None:
+                kept = folder.read(asked.key)
             table = making.simple(opened, asked) if kept is None else kept
             if kept is None and folder is not None:
                 folder.write(asked.key, table)

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             with given.inputs.open("rb") as file:
                 inputs = read_arrays(file)
-            outputs = run_directly(package.model, stored_values(package.data), inputs)
+            outputs = run_directly(package.model, stored_values(package.data), inputs, package.tables)
             for name, array in outputs.items():
                 sys.stdout.write(f"{printable(name, 80)}: {array.dtype} {list(array.shape)}\n")
             if given.outputs is not None:
@@ -88,6 +88,9 @@ def _describe(package: Package) -> None:
         sys.stdout.write(f"input {printable(str(one), 200)} {one.dtype}\n")
     for name, allowed in model.ranges.items():
         sys.stdout.write(f"dimension {printable(name, 80)}: {allowed}\n")
+    for made in package.tables:
+        dims = ", ".join(f"{name} = {extent}" for name, extent in made.dims.items())
+        sys.stdout.write(f"tables made beforehand for {printable(dims, 200) or 'its shape'}\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from app.settings import Settings
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts
 from app.tables.opened import Asked, OpenPackage
 from app.tables.stored import StoredTable, restored, stored_runs
+from compiler.errors import RequestError
 from compiler.shapes.buckets import bucket_of, choose_buckets
 from compiler.shapes.clip import clipped
 from compiler.shapes.simple import with_cores
@@ -79,6 +80,10 @@ def bucket_tables(opened: OpenPackage, boundaries: Boundaries, dims: Mapping[str
     """By routine the table of the bucket, where it is another one and may serve."""
     bucket = boundaries.bucket(dims)
     if bucket is None or bucket == dims:
+        return {}
+    try:
+        opened.model.doubts.check(bucket)
+    except RequestError:  # each extent was asked for, but not these together, at which the model is none
         return {}
     return {one.routine: one for one in opened.asked(bucket)}
 

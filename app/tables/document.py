@@ -12,7 +12,7 @@ from app.tables.opened import OpenPackage
 from app.tables.stored import Kind, StoredRun
 from compiler.execution import Part
 from compiler.plan import ModelRef, ProfileRef
-from compiler.shapes.instance import shape_at
+from compiler.shapes.legal import shape_at
 from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet
 from compiler.version import COMPILER_VERSION

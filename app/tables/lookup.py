@@ -47,9 +47,10 @@ class TableLookup:
     def find(self, opened: OpenPackage, dims: Mapping[str, int]) -> tuple[Found, ...]:
         """The tables of a model at given dimensions, one per routine; what can be better is wanted from then on."""
         asked = opened.asked(dims)
-        by_key = {one.key: one for one in asked}
+        prepared = {one.key: opened.prepared[one.key] for one in asked if one.key in opened.prepared}
+        by_key = {one.key: one for one in asked if one.key not in prepared}
         entries = self.cache.read(list(by_key))
-        hits = _present(entries)
+        hits = prepared | _present(entries)
         missing = [one for key, one in by_key.items() if key not in hits]
         from_buckets, simple, better = self._from_buckets(opened, dims, missing) if missing else ({}, {}, [])
         misses = [one for one in missing if one.key not in from_buckets]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from app.tables.opened import Asked, OpenPackage
-from app.tables.stored import StoredRun, StoredTable, stored_runs
-from compiler.shapes.simple import once_cycles
+from app.tables.stored import StoredTable, one_call, stored_runs
 
 
 def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
@@ -14,7 +13,7 @@ def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
     """
     table = opened.model.simple_table(asked.routine, asked.shape)
     if table is None:
-        return _one_call(opened, asked)
+        return one_call(opened.model.one_call_cycles(asked.routine, asked.shape))
     return StoredTable(
         kind="simple",
         settled=False,
@@ -22,18 +21,4 @@ def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
         optimised_cycles=None,
         shape=table.shape,
         runs=stored_runs(table),
-    )
-
-
-def _one_call(opened: OpenPackage, asked: Asked) -> StoredTable:
-    cost = opened.model.cost_at(asked.routine, asked.shape)
-    # one core works, the others wait
-    cycles = cost.work_cycles((), 0) * opened.model.cores + once_cycles(cost)
-    return StoredTable(
-        kind="optimised",
-        settled=True,
-        simple_cycles=cycles,
-        optimised_cycles=cycles,
-        shape=(),
-        runs=(StoredRun(unit=0, shared=0, order=(), axes=()),),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.store import BlobStore
+from app.tables.stored import StoredTable, prepared
 from compiler.cache_key import routine_key, table_key
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import Package, read_package
@@ -46,6 +47,15 @@ class OpenPackage:
         """Per routine the names of its ops."""
         graph = self.model.graph
         return tuple(tuple(graph.ops[op].node for op in library.routine.ops) for library in self.model.libraries)
+
+    @cached_property
+    def prepared(self) -> Mapping[str, StoredTable]:
+        """By key the tables that travel in the package: they need no cache."""
+        return {
+            self.table_of(number, self.model.result_shape(number, one.dims)).key: prepared(table, cycles)
+            for one in self.package.tables
+            for number, (table, cycles) in enumerate(zip(one.tables, one.simple_cycles, strict=True))
+        }
 
     def asked(self, dims: Mapping[str, int]) -> tuple[Asked, ...]:
         """The tables that the model needs at given dimensions, one per routine."""
@@ -111,6 +121,6 @@ class OpenPackages:
     def _read(self, digest: str) -> tuple[OpenPackage, ExitStack]:
         with ExitStack() as stack:
             data = stack.enter_context(self._store.mapped(digest))
-            # our own workers wrote it, under this digest; constants are not looked at here
-            package = read_package(memoryview(data), check_constants=False)
+            # our own workers wrote it, under this digest; constants are not looked at here, tables not proved again
+            package = read_package(memoryview(data), is_ours=True)
             return OpenPackage(digest=digest, package=package), stack.pop_all()

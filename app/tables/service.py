@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, get_args
 
@@ -19,10 +18,8 @@ from app.tables.schemas import AnswerCount, ShapeCount, TableStatistics
 from app.tables.stored import Kind
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
-from compiler.shapes.extents import dims_of
-from compiler.shapes.model import ShapeModel
+from compiler.program.encoding.cursor import ExecutableError
 
-_EXTENTS: Final = re.compile(r"-?[0-9]{1,18}(x-?[0-9]{1,18})*", re.ASCII)
 _SHAPES_SHOWN: Final = 100
 
 
@@ -33,8 +30,7 @@ def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) ->
     the package does not have.
     """
     opened = package_of(context, model, profile)
-    given = parsed_shapes(opened.model, shapes)
-    dims = dims_of(opened.model.inputs, opened.model.ranges, given, partial=True)
+    dims = opened.model.dims_of_words(shapes)
     return tables_document(opened, dims, context.tables.find(opened, dims))
 
 
@@ -70,24 +66,8 @@ def package_of(context: Context, model: str, profile: str) -> OpenPackage:
         return context.packages.get(digest)
     except FileNotFoundError:
         raise _no_package(profile, "it is gone from the store") from None
-    except RequestError as error:  # another version of the compiler made it
+    except (ExecutableError, RequestError) as error:  # another version of the compiler made it
         raise _no_package(profile, error.message) from None
-
-
-def parsed_shapes(model: ShapeModel, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes of inputs from texts such as x:1x3x225x199; a name may hold colons.
-
-    Raises RequestError that says what is allowed; whether the extents are, is for `dims_of` to say.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, colon, extents = text.rpartition(":")
-        if not colon or not _EXTENTS.fullmatch(extents):
-            raise _invalid("a shape is an input's name, a colon and extents with x between them", text, model)
-        if name in shapes:
-            raise _invalid(f"input {printable(name, 80)!r} has two shapes", text, model)
-        shapes[name] = tuple(int(extent) for extent in extents.split("x"))
-    return shapes
 
 
 def _package_digest(context: Context, model: str, profile: str) -> str | None:
@@ -98,18 +78,6 @@ def _package_digest(context: Context, model: str, profile: str) -> str | None:
         wanted = profile_digest(profiles.get(context, profile))
     found = context.broker.hget(f"tessera:model:{model}:packages", wanted)
     return found if isinstance(found, str) else None
-
-
-def _invalid(message: str, text: str, model: ShapeModel) -> RequestError:
-    ranges = ", ".join(f"{name} = {extents}" for name, extents in sorted(model.ranges.items()))
-    return RequestError(
-        message,
-        code="invalid_shape",
-        stage="shapes",
-        actual=printable(text, 120),
-        limit=printable(f"{', '.join(map(str, model.inputs))}; {ranges}", 300),
-        hint="Write shape=x:1x3x225x199, once per input; inputs whose dimensions others give may be left out",
-    )
 
 
 def _no_package(profile: str, reason: str) -> NotFoundError:

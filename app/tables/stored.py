@@ -86,6 +86,32 @@ def stored_runs(table: ShapeTable) -> tuple[StoredRun, ...]:
     )
 
 
+def one_call(cycles: float) -> StoredTable:
+    """The table of a routine that no table divides: its only call, which nothing can better."""
+    return StoredTable(
+        kind="optimised",
+        settled=True,
+        simple_cycles=cycles,
+        optimised_cycles=cycles,
+        shape=(),
+        runs=(StoredRun(unit=0, shared=0, order=(), axes=()),),
+    )
+
+
+def prepared(table: ShapeTable | None, simple_cycles: float) -> StoredTable:
+    """A table that was made beforehand: nothing is left to try."""
+    if table is None:
+        return one_call(simple_cycles)
+    return StoredTable(
+        kind=table.kind,
+        settled=True,
+        simple_cycles=simple_cycles,
+        optimised_cycles=table.cost_cycles if table.kind == "optimised" else None,
+        shape=table.shape,
+        runs=stored_runs(table),
+    )
+
+
 def restored(stored: StoredTable, units: UnitSet) -> ShapeTable:
     """The table that was stored, over the units of its routine."""
     rank = len(stored.shape)

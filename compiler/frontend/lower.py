@@ -476,6 +476,7 @@ class _Lowering:
         names = {name for op in kept for name in (*op.inputs, op.output) if name} | set(outputs)
         live = {node for op in kept for node in op.origin}
         folded = (name for name in self.order if name not in live and name not in self.inlined)
+        unread = (*(name for name in self.table.graph_inputs if name not in names), *self.table.empty_inputs)
         hosts = {str(dict(op.attributes)["node"]) for op in kept if op.kind == HOST}
         return Graph(
             name=proto.name or self.table.source.name,
@@ -489,6 +490,7 @@ class _Lowering:
             opset=self.model.opsets[""],
             host=MappingProxyType({name: node for name, node in self.host.items() if name in hosts}),
             dims=MappingProxyType(dict(sorted(self.table.fixed.items()))),
+            unread=tuple(replace(settled(self.table.tensors[name]), constant=None) for name in unread),
             source=self.model.source,
         )
 

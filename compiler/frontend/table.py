@@ -42,6 +42,7 @@ class ValueTable:
         self.depths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
         self.graph_inputs: list[str] = []
+        self.empty_inputs: list[str] = []
         self._initialisers(model)
         self._inputs(model.proto.graph)
 
@@ -114,7 +115,9 @@ class ValueTable:
             if 0 in shape:
                 # it has but one value
                 nothing = onnx.TensorProto(data_type=tensor_type.elem_type, dims=[int(extent) for extent in shape])
-                self.set_constant(value.name, Folded(constant=constant_of(nothing, span=None, node=None, what=what)))
+                constant = constant_of(nothing, span=None, node=None, what=what)
+                self.set_constant(value.name, Folded(constant=constant, shape=shape))
+                self.empty_inputs.append(value.name)
             else:
                 self._input(value.name, shape, dtype)
         if missing:

@@ -116,7 +116,8 @@ class Graph:
     of each (several may be one).
     `folded` are the names of ONNX nodes evaluated at compile time or needed by no output: they are in no segment.
     `host` are the nodes that the host runs, by the name that attribute `node` of a `Host` op gives. `patterns` were
-    recognised. `dims` are the dynamic dimensions with the maxima they were compiled for. `source` is the opened file
+    recognised. `dims` are the dynamic dimensions with the maxima they were compiled for. `unread` are inputs that the
+    model declares and no op needs: nothing reads them, or they are empty. `source` is the opened file
     that stored constants lie in (of an archive: the model in it, with the files beside it).
     """
 
@@ -132,6 +133,7 @@ class Graph:
     host: Mapping[str, HostNode] = field(default_factory=lambda: MappingProxyType({}))
     patterns: tuple[Pattern, ...] = ()
     dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unread: tuple[Tensor, ...] = ()
     source: object | None = field(default=None, compare=False, repr=False)
 
     @cached_property

@@ -163,7 +163,7 @@ def bounds_of(value: int) -> tuple[float, float]:
     if not isinstance(value, Dim):
         return value, value
     expression = value.expression
-    found = _bounds(expression, value.limits)
+    found = interval_of(expression, value.limits)
     if all(isinstance(atom, str) for atom, _ in expression.terms) or not max(map(abs, found)) < _WRAPS // 2:
         return found
     ends = [value.limits[name] for name in sorted(expression.symbols)]
@@ -318,7 +318,8 @@ def _atom_value(atom: Atom, symbols: Mapping[str, int]) -> int:
             return left % right
 
 
-def _bounds(expression: Expression, limits: Limits) -> tuple[float, float]:
+def interval_of(expression: Expression, limits: Limits) -> tuple[float, float]:
+    """Between what an expression lies by interval arithmetic alone: as wide as that, or less."""
     low: float = expression.constant
     high: float = expression.constant
     for atom, factor in expression.terms:
@@ -330,7 +331,7 @@ def _bounds(expression: Expression, limits: Limits) -> tuple[float, float]:
 def _atom_bounds(atom: Atom, limits: Limits) -> tuple[float, float]:
     if isinstance(atom, str):
         return limits.get(atom, (-_INFINITE, _INFINITE))
-    left, right = _bounds(atom.left, limits), _bounds(atom.right, limits)
+    left, right = interval_of(atom.left, limits), interval_of(atom.right, limits)
     if _INFINITE in (*left, *right) or -_INFINITE in (*left, *right):
         return -_INFINITE, _INFINITE
     if atom.operator == "*":

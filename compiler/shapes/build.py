@@ -19,7 +19,8 @@ from compiler.profile.schema import Profile
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import Range
-from compiler.shapes.instance import Values, graph_at, shape_at
+from compiler.shapes.instance import Values, graph_at
+from compiler.shapes.legal import shape_at
 from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel

@@ -6,7 +6,7 @@ definitions of ops that programs are made and simulated with. It needs numpy and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,14 +23,19 @@ from compiler.ops.slab import Box, Slab, is_empty
 from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values, graph_at
 from compiler.shapes.model import ShapeModel
+from compiler.shapes.prepared import ShapeTables, tables_for
 from compiler.shapes.routine import Calls, RoutineGeometry
 from compiler.units import numpy_dtype
 
 Array = NDArray[Any]
 
 
-def run_directly(model: ShapeModel, values: Values, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_directly(
+    model: ShapeModel, values: Values, inputs: Mapping[str, Array], prepared: Sequence[ShapeTables] = ()
+) -> dict[str, Array]:
     """The outputs of a model, by ONNX name, for inputs by ONNX name; `values` gives the elements of constants.
+
+    Tables that were made beforehand for the shape are used, else simple ones.
 
     Raises RequestError for inputs that the model does not have or take, and for a model with nodes of the host.
     """
@@ -63,11 +68,12 @@ def run_directly(model: ShapeModel, values: Values, inputs: Mapping[str, Array])
         if tensor.constant is not None and not isinstance(tensor.constant.data, Opaque):
             arrays[name] = values(tensor.constant)
     facts = graph_facts(graph)
+    tables = tables_for(prepared, dims)
     for part in model.parts:
         for number in part.routines:
             result = graph.ops[model.libraries[number].routine.ops[-1]].output
             shape = graph.tensors[result].shape
-            calls = model.calls(number, shape, model.simple_table(number, shape))
+            calls = model.calls(number, shape, model.simple_table(number, shape) if tables is None else tables[number])
             arrays[result] = _run_routine(facts, graph, calls, arrays)
     return {
         name: np.array(arrays[tensor]) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from compiler.errors import RequestError, printable
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Expression
+
+# Extents as users write them; none at all is a scalar's shape.
+_EXTENTS: Final = re.compile(r"(-?[0-9]{1,18}(x-?[0-9]{1,18})*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,21 +32,43 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputShape:
-    """An input of a model: its name, and per axis its extent, or the expression that says it."""
+    """An input of a model: its name, and per axis its extent, or the expression that says it.
+
+    `is_read` is False for one that the model declares and no op needs.
+    """
 
     name: str
     dtype: str
     extents: tuple[int | Expression, ...]
+    is_read: bool = True
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor) -> InputShape:
+    def of(cls, tensor: Tensor, *, is_read: bool = True) -> InputShape:
         """From a tensor of the graph."""
         varying = dict(tensor.symbols)
         extents = tuple(varying.get(axis, extent) for axis, extent in enumerate(tensor.shape))
-        return cls(name=name, dtype=tensor.dtype, extents=extents)
+        return cls(name=tensor.name, dtype=tensor.dtype, extents=extents, is_read=is_read)
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.extents))}]"
+
+
+def parse_shapes(
+    words: Sequence[str], inputs: Sequence[InputShape], ranges: Mapping[str, Range]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs from words such as `x:1x3x225x199`; a name may hold colons, and a scalar has no extents.
+
+    Raises RequestError for a word of another form, with what is allowed; whether the extents are, `dims_of` says.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, colon, text = word.rpartition(":")
+        if not colon or not name or not _EXTENTS.fullmatch(text):
+            raise _no_shape("a shape is an input's name, a colon and extents with x between them", word, inputs, ranges)
+        if name in found:
+            raise _no_shape(f"input {printable(name, 80)!r} has two shapes", word, inputs, ranges)
+        found[name] = tuple(map(int, text.split("x"))) if text else ()
+    return found
 
 
 def dims_of(
@@ -49,9 +76,9 @@ def dims_of(
 ) -> dict[str, int]:
     """The values of all dynamic dimensions for shapes of inputs, by name.
 
-    With `partial` inputs may be left out whose dimensions others give. Raises RequestError naming the input and what
-    is allowed: for one that the model does not have or that is missing, a wrong rank or extent, two extents of one
-    dimension, and a dimension outside its range.
+    With `partial` inputs may be left out whose dimensions others give, and those that no op needs always. Raises
+    RequestError naming the input and what is allowed: for one that the model does not have or that is missing, a wrong
+    rank or extent, two extents of one dimension, and a dimension outside its range.
     """
     known = {one.name: one for one in inputs}
     for name in shapes:
@@ -61,7 +88,7 @@ def dims_of(
     for one in inputs:
         if one.name in shapes:
             _learn(one, tuple(shapes[one.name]), ranges, dims)
-        elif not partial:
+        elif one.is_read and not partial:
             raise _refused(f"input {printable(one.name, 80)!r} is missing", "missing_input", "", str(one))
     missing = [name for name in ranges if name not in dims]
     if missing:
@@ -71,6 +98,9 @@ def dims_of(
             ", ".join(shapes),
             ", ".join(map(str, inputs)),
         )
+    for one in inputs:
+        if one.name in shapes:
+            _check_extents(one, tuple(shapes[one.name]), ranges, dims)
     return dims
 
 
@@ -100,7 +130,7 @@ def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range],
     if len(shape) != len(one.extents):
         raise _refused(f"input {label!r} has another number of axes", "wrong_rank", _text(shape), _allowed(one, ranges))
     for axis, (given, extent) in enumerate(zip(shape, one.extents, strict=True)):
-        if given < 1:
+        if given < 1 and given != extent:
             raise _refused(
                 f"axis {axis} of input {label!r} has no positive extent",
                 "extent_out_of_range",
@@ -108,8 +138,8 @@ def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range],
                 _allowed(one, ranges),
             )
         symbol = _symbol(extent)
-        if symbol is None:
-            continue
+        if symbol is None or symbol not in ranges:
+            continue  # compound, or of an input that no op needs
         if dims.setdefault(symbol, given) != given:
             raise _refused(
                 f"dimension {printable(symbol, 80)!r} has two extents",
@@ -118,11 +148,17 @@ def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range],
                 "one extent for all inputs",
             )
         _check_range(symbol, given, ranges[symbol])
+
+
+def _check_extents(
+    one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range], dims: Mapping[str, int]
+) -> None:
+    """Once all dimensions are known, whichever input gave them: raise RequestError for another extent."""
     for axis, (given, extent) in enumerate(zip(shape, one.extents, strict=True)):
         wanted = extent if isinstance(extent, int) else _value(extent, dims)
         if wanted is not None and wanted != given:
             raise _refused(
-                f"axis {axis} of input {label!r} has another extent",
+                f"axis {axis} of input {printable(one.name, 80)!r} has another extent",
                 "extent_out_of_range",
                 _text(shape),
                 _allowed(one, ranges),
@@ -160,6 +196,18 @@ def _allowed(one: InputShape, ranges: Mapping[str, Range]) -> str:
 
 def _text(shape: Sequence[int]) -> str:
     return printable("x".join(map(str, shape)), 80)
+
+
+def _no_shape(message: str, word: str, inputs: Sequence[InputShape], ranges: Mapping[str, Range]) -> RequestError:
+    allowed = ", ".join(f"{name} = {extents}" for name, extents in sorted(ranges.items()))
+    return RequestError(
+        message,
+        code="invalid_shape",
+        stage="shapes",
+        actual=printable(word, 120),
+        limit=printable(f"{', '.join(map(str, inputs))}; {allowed}", 300),
+        hint="Write x:1x3x225x199, once per input; inputs whose dimensions others give may be left out",
+    )
 
 
 def _refused(message: str, code: str, actual: object, limit: object) -> RequestError:

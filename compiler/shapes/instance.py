@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ModelError, RequestError, printable
+from compiler.errors import ModelError, printable
 from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
+from compiler.shapes.legal import check_view, checked_shape
 
-# Elements of one tensor, as import bounds them.
-MAX_ELEMENTS: Final = 2**40
 # The elements of a constant.
 Values = Callable[[Constant], NDArray[Any]]
 
@@ -37,31 +35,12 @@ def graph_at(graph: Graph, dims: Mapping[str, int], values: Values) -> Graph:
             }
         ),
         dims=MappingProxyType(dict(dims)),
+        unread=tuple(_unread_at(tensor, dims) for tensor in graph.unread),
     )
-    _refuse_other_sizes(found)
+    for op in found.ops:
+        if op.kind == "Reshape":
+            check_view(op, found.tensors[op.inputs[0]].shape, found.tensors[op.output].shape, dims)
     return found
-
-
-def _text(dims: Mapping[str, int]) -> str:
-    return printable(", ".join(f"{name} = {extent}" for name, extent in sorted(dims.items())), 160)
-
-
-def _refuse_other_sizes(graph: Graph) -> None:
-    """Views hold as many elements as what they are views of; not every model's do at all extents."""
-    for op in graph.ops:
-        if op.kind != "Reshape":
-            continue
-        source, result = graph.tensors[op.inputs[0]], graph.tensors[op.output]
-        if source.elements != result.elements:
-            raise RequestError(
-                "the model cannot be run at these dimensions: a new shape holds another number of elements",
-                code="illegal_extents",
-                stage="shapes",
-                node=op.node,
-                op_type=op.kind,
-                actual=f"{result.shape} of {source.shape} at {_text(graph.dims)}",
-                limit="equal numbers",
-            )
 
 
 def refuse_what_is_at_maxima(graph: Graph) -> None:
@@ -90,12 +69,6 @@ def _known_at_maxima_only(tensor: Tensor, op: Op | None) -> ModelError:
     )
 
 
-def shape_at(tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:
-    """A tensor's shape at given dimensions."""
-    varying = {axis: expression.value(dims) for axis, expression in tensor.symbols}
-    return tuple(varying.get(axis, extent) for axis, extent in enumerate(tensor.shape))
-
-
 def _op_at(op: Op, dims: Mapping[str, int]) -> Op:
     attributes: dict[str, Attribute] = dict(op.attributes)
     for name, position, expression in op.symbols:
@@ -110,19 +83,17 @@ def _op_at(op: Op, dims: Mapping[str, int]) -> Op:
 
 
 def _tensor_at(tensor: Tensor, dims: Mapping[str, int], values: Values) -> Tensor:
-    shape = shape_at(tensor, dims)
-    if min(shape, default=1) < 1 or prod(shape) > MAX_ELEMENTS:
-        raise RequestError(
-            f"tensor {printable(tensor.name, 120)!r} cannot be of the shape that these dimensions give it",
-            code="illegal_extents",
-            stage="shapes",
-            actual=f"{'x'.join(map(str, shape))} at {_text(dims)}",
-            limit=f"extents of at least 1, {MAX_ELEMENTS} elements",
-        )
+    shape = checked_shape(tensor, dims)
     constant = tensor.constant
     if constant is not None:
         constant = _constant_at(constant, tensor, shape, dims, values)
     return replace(tensor, shape=shape, constant=constant, symbols=(), element_symbols=())
+
+
+def _unread_at(tensor: Tensor, dims: Mapping[str, int]) -> Tensor:
+    """An input that no op needs; extents of its own, which nobody knows, stay at the maxima."""
+    known = tuple((axis, expression) for axis, expression in tensor.symbols if expression.symbols <= set(dims))
+    return replace(tensor, shape=checked_shape(replace(tensor, symbols=known), dims), symbols=())
 
 
 def _constant_at(

@@ -34,13 +34,13 @@ from compiler.version import COMPILER_VERSION
 
 
 def simple_tables(model: ShapeModel, dims: Mapping[str, int]) -> tuple[ShapeTable | None, ...]:
-    """The simple table of every routine at given dimensions; raises RequestError for dimensions out of range."""
-    check_dims(dims, model.ranges)
-    known: dict[tuple[tuple[str, ...], tuple[int, ...]], ShapeTable | None] = {}
+    """The simple table of every routine at given dimensions; raises RequestError for dimensions at which it is none."""
+    model.check(dims)
+    known: dict[tuple[int, tuple[int, ...]], ShapeTable | None] = {}
     found = []
-    for number, library in enumerate(model.libraries):
+    for number, first in enumerate(model.alike):
         shape = model.result_shape(number, dims)
-        key = (library.units.ids, shape)
+        key = (first, shape)
         if key not in known:
             known[key] = model.simple_table(number, shape)
         found.append(known[key])

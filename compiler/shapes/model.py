@@ -18,10 +18,10 @@ import numpy as np
 from compiler.errors import RequestError, printable
 from compiler.ir.graph import Graph
 from compiler.shapes.cost import CallCost
-from compiler.shapes.extents import InputShape, Range
-from compiler.shapes.instance import shape_at
+from compiler.shapes.extents import InputShape, Range, check_dims, dims_of, parse_shapes
+from compiler.shapes.legal import Doubts, shape_at
 from compiler.shapes.routine import Calls
-from compiler.shapes.simple import SimpleChooser
+from compiler.shapes.simple import SimpleChooser, once_cycles
 from compiler.shapes.table import ShapeTable, expand
 from compiler.shapes.unit_library import Library
 
@@ -79,8 +79,34 @@ class ShapeModel:
 
     @cached_property
     def inputs(self) -> tuple[InputShape, ...]:
-        """The inputs with the expressions of their extents."""
-        return tuple(InputShape.of(name, self.graph.tensors[name]) for name in self.graph.inputs)
+        """The inputs with the expressions of their extents, those that no op needs last."""
+        read = (InputShape.of(self.graph.tensors[name]) for name in self.graph.inputs)
+        return (*read, *(InputShape.of(tensor, is_read=False) for tensor in self.graph.unread))
+
+    @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """Per routine the first one that has the same units at the same costs: a table of one is one of the other."""
+        first: dict[tuple[object, ...], int] = {}
+        return tuple(first.setdefault(_identity(one), number) for number, one in enumerate(self.libraries))
+
+    @cached_property
+    def doubts(self) -> Doubts:
+        """What of the graph some dimensions within the ranges may make impossible."""
+        return Doubts.of(self.graph, {name: (one.low, one.high) for name, one in self.ranges.items()})
+
+    def check(self, dims: Mapping[str, int]) -> None:
+        """Raise RequestError for dimensions out of range, and for such at which the model is none."""
+        check_dims(dims, self.ranges)
+        self.doubts.check(dims)
+
+    def dims_of_words(self, words: Sequence[str]) -> dict[str, int]:
+        """The dimensions that shapes of inputs in words such as `x:1x3x225x199` say.
+
+        Raises RequestError for words and shapes that cannot be, and for dimensions at which the model is none.
+        """
+        dims = dims_of(self.inputs, self.ranges, parse_shapes(words, self.inputs, self.ranges), partial=True)
+        self.doubts.check(dims)
+        return dims
 
     def result_shape(self, number: int, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of what a library's routine makes."""
@@ -108,6 +134,11 @@ class ShapeModel:
             cost = self.cost_at(number, shape)
             found = self.choosers[key] = SimpleChooser.build(library.units, cost, self.cores, library.loaders)
         return found
+
+    def one_call_cycles(self, number: int, shape: Sequence[int]) -> float:
+        """What the only call of a routine costs that no table divides: one core works, the others wait."""
+        cost = self.cost_at(number, shape)
+        return cost.work_cycles((), 0) * self.cores + once_cycles(cost)
 
     def cost_at(self, number: int, shape: Sequence[int]) -> CallCost:
         """The costs of a routine's calls over its tiled axes, for a result of this shape."""
@@ -148,3 +179,28 @@ class ShapeModel:
         starts, lengths = routine.whole_box(entries.starts, entries.lengths, shape)
         numbers = np.array([library.units.ids.index(one) for one in table.units], dtype=np.int64)
         return Calls(routine=routine, units=numbers[entries.units], starts=starts, lengths=lengths)
+
+
+def _identity(library: Library) -> tuple[object, ...]:
+    """What the tables of a routine depend on beside the shape of its result."""
+    units, cost = library.units, library.cost
+    return (
+        units.signature,
+        units.dtype,
+        units.ids,
+        units.extents.tobytes(),
+        units.lows.tobytes(),
+        units.allows_overlap,
+        library.routine.tiled,
+        library.loaders,
+        (cost.call_cycles, cost.variable_cycles, cost.compute_cycles),
+        tuple(factor.tobytes() for factor in cost.compute),
+        tuple(
+            (
+                one.start_cycles,
+                one.move_cycles,
+                *(None if factor is None else factor.tobytes() for factor in one.factors),
+            )
+            for one in cost.operands
+        ),
+    )

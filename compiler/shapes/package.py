@@ -34,9 +34,10 @@ from compiler.shapes.cost import CallCost, OperandCost
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import Values
 from compiler.shapes.model import Part, ShapeModel
+from compiler.shapes.prepared import ShapeTables, check_prepared
 from compiler.shapes.records import graph_of, graph_values, whole_numbers
 from compiler.shapes.routine import Routine
-from compiler.shapes.table import RUN, ShapeTable, TableError, check_cover
+from compiler.shapes.table import RUN, ShapeTable, TableError
 from compiler.shapes.unit_library import Library, Placed, UnitBuffers
 from compiler.shapes.units import UnitSet
 from compiler.shapes.validate import check_model
@@ -53,13 +54,16 @@ class Package:
     """What a package holds: the model, whose constants are pieces of `data`, and tables made beforehand."""
 
     model: ShapeModel
-    tables: tuple[ShapeTable, ...]
+    tables: tuple[ShapeTables, ...]
     compiler_version: str
     data: memoryview
 
 
-def write_package(model: ShapeModel, tables: Sequence[ShapeTable], values: Values) -> Iterator[Buffer]:
-    """The file's bytes piece by piece; `values` gives the elements of a constant of the model."""
+def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Values) -> Iterator[Buffer]:
+    """The file's bytes piece by piece; `values` gives the elements of a constant of the model.
+
+    `tables` were made beforehand, by shape.
+    """
     pieces = _Pieces(values)
     floats = _Floats()
     manifest = {
@@ -72,18 +76,7 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTable], values: Value
         "graph": graph_values(model.graph, pieces.add),
         "parts": [[part.is_host, part.ops, part.routines, part.chip] for part in model.parts],
         "libraries": [_library_values(library, floats) for library in model.libraries],
-        "tables": [
-            {
-                "signature": table.signature,
-                "dtype": table.dtype,
-                "shape": table.shape,
-                "units": table.units,
-                "runs": floats.add(table.runs.view(np.uint8).reshape(-1)),
-                "cost_cycles": table.cost_cycles,
-                "kind": table.kind,
-            }
-            for table in tables
-        ],
+        "tables": [_tables_values(one, floats) for one in tables],
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     sections = (
@@ -95,15 +88,14 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTable], values: Value
     return write_container(sections, kind=PACKAGE)
 
 
-def read_package(data: memoryview, *, profile_digest: str | None = None, check_constants: bool = True) -> Package:
+def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours: bool = False) -> Package:
     """The package in a buffer; constants are views of it, not copies.
 
+    `is_ours`: its bytes are known to be as we wrote them, so that constants are not hashed and tables not proved anew.
     Raises ExecutableError for a file that is no package, is damaged, or of another version of the format; RequestError
     for one of another version of the compiler, or, with `profile_digest`, of another profile.
     """
-    container = read_container(
-        data, unchecked=frozenset() if check_constants else frozenset({"constants"}), kind=PACKAGE
-    )
+    container = read_container(data, unchecked=frozenset({"constants"} if is_ours else ()), kind=PACKAGE)
     manifest = _manifest(container)
     profile = bytes(container.section("profile"))
     if hashlib.sha256(profile).hexdigest() != manifest.get("profile_digest"):
@@ -111,12 +103,13 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, check_c
     _check_built_for(manifest, profile, profile_digest)
     base = container.entries["constants", NO_SEGMENT].offset
     try:
-        model, tables = _contents(manifest, profile, base, container.section("numbers"))
+        numbers = container.section("numbers")
+        model = _model_of(manifest, profile, base, numbers)
         check_model(model)
         _check_pieces(model, container)
-        for table in tables:
-            check_cover(table, allows_overlap=False)
-    except (ArithmeticError, AttributeError, LookupError, TableError, TypeError, ValueError) as error:
+        tables = tuple(_tables_of(values, model, numbers) for values in manifest["tables"])
+        check_prepared(model, tables, proved=is_ours)
+    except (ArithmeticError, AttributeError, LookupError, RequestError, TableError, TypeError, ValueError) as error:
         raise ExecutableError(
             f"the manifest is not as packages are written: {printable(str(error), 160)}",
             section="manifest",
@@ -171,9 +164,7 @@ def _check_built_for(manifest: Mapping[str, Any], profile: bytes, wanted: str | 
         )
 
 
-def _contents(
-    manifest: Mapping[str, Any], profile: bytes, base: int, numbers: memoryview
-) -> tuple[ShapeModel, tuple[ShapeTable, ...]]:
+def _model_of(manifest: Mapping[str, Any], profile: bytes, base: int, numbers: memoryview) -> ShapeModel:
     graph = graph_of(manifest["graph"], base)
     libraries = tuple(_library_of(values, numbers) for values in manifest["libraries"])
     parts = tuple(
@@ -188,7 +179,7 @@ def _contents(
     for library in libraries:
         if not library.routine.ops or any(not 0 <= op < len(graph.ops) for op in library.routine.ops):
             raise ValueError("a routine has ops that are not there")
-    model = ShapeModel(
+    return ShapeModel(
         graph=graph,
         profile=profile,
         ranges=MappingProxyType(
@@ -202,7 +193,6 @@ def _contents(
         model_name=str(manifest["model_name"]),
         model_digest=str(manifest["model_digest"]),
     )
-    return model, tuple(_table_of(values, numbers) for values in manifest["tables"])
 
 
 def _check_pieces(model: ShapeModel, container: Container) -> None:
@@ -306,18 +296,44 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
     )
 
 
-def _table_of(values: Mapping[str, Any], numbers: memoryview) -> ShapeTable:
-    if values["kind"] not in ("simple", "optimised"):
-        raise ValueError(f"no table is {values['kind']!r}")
-    return ShapeTable(
-        signature=str(values["signature"]),
-        dtype=str(values["dtype"]),
-        shape=tuple(int(extent) for extent in values["shape"]),
-        units=tuple(map(str, values["units"])),
-        runs=np.frombuffer(_slice(numbers, values["runs"]), dtype=RUN),
-        cost_cycles=float(values["cost_cycles"]),
-        kind=values["kind"],
-    )
+def _tables_values(made: ShapeTables, floats: _Floats) -> dict[str, Any]:
+    """The tables of one shape: per routine kind, runs, and cycles of it and of the simple one; equal runs lie once."""
+    return {
+        "dims": dict(made.dims),
+        "routines": [
+            [None, None, cycles, cycles]
+            if table is None
+            else [table.kind, floats.add(table.runs.view(np.uint8).reshape(-1)), table.cost_cycles, cycles]
+            for table, cycles in zip(made.tables, made.simple_cycles, strict=True)
+        ],
+    }
+
+
+def _tables_of(values: Mapping[str, Any], model: ShapeModel, numbers: memoryview) -> ShapeTables:
+    dims = {str(name): whole_numbers([extent])[0] for name, extent in values["dims"].items()}
+    model.check(dims)
+    tables: list[ShapeTable | None] = []
+    for number, (kind, where, cycles, _) in enumerate(values["routines"]):
+        library = model.libraries[number]
+        if kind not in ("simple", "optimised", None):
+            raise ValueError(f"no table is {kind!r}")
+        if kind is None:
+            tables.append(None)
+            continue
+        shape = model.result_shape(number, dims)
+        tables.append(
+            ShapeTable(
+                signature=library.units.signature,
+                dtype=library.units.dtype,
+                shape=tuple(shape[axis] for axis in library.routine.tiled),
+                units=library.units.ids,
+                runs=np.frombuffer(_slice(numbers, where), dtype=RUN),
+                cost_cycles=float(cycles),
+                kind=kind,
+            )
+        )
+    simple = tuple(float(cycles) for _, _, _, cycles in values["routines"])
+    return ShapeTables(dims=MappingProxyType(dims), tables=tuple(tables), simple_cycles=simple)
 
 
 def _floats(numbers: memoryview, where: Sequence[int]) -> NDArray[np.float64]:

@@ -37,6 +37,7 @@ def graph_values(graph: Graph, write: Write) -> Plain:
         "ops": [_op_values(op) for op in graph.ops],
         "tensors": [_tensor_values(tensor, write) for tensor in graph.tensors.values()],
         "host": {key: _host_values(node) for key, node in graph.host.items()},
+        "unread": [_tensor_values(tensor, write) for tensor in graph.unread],
     }
 
 
@@ -57,6 +58,7 @@ def graph_of(values: Plain, base: int) -> Graph:
         ops=tuple(_op_of(one) for one in values["ops"]),
         tensors=MappingProxyType({tensor.name: tensor for tensor in tensors}),
         host=MappingProxyType({str(key): _host_of(node) for key, node in values["host"].items()}),
+        unread=tuple(_tensor_of(one, base) for one in values["unread"]),
     )
     made = set(graph.inputs) | {name for name, tensor in graph.tensors.items() if tensor.constant is not None}
     for op in graph.ops:

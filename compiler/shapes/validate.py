@@ -9,7 +9,7 @@ from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import HOST, Graph, Op, Tensor
 from compiler.ir.symbol import Expression
 from compiler.ops import OP_KINDS
-from compiler.shapes.instance import MAX_ELEMENTS
+from compiler.shapes.legal import MAX_ELEMENTS
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.table import MAX_EXTENT
 from compiler.shapes.unit_library import Library
@@ -24,6 +24,9 @@ def check_model(model: ShapeModel) -> None:
     dims = frozenset(model.ranges)
     for tensor in model.graph.tensors.values():
         _check_tensor(tensor, dims)
+    for tensor in model.graph.unread:
+        if tensor.constant is not None or any(not 0 <= axis < len(tensor.shape) for axis, _ in tensor.symbols):
+            raise ValueError(f"{tensor.name} is no input")
     for op in model.graph.ops:
         _check_op(model.graph, op, dims)
     for library in model.libraries:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +20,34 @@ from app.redis_urls import connect
 from app.settings import Settings
 from app.store import DirectoryStore, document_store
 from app.tables import making
-from app.tables.buckets import Boundaries, BucketChoice
+from app.tables.buckets import Boundaries, BucketChoice, bucket_tables
 from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
 from app.tables.lookup import TableLookup
 from app.tables.opened import OpenPackage, OpenPackages
 from app.tables.stored import decoded, encoded, restored
 from app.tables.wanted import WantedTables
-from compiler.compile import compile_shapes
+from compiler.compile import compile_package
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.package import write_package
 from compiler.shapes.table import check_cover
+from tests.models import Model
 from tests.service.models import images
 from worker.optimise import Optimiser
 
 DIMS = {"n": 1, "h": 20, "w": 13}
 
 
-def package_bytes(most: int) -> bytes:
+def package_bytes(most: int, tables: Sequence[dict[str, int]] = ()) -> bytes:
     ranges = {name: {"min": 1, "max": most} for name in DIMS}
     source = ModelSource.from_bytes(images(), name="images.onnx")
-    model = compile_shapes(source, builtin_profile("edge4"), parse_options({"dims": ranges}))
-    file = opened(model.graph.source, source)
-    return b"".join(bytes(piece) for piece in write_package(model, (), lambda one: materialise(one, file)))
+    options = parse_options({"dims": ranges, "tables": list(tables)})
+    made = compile_package(source, builtin_profile("edge4"), options)
+    file = opened(made.model.graph.source, source)
+    return b"".join(bytes(p) for p in write_package(made.model, made.tables, lambda one: materialise(one, file)))
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +146,41 @@ def test_a_miss_makes_the_simple_table_and_a_worker_puts_the_optimised_one_in_it
     figures = (answered("miss", "simple"), answered("hit", "simple"), answered("hit", "optimised"))
     assert [desk.figure(name) for name in figures] == [1, 1, 1]
     assert (desk.figure(made("simple")), desk.figure(made("optimised"))) == (1, 1)
+
+
+def test_a_table_that_travels_in_the_package_is_answered_without_the_cache(desk: Desk, client: redis.Redis) -> None:
+    """Redis has been told nothing of it, and nobody is asked to make it better."""
+    lookup = desk.lookup()
+    lookup.find(desk.package, DIMS)
+    desk.work(lookup)
+    (made,) = lookup.find(desk.package, DIMS)
+    client.flushdb()
+    store = document_store(desk.settings.store_dir)
+    package = desk.packages.get(store.put(package_bytes(24, [DIMS])))
+    (found,) = lookup.find(package, DIMS)
+    assert (found.cache, found.table.kind, found.table.settled) == ("hit", "optimised", True)
+    assert found.table == made.table
+    assert not client.keys(value_key("*"))
+    assert lookup.wanted.waiting() == 0
+    counted = desk.counts().of(package.digest, 1)
+    assert (counted.counts[answered("hit", "optimised")], counted.shapes) == (1, (((20, 1, 13), 1),))
+    # other shapes go the way of all
+    (other,) = lookup.find(package, {**DIMS, "h": 19})
+    assert (other.cache, lookup.wanted.waiting()) == ("miss", 1)
+
+
+def test_a_bucket_at_which_the_model_is_none_serves_nobody(desk: Desk) -> None:
+    """Extents that were asked for, each with others: together they leave nothing that could be run."""
+    model = Model()
+    x = model.input(["n", "h"], "x")
+    model.output(model.relu(model.node("Reshape", [x, model.ints(-1, 4)])))
+    dims = {"n": {"min": 4, "max": 8, "step": 4}, "h": {"min": 1, "max": 9}}
+    made = compile_package(model.data(), builtin_profile("edge4"), parse_options({"dims": dims})).model
+    made = replace(made, ranges={**made.ranges, "n": replace(made.ranges["n"], low=1, step=1)})
+    package = OpenPackage(digest="", package=replace(desk.package.package, model=made))
+    for most, serves in ((6, True), (5, False)):
+        boundaries = Boundaries(requests=1, extents=((6,), (most,)))
+        assert bool(bucket_tables(package, boundaries, {"h": 5, "n": 4})) == serves
 
 
 def test_threads_of_several_processes_make_a_table_once(desk: Desk) -> None:

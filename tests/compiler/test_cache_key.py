@@ -29,6 +29,7 @@ CHANGES: dict[str, Any] = {
     "placement": "blocks",
     "schedule": {"fuse": [["conv1", "conv2"]]},
     "dims": {"batch": 2},
+    "tables": [{}],
     "partition": ["conv1"],
     "merge": "optimal",
     "min_macs": 1,

@@ -194,3 +194,32 @@ def test_bad_assignments_are_refused(words: list[str]) -> None:
 def test_no_words_crash_the_parser(words: list[str]) -> None:
     error = error_of(lambda: parse_assignments(words))
     assert error is None or error.code in ("invalid_option", "unknown_option")
+
+
+DIMS = {"n": {"min": 2, "max": 8, "step": 3}, "c": 4}
+
+
+@pytest.mark.parametrize("tables", [[], [{"n": 2}, {"n": 8, "c": 4}, {"n": 5}]])
+def test_shapes_of_tables_are_extents_that_dims_allow(tables: list[Any]) -> None:
+    assert list(parse_options({"dims": DIMS, "tables": tables}).tables) == tables
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "actual"),
+    [
+        ({}, "'n'", "none"),
+        ({"n": 9}, "'n'", 9),
+        ({"n": 4}, "'n'", 4),
+        ({"n": 5, "c": 3}, "'c'", 3),
+        ({"n": 5, "w": 1}, "'w'", 1),
+    ],
+)
+def test_a_shape_of_tables_that_dims_do_not_allow_is_refused(shape: dict[str, int], name: str, actual: object) -> None:
+    error = refused({"dims": DIMS, "tables": [{"n": 2}, shape]})
+    assert (error.code, error.actual) == ("invalid_option", actual)
+    assert name in error.message
+
+
+@pytest.mark.parametrize("tables", [{"n": 2}, [2], [{"n": 0}], [{"n": "2"}], [{"n": 2}] * 65])
+def test_what_is_no_list_of_at_most_64_shapes_is_refused(tables: Any) -> None:
+    assert refused({"dims": DIMS, "tables": tables}).code == "invalid_option"

@@ -8,12 +8,14 @@ import pytest
 
 from compiler.errors import RequestError
 from compiler.ir.symbol import Dim, expression_of
-from compiler.shapes.extents import InputShape, Range, check_dims, dims_of
+from compiler.shapes.extents import InputShape, Range, check_dims, dims_of, parse_shapes
 
 RANGES = {"batch": Range(low=1, high=8), "rows": Range(low=3, high=12, step=3)}
 TWICE = expression_of(2 * Dim.symbol("rows", 12))
 BATCH, ROWS = (expression_of(Dim.symbol(name, one.high)) for name, one in RANGES.items())
+OTHERS = expression_of(Dim.symbol("others", 5))
 assert TWICE is not None
+assert OTHERS is not None
 assert BATCH is not None
 assert ROWS is not None
 INPUTS = (
@@ -30,6 +32,42 @@ def test_shapes_of_inputs_give_the_dimensions() -> None:
 
 def test_inputs_may_be_left_out_whose_dimensions_others_give() -> None:
     assert dims_of(INPUTS, RANGES, {"mask": (8, 3)}, partial=True) == {"batch": 8, "rows": 3}
+
+
+def test_extents_are_checked_whichever_input_gives_their_dimensions() -> None:
+    """An axis of 2*rows before the input that says how many rows there are."""
+    backwards = tuple(reversed(INPUTS))
+    assert dims_of(backwards, RANGES, GOOD, partial=False) == {"batch": 2, "rows": 6}
+    with pytest.raises(RequestError) as caught:
+        dims_of(backwards, RANGES, {**GOOD, "wide": (14,)}, partial=False)
+    assert caught.value.code == "extent_out_of_range"
+    assert "'wide'" in caught.value.message
+
+
+UNREAD = InputShape(name="spare", dtype="float32", extents=(BATCH, OTHERS), is_read=False)
+
+
+def test_inputs_that_no_op_needs_are_accepted_and_may_be_left_out() -> None:
+    """Dimensions that they share with others are checked; of their own nobody knows a range."""
+    inputs = (*INPUTS, UNREAD)
+    assert dims_of(inputs, RANGES, GOOD, partial=False) == {"batch": 2, "rows": 6}
+    assert dims_of(inputs, RANGES, {**GOOD, "spare": (2, 99)}, partial=False) == {"batch": 2, "rows": 6}
+    with pytest.raises(RequestError) as caught:
+        dims_of(inputs, RANGES, {**GOOD, "spare": (3, 99)}, partial=False)
+    assert caught.value.code == "contradicting_extents"
+
+
+def test_shapes_are_read_from_words() -> None:
+    found = parse_shapes(["x:1x3", "a:b:7", "one:"], INPUTS, RANGES)
+    assert found == {"x": (1, 3), "a:b": (7,), "one": ()}
+    for word in ("x", ":3", "x:1x", "x:٣", "x:1e3", "x:-", "x:9999999999999999999"):
+        with pytest.raises(RequestError) as caught:
+            parse_shapes([word], INPUTS, RANGES)
+        assert (caught.value.code, caught.value.actual) == ("invalid_shape", word)
+        assert "x[batch, 4, rows]" in str(caught.value.limit)
+        assert "rows = 3 to 12 in steps of 3" in str(caught.value.limit)
+    with pytest.raises(RequestError, match="two shapes"):
+        parse_shapes(["x:1", "x:1"], INPUTS, RANGES)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,13 @@ def test_a_dimension_that_nothing_depends_on_need_not_be_given() -> None:
     given = {"x1": np.full((3, 8), 2, dtype=np.float32)}
     (made,) = run_directly(of.model, of.values, given).values()
     assert np.array_equal(made, given["x1"])
+    # but may be: the model declares that input
+    package = read_package(memoryview(of.package()))
+    both = {**given, "x2": np.zeros((7, 2), dtype=np.float32)}
+    (made,) = run_directly(package.model, stored_values(package.data), both).values()
+    assert np.array_equal(made, given["x1"])
+    with pytest.raises(RequestError, match="another number of axes"):
+        run_directly(of.model, of.values, {**given, "x2": np.zeros(7, dtype=np.float32)})
 
 
 def test_an_instance_is_the_same_every_time() -> None:

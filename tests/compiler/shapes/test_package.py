@@ -13,16 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import LimitError, RequestError
+from compiler.options import Options
 from compiler.program.encoding.container import NO_SEGMENT, PACKAGE, Section, read_container, write_container
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.shapes.instantiate import simple_tables
+from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.package import read_package, stored_values, write_package
+from compiler.shapes.prepared import ShapeTables
 from tests.compiler.shapes.dynamic import Compiled
 from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
 from tests.models import error_of
 
 REFUSALS = (ExecutableError, RequestError, LimitError)
-DIMS = {"batch": 2, "height": 9, "width": 11}
+SHAPES = ({"batch": 2, "height": 9, "width": 11}, {"batch": 1, "height": 17, "width": 12})
 
 
 @cache
@@ -32,11 +35,16 @@ def compiled() -> Compiled:
 
 
 @cache
+def prepared() -> tuple[ShapeTables, ...]:
+    """The tables of two shapes."""
+    return MakeTables(options=Options(tables=SHAPES)).run(compiled().model).tables
+
+
+@cache
 def package() -> bytes:
-    """Its package, with the tables of one shape."""
+    """Its package, with these tables."""
     of = compiled()
-    tables = [table for table in simple_tables(of.model, DIMS) if table is not None]
-    return b"".join(bytes(piece) for piece in write_package(of.model, tables, of.values))
+    return b"".join(bytes(piece) for piece in write_package(of.model, prepared(), of.values))
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> bytes:
@@ -115,6 +123,11 @@ def first(manifest: dict[str, Any], holds: Callable[[dict[str, Any]], Any]) -> d
     return next(tensor for tensor in manifest["graph"]["tensors"] if holds(tensor))
 
 
+def table_of(manifest: dict[str, Any]) -> Any:
+    """The first table of the first shape: kind, runs, its cycles, those of the simple one."""
+    return next(one for one in manifest["tables"][0]["routines"] if one[0])
+
+
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no object": lambda _: b"[]",
     "no JSON": lambda _: b"{",
@@ -180,10 +193,20 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
         compute=m["libraries"][0]["cost"]["compute"][:1]
     ),
     "cost of text": lambda m: m["libraries"][0]["cost"].update(call_cycles="much"),
-    "table of another kind": lambda m: m["tables"][0].update(kind="best"),
-    "huge table": lambda m: m["tables"][0].update(shape=[2**40, 2**40]),
-    "table that does not cover": lambda m: m["tables"][0].update(shape=[n + 1 for n in m["tables"][0]["shape"]]),
-    "runs of half a run": lambda m: m["tables"][0]["runs"].__setitem__(1, 3),
+    "table of another kind": lambda m: table_of(m).__setitem__(0, "best"),
+    "table of a shape out of range": lambda m: m["tables"][0]["dims"].update(batch=4),
+    "table of half a shape": lambda m: m["tables"][0]["dims"].pop("batch"),
+    "tables of another shape": lambda m: m["tables"][0].update(dims=m["tables"][1]["dims"]),
+    "fewer tables than routines": lambda m: m["tables"][0]["routines"].pop(),
+    "more tables than routines": lambda m: m["tables"][0]["routines"].append([None, None, 0, 0]),
+    "no table where there has to be one": lambda m: table_of(m).__setitem__(slice(0, 2), [None, None]),
+    "runs elsewhere": lambda m: table_of(m)[1].__setitem__(0, 10**9),
+    "runs of half a run": lambda m: table_of(m)[1].__setitem__(1, 3),
+    "runs of another routine": lambda m: table_of(m).__setitem__(1, m["tables"][1]["routines"][0][1]),
+    "table below cost": lambda m: table_of(m).__setitem__(2, -1.0),
+    "table of no cost": lambda m: table_of(m).__setitem__(2, float("nan")),
+    "simple table of endless cost": lambda m: table_of(m).__setitem__(3, float("inf")),
+    "tables of too many shapes": lambda m: m.update(tables=m["tables"] * 33),
 }
 
 
