@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from compiler.errors import InternalError
+from compiler.errors import InternalError, RequestError
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import Options
@@ -26,9 +26,21 @@ class CheckShapes:
     options: Options
 
     def run(self, model: ShapeModel) -> ShapeModel:
-        """The model as it is; raises InternalError naming the output and the shape whose values are off."""
-        if self.options.verify == "none" or self.options.batch is not None:
+        """The model as it is; raises InternalError naming the output and the shape whose values are off.
+
+        Raises RequestError where nothing could be compared, and the check was not left out.
+        """
+        if self.options.verify == "none":
             return model
+        if self.options.batch is not None:
+            raise RequestError(
+                "units of a model that was rewritten for another batch cannot be checked: the model takes one image",
+                code="invalid_option",
+                stage=self.name,
+                actual=f"batch={self.options.batch}",
+                limit="verify=none, or no option batch",
+                hint="Leave the check out with verify=none, or export the model with a dynamic batch",
+            )
         source = opened(model.graph.source, self.source)
         for dims in checked_dims(model.ranges):
             graph = graph_at(model.graph, dims, lambda constant: materialise(constant, source))

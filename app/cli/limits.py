@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
-from compiler.errors import LimitError
+from compiler.errors import LimitError, RequestError, printable
+
+# The options that bound what is done, and decide nothing of its result.
+_BOUNDS: Final = frozenset(("time_limit_s", "memory_limit_bytes"))
+
+
+def refuse_decided(what: str, settings: Sequence[str]) -> None:
+    """Raise RequestError for options of what was compiled already, which decide nothing any more; bounds hold."""
+    names = (word.partition("=")[0].partition(".")[0] for word in settings)
+    odd = next((name for name in names if name not in _BOUNDS), None)
+    if odd is not None:
+        raise RequestError(
+            f"{what} was compiled already: it takes no options but bounds",
+            code="invalid_option",
+            actual=printable(odd, 60),
+            limit=", ".join(sorted(_BOUNDS)),
+        )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from app.cli import compiling, shapes
 from app.cli.inputs import is_executable, load_profile, open_model
-from app.cli.limits import bounded
+from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
 from app.client.client import TesseraClient
 from app.simulations.arrays import Array, read_arrays, write_arrays
@@ -26,8 +26,6 @@ from compiler.errors import InternalError, ModelError, RequestError, printable
 from compiler.options import Options, parse_assignments
 from compiler.plan import Report
 from compiler.program.executable import ChipSegment, Executable, check_profile, write
-
-_BOUNDS = frozenset(("time_limit_s", "memory_limit_bytes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,17 +163,12 @@ def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
 
 
 def _options(target: Target) -> Options:
-    """The options; an executable takes bounds alone, for the others were decided when it was made."""
+    """The options; what was compiled already takes bounds alone."""
     options = parse_assignments(target.settings)
-    names = (word.partition("=")[0].partition(".")[0] for word in target.settings)
-    odd = next((name for name in names if name not in _BOUNDS), None)
-    if odd is not None and is_executable(target.path):
-        raise RequestError(
-            "an executable was compiled already: it takes no options but bounds",
-            code="invalid_option",
-            actual=printable(odd, 60),
-            limit=", ".join(sorted(_BOUNDS)),
-        )
+    if is_executable(target.path):
+        refuse_decided("an executable", target.settings)
+    if shapes.is_package(target.path):
+        refuse_decided("a package", target.settings)
     return options
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
+from app.cli.limits import bounded, refuse_decided
 from app.cli.parameters import JsonFlag, ProfileOfTarget, SetOption, ShapeOption, StrictFlag, all_settings
 from compiler.errors import RequestError, printable
 
@@ -27,7 +28,8 @@ def package(
 ) -> None:
     """Make a package of a model for ranges of its dimensions (`--set dims.NAME=...`), or verify one.
 
-    To verify is to read all of it, to make the programs of the least and the largest shape, and to prove them.
+    To verify is to read all of it, to make the programs of the least and the largest shape and of those that have
+    tables (`--set tables=...`), and to prove them.
     """
     with failures(as_json=as_json):
         from app.cli import shapes
@@ -43,12 +45,15 @@ def package(
                 actual=printable(str(target), 200),
                 hint="tessera package MODEL --profile P --out FILE, or tessera package FILE",
             )
-        of = shapes.shaped(target, profile, options, console)
-        found = shapes.describe(of)
-        if out is not None:
-            found["bytes"] = shapes.save_package(of, out)
-        else:
-            found["proved"] = shapes.prove(of)
+        if is_package:
+            refuse_decided("a package", all_settings(settings, strict))
+        with bounded(options.time_limit_s, options.memory_limit_bytes):
+            of = shapes.shaped(target, profile, options, console)
+            found = shapes.describe(of)
+            if out is not None:
+                found["bytes"] = shapes.save_package(of, out)
+            else:
+                found["proved"] = shapes.prove(of)
         if as_json:
             sys.stdout.write(json.dumps(found) + "\n")
             return
@@ -65,7 +70,11 @@ def table(
     shapes: ShapeOption = None,
     routine: Annotated[int | None, typer.Option("--routine", min=0, help="The runs of one routine's table")] = None,
     cache: Annotated[
-        Path | None, typer.Option("--cache", help="Folder that keeps tables [TESSERA_TABLES, or the user's cache]")
+        Path | None,
+        typer.Option(
+            "--cache",
+            help="Folder that keeps tables, up to TESSERA_TABLES_BYTES [TESSERA_TABLES, or the user's cache]",
+        ),
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no tables")] = False,
     as_json: JsonFlag = False,
@@ -76,7 +85,8 @@ def table(
     """
     with failures(as_json=as_json):
         from app.cli import shapes as shaping
-        from app.cli.tables import TableFolder, improve, print_tables, tables_here
+        from app.cli.table_folder import TableFolder
+        from app.cli.tables import improve, print_tables, tables_here
         from app.tables.document import tables_json
         from compiler.options import parse_assignments
 
@@ -85,9 +95,12 @@ def table(
                 "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
             )
         options = parse_assignments(all_settings(settings, strict=False, no_verify=True))
-        of = shaping.shaped(target, profile, options, Console(stderr=True, markup=False))
-        folder = None if no_cache else TableFolder.default() if cache is None else TableFolder(path=cache)
-        document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
+        if shaping.is_package(target):
+            refuse_decided("a package", settings or ())
+        folder = None if no_cache else TableFolder.of(cache)
+        with bounded(options.time_limit_s, options.memory_limit_bytes):
+            of = shaping.shaped(target, profile, options, Console(stderr=True, markup=False))
+            document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
         if as_json:
             sys.stdout.write(tables_json(document).decode() + "\n")
         else:

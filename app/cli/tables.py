@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -14,66 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.shapes import Shaped
+from app.cli.table_folder import TableFolder
 from app.tables import making
 from app.tables.document import RoutineTable, TableRun, TablesDocument, tables_document
 from app.tables.lookup import Found
 from app.tables.opened import Asked, OpenPackage
 from app.tables.optimising import settled
-from app.tables.stored import FORM, StoredTable, decoded, encoded
+from app.tables.stored import StoredTable
 from compiler.errors import RequestError, printable
 from compiler.shapes.package import Package
 from compiler.version import COMPILER_VERSION
 
 _NAME_WIDTH: Final = 20
 _NUMBERS: Final = ("#", "calls", "runs", "cycles", "simple")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFolder:
-    """Tables by key, a file each; whatever is damaged or of another version is not there."""
-
-    path: Path
-
-    @classmethod
-    def default(cls) -> TableFolder:
-        """The user's own: TESSERA_TABLES, or `tessera/tables` where the user's caches are."""
-        own = os.environ.get("TESSERA_TABLES")
-        if own:
-            return cls(path=Path(own))
-        caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        return cls(path=Path(caches) / "tessera" / "tables")
-
-    def read(self, key: str) -> StoredTable | None:
-        """The table under a key."""
-        try:
-            return decoded(key, self._file(key).read_bytes())
-        except OSError:
-            return None
-
-    def write(self, key: str, table: StoredTable) -> None:
-        """Keep a table: whole or not at all, and no simple one in the place of a better one."""
-        known = self.read(key)
-        if known is not None and known.kind == "optimised" and table.kind == "simple":
-            return
-        file = self._file(key)
-        fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                fresh.write_bytes(encoded(key, table))
-                fresh.replace(file)
-            finally:
-                fresh.unlink(missing_ok=True)
-        except OSError as error:
-            raise RequestError(
-                "the folder for tables cannot be written to",
-                code="cache_not_writable",
-                actual=printable(f"{file.parent}: {error.strerror or type(error).__name__}", 200),
-                hint="Name another with --cache, or leave it out with --no-cache",
-            ) from None
-
-    def _file(self, key: str) -> Path:
-        return self.path / FORM / key[:2] / key
 
 
 def tables_here(
@@ -100,9 +49,10 @@ def tables_here(
 
 
 def improve(opened: OpenPackage, better: Sequence[tuple[Asked, StoredTable]], folder: TableFolder) -> int:
-    """Make the optimised tables that are not there and keep them; how many."""
+    """Make the optimised tables that are not there and keep them, in the room that there is; how many."""
     for asked, simple in better:
         folder.write(asked.key, settled(opened, asked, simple))
+    folder.prune()
     return len(better)
 
 

@@ -268,14 +268,14 @@ def test_the_loader_writes_outputs_of_any_name_to_the_file_that_is_named(loader:
 def test_a_table_that_cannot_be_kept_leaves_nothing_behind(package: Path, tmp_path: Path) -> None:
     words = ("table", str(package), "--shape", "input_ids:1x3", "--cache", str(tmp_path))
     assert tessera(*words).exit_code == 0
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
     for path in kept:
         path.unlink()
         path.mkdir()
     refused = tessera(*words, "--json")
     assert refused.exit_code == 2
     assert json.loads(refused.stderr)["code"] == "cache_not_writable"
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [".lock"]
 
 
 def test_a_package_may_take_the_place_of_its_model(tmp_path: Path) -> None:
@@ -289,6 +289,32 @@ def test_a_package_may_take_the_place_of_its_model(tmp_path: Path) -> None:
     assert abs(path.stat().st_size - (tmp_path / "other").stat().st_size) < 100  # names of models differ
     assert [one.name for one in sorted(tmp_path.iterdir())] == ["model", "other"]
     assert tessera("package", str(path), "--json").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["run", "package", "table"])
+def test_a_package_takes_no_options_but_bounds(package: Path, command: str) -> None:
+    """What they decide was decided when it was made."""
+    refused = tessera(command, str(package), "--set", "objective=energy", "--json")
+    assert refused.exit_code == 2, refused.output
+    problem = json.loads(refused.stderr)
+    assert (problem["code"], problem["actual"]) == ("invalid_option", "objective")
+    late = tessera(command, str(package), "--set", "time_limit_s=0.001", "--json")
+    assert late.exit_code == 3, late.output
+    assert json.loads(late.stderr)["code"] == "time_limit"
+
+
+def test_units_of_another_batch_are_not_left_unchecked_in_silence(tmp_path: Path) -> None:
+    model = Model()
+    x = model.input([1, "rows", 8], "x")
+    model.output(model.relu(x))
+    (tmp_path / "model.onnx").write_bytes(model.data())
+    words = ["--profile", "edge4", "--set", 'dims.rows={"min":1,"max":9}', "--set", "batch=3", "--json"]
+    made = ("package", str(tmp_path / "model.onnx"), *words, "--out", str(tmp_path / "model.package"))
+    refused = tessera(*made)
+    assert refused.exit_code == 2, refused.output
+    problem = json.loads(refused.stderr)
+    assert (problem["code"], problem["actual"]) == ("invalid_option", "batch=3")
+    assert tessera(*made, "--set", "verify=none").exit_code == 0
 
 
 def test_the_loader_holds_nothing_that_compiles() -> None:
