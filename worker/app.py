@@ -58,9 +58,9 @@ class Worker:
             self._computer.run(content, fence, token)
 
         @celery.task(name=OPTIMISE_TASK)  # type: ignore[untyped-decorator]
-        def optimise(key: str, package: str, routine: int, shape: list[int]) -> None:
+        def optimise(key: str, package: str, routine: int, problem: list[int]) -> None:
             token = f"{self.name}/{os.getpid()}/{secrets.token_hex(4)}"
-            self._optimiser.run(Wanted(key=key, package=package, routine=routine, shape=tuple(shape)), token)
+            self._optimiser.run(Wanted(key=key, package=package, routine=routine, problem=tuple(problem)), token)
 
         signals.worker_process_init.connect(self._child_starts, weak=False)
         signals.worker_process_shutdown.connect(self._child_ends, weak=False)

@@ -49,7 +49,7 @@ class Optimiser:
         if entry.table is not None and entry.table.settled:
             return "known"
         opened = self.packages.get(wanted.package)
-        asked = opened.table_of(wanted.routine, wanted.shape)
+        asked = opened.table_of(wanted.routine, wanted.problem)
         if asked.key != wanted.key:
             return "stale"  # of a version of the compiler that is no more
         simple = making.simple(opened, asked) if entry.table is None else entry.table

@@ -69,7 +69,7 @@ class Relay:
                     )
                 tables = self._wanted.claim()
                 for table in tables:
-                    message = (table.key, table.package, table.routine, table.shape)
+                    message = (table.key, table.package, table.routine, table.problem)
                     celery.send_task(OPTIMISE_TASK, args=message, queue=OPTIMISE_QUEUE, retry=False)
                 # workers finish several tables in an interval
                 pause_s = self._settings.relay_interval_s / (4 if tables else 1)

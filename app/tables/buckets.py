@@ -97,7 +97,7 @@ def served(
     larger = _tiled(bucket, library.routine.tiled)
     if not shape or any(not 1 <= extent <= most for extent, most in zip(shape, larger, strict=True)):
         return None
-    cost = opened.model.cost_at(asked.routine, asked.shape)
+    cost = opened.model.cost_at(asked.routine, asked.problem)
     found = clipped(restored(table, library.units), library.units, cost, shape)
     found = with_cores(found, cost, opened.model.cores, library.loaders)
     if found.cost_cycles > _WORTH * simple_cycles:
@@ -114,7 +114,7 @@ def served(
 
 
 def _tiled(asked: Asked, tiled: Sequence[int]) -> tuple[int, ...]:
-    return tuple(asked.shape[axis] for axis in tiled)
+    return tuple(asked.problem[axis] for axis in tiled)
 
 
 def _key(package: str) -> str:

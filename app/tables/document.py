@@ -56,6 +56,7 @@ class TableRun(Part, frozen=True, kw_only=True):
 
 class RoutineTable(Part, frozen=True, kw_only=True):
     """The parameter table of a routine: `shape` is its result's, of which `tiled` axes are divided among calls.
+    `summed` are the dimensions that calls sum over and that the shape does not show.
 
     Cycles are modelled. `optimised_cost_cycles` is null until that table was made, and where its search is too large;
     of a `bucket-hit` it is what the optimised table of the bucket costs, clipped to the shape (SHAPE-5).
@@ -66,6 +67,7 @@ class RoutineTable(Part, frozen=True, kw_only=True):
     signature: str
     dtype: str
     shape: tuple[int, ...]
+    summed: dict[str, int]
     tiled: tuple[int, ...]
     cache: Hit
     kind: Kind
@@ -126,12 +128,14 @@ def tables_json(document: TablesDocument) -> bytes:
 def _routine(opened: OpenPackage, found: Found) -> RoutineTable:
     number, table = found.asked.routine, found.table
     library = opened.model.libraries[number]
+    shape = opened.model.result_shape(number, found.asked.problem)
     return RoutineTable(
         routine=number,
         ops=opened.nodes[number],
         signature=library.units.signature,
         dtype=library.units.dtype,
-        shape=found.asked.shape,
+        shape=shape,
+        summed=dict(zip(library.summed, found.asked.problem[len(shape) :], strict=True)),
         tiled=library.routine.tiled,
         cache=found.cache,
         kind=table.kind,

@@ -137,7 +137,7 @@ class TableLookup:
         new = self.cache.ask(list(by_key)) if by_key else []
         if new:
             wanted = [
-                Wanted(key=key, package=opened.digest, routine=by_key[key].routine, shape=by_key[key].shape)
+                Wanted(key=key, package=opened.digest, routine=by_key[key].routine, problem=by_key[key].problem)
                 for key in new
             ]
             self.wanted.add(wanted)

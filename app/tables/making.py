@@ -11,9 +11,9 @@ def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
 
     It is a grid by construction. A proof of its cover would take longer than to make it, while a request waits.
     """
-    table = opened.model.simple_table(asked.routine, asked.shape)
+    table = opened.model.simple_table(asked.routine, asked.problem)
     if table is None:
-        return one_call(opened.model.one_call_cycles(asked.routine, asked.shape))
+        return one_call(opened.model.one_call_cycles(asked.routine, asked.problem))
     return StoredTable(
         kind="simple",
         settled=False,

@@ -18,10 +18,13 @@ from compiler.shapes.package import Package, read_package
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A table that is needed: of a routine, by number, for a result of this shape; `key` names its content."""
+    """A table that is needed: of a routine, by number, for a problem; `key` names its content.
+
+    A problem is the shape of the routine's result, and behind it the dimensions that its calls sum over.
+    """
 
     routine: int
-    shape: tuple[int, ...]
+    problem: tuple[int, ...]
     key: str
 
 
@@ -52,19 +55,19 @@ class OpenPackage:
     def prepared(self) -> Mapping[str, StoredTable]:
         """By key the tables that travel in the package: they need no cache."""
         return {
-            self.table_of(number, self.model.result_shape(number, one.dims)).key: prepared(table, cycles)
+            self.table_of(number, self.model.problem(number, one.dims)).key: prepared(table, cycles)
             for one in self.package.tables
             for number, (table, cycles) in enumerate(zip(one.tables, one.simple_cycles, strict=True))
         }
 
     def asked(self, dims: Mapping[str, int]) -> tuple[Asked, ...]:
         """The tables that the model needs at given dimensions, one per routine."""
-        shapes = [self.model.result_shape(number, dims) for number in range(len(self.model.libraries))]
-        return tuple(self.table_of(number, shape) for number, shape in enumerate(shapes))
+        numbers = range(len(self.model.libraries))
+        return tuple(self.table_of(number, self.model.problem(number, dims)) for number in numbers)
 
-    def table_of(self, number: int, shape: tuple[int, ...]) -> Asked:
-        """A routine's table for one shape of its result."""
-        return Asked(routine=number, shape=shape, key=table_key(self.routine_keys[number], shape))
+    def table_of(self, number: int, problem: tuple[int, ...]) -> Asked:
+        """A routine's table for one problem."""
+        return Asked(routine=number, problem=problem, key=table_key(self.routine_keys[number], problem))
 
 
 class OpenPackages:

@@ -14,9 +14,9 @@ from compiler.shapes.table import check_cover
 def settled(opened: OpenPackage, asked: Asked, simple: StoredTable) -> StoredTable:
     """The optimised table; the simple one for good where the search would be too large."""
     library = opened.model.libraries[asked.routine]
-    cost = opened.model.cost_at(asked.routine, asked.shape)
+    cost = opened.model.cost_at(asked.routine, asked.problem)
     try:
-        shape = tuple(asked.shape[axis] for axis in library.routine.tiled)
+        shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
         table = best_table(library.units, cost, shape, opened.model.cores, library.loaders)
     except LimitError:
         return msgspec.structs.replace(simple, settled=True)

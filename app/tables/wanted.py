@@ -22,12 +22,12 @@ _MAX_MESSAGES: Final = 16
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The key of a table, and what is needed to make it: the package by its digest, the routine, the shape."""
+    """The key of a table, and what is needed to make it: the package by its digest, the routine, the problem."""
 
     key: str
     package: str
     routine: int
-    shape: tuple[int, ...]
+    problem: tuple[int, ...]
 
 
 class WantedTables:

@@ -27,6 +27,7 @@ from compiler.shapes.modelled import CallModel
 from compiler.shapes.residence import chooser_beside
 from compiler.shapes.routine import Routine, RoutineGeometry
 from compiler.shapes.segments import on_chips, segments_of
+from compiler.shapes.summed import SummedDims
 from compiler.shapes.unit_library import Library
 from compiler.shapes.units import UnitSet
 from compiler.tiling.stationary import WeightTable
@@ -59,6 +60,8 @@ def build_model(
     samples = sampled_dims(ranges)
     others = [graph_facts(graph_at(graph, dims, values)) for dims in corners(ranges)]
     weights = WeightTable(facts, profile)
+    highest = {name: one.high for name, one in ranges.items()}
+    summed = SummedDims(ranges, lambda name, extent: graph_facts(graph_at(graph, {**highest, name: extent}, values)))
     libraries: list[Library] = []
     made: list[Part] = []
     cycles: dict[int, float] = {}
@@ -74,7 +77,9 @@ def build_model(
             for routine in routines:
                 result = facts.ops[routine.ops[-1]].output
                 shapes = [shape_at(graph.tensors[result], dims) for dims in samples]
-                libraries.append(_library(chooser, RoutineGeometry(facts, routine.ops), routine, profile, shapes))
+                libraries.append(
+                    _library(chooser, RoutineGeometry(facts, routine.ops), routine, profile, shapes, summed)
+                )
         made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
     return ShapeModel(
         graph=graph,
@@ -93,6 +98,7 @@ def _library(
     routine: Routine,
     profile: Profile,
     shapes: Sequence[tuple[int, ...]],
+    summed: SummedDims,
 ) -> Library:
     """The units of a routine: of all tiles that fit a core those with which shapes regret the others least."""
     fitting = {
@@ -101,10 +107,11 @@ def _library(
         if (found := chooser.buffers(routine.ops, geometry, tile)) is not None
     }
     candidates, model = _units(geometry, routine, tuple(fitting)), chooser.model(geometry)
-    cost, loaders = _cost(model, routine, tuple(fitting), chooser.best_tile(routine), profile), model.loaders
+    best, loaders = chooser.best_tile(routine), model.loaders
+    cost, names = summed.costs(_cost(model, routine, tuple(fitting), best, profile), model, best, chooser.model)
     chosen: Sequence[int] = range(len(candidates))
     if len(candidates) > MAX_UNITS:
-        whole = {axis: extent for axis, extent in enumerate(geometry.shape) if axis not in routine.tiled}
+        whole = {axis: extent for axis, extent in enumerate(cost.maxima) if axis not in routine.tiled}
         wanted = Counter(tuple(shape[axis] for axis in routine.tiled) for shape in shapes)
         costs = shape_costs(candidates, cost.at(whole), tuple(sorted(wanted)), profile.cores, loaders)
         chosen = choose_library(costs, [wanted[shape] for shape in sorted(wanted)], MAX_UNITS)
@@ -116,6 +123,7 @@ def _library(
         buffers=tuple(fitting[tile] for tile in kept),
         cost=cost,
         loaders=loaders,
+        summed=names,
     )
 
 

@@ -73,7 +73,8 @@ def run_directly(
         for number in part.routines:
             result = graph.ops[model.libraries[number].routine.ops[-1]].output
             shape = graph.tensors[result].shape
-            calls = model.calls(number, shape, model.simple_table(number, shape) if tables is None else tables[number])
+            table = model.simple_table(number, model.problem(number, dims)) if tables is None else tables[number]
+            calls = model.calls(number, shape, table)
             arrays[result] = _run_routine(facts, graph, calls, arrays)
     return {
         name: np.array(arrays[tensor]) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)

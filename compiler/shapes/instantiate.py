@@ -39,10 +39,10 @@ def simple_tables(model: ShapeModel, dims: Mapping[str, int]) -> tuple[ShapeTabl
     known: dict[tuple[int, tuple[int, ...]], ShapeTable | None] = {}
     found = []
     for number, first in enumerate(model.alike):
-        shape = model.result_shape(number, dims)
-        key = (first, shape)
+        problem = model.problem(number, dims)
+        key = (first, problem)
         if key not in known:
-            known[key] = model.simple_table(number, shape)
+            known[key] = model.simple_table(number, problem)
         found.append(known[key])
     return tuple(found)
 
@@ -152,7 +152,10 @@ class _Lowering:
                 hint="Give narrower ranges for the dynamic dimensions",
             )
         chooser = SimpleChooser.build(
-            library.units.chosen(fitting), self.model.cost_at(number, shape), self.model.cores, library.loaders
+            library.units.chosen(fitting),
+            self.model.cost_at(number, self.model.problem(number, self.facts.graph.dims)),
+            self.model.cores,
+            library.loaders,
         )
         table = chooser.table(tuple(shape[axis] for axis in library.routine.tiled))
         return self.model.calls(number, shape, table)

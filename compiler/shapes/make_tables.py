@@ -61,20 +61,20 @@ def _best(
     known: dict[tuple[int, tuple[int, ...]], tuple[ShapeTable | None, float]],
 ) -> tuple[ShapeTable | None, float]:
     """The best table of a routine, as of routines like it, and what the simple one costs."""
-    shape = model.result_shape(number, dims)
-    key = (model.alike[number], shape)
+    problem = model.problem(number, dims)
+    key = (model.alike[number], problem)
     if key not in known:
-        known[key] = _made(model, number, shape)
+        known[key] = _made(model, number, problem)
     return known[key]
 
 
-def _made(model: ShapeModel, number: int, shape: tuple[int, ...]) -> tuple[ShapeTable | None, float]:
+def _made(model: ShapeModel, number: int, problem: tuple[int, ...]) -> tuple[ShapeTable | None, float]:
     library = model.libraries[number]
-    simple = model.simple_table(number, shape)
+    simple = model.simple_table(number, problem)
     if simple is None:
-        return None, model.one_call_cycles(number, shape)
+        return None, model.one_call_cycles(number, problem)
     try:
-        table = best_table(library.units, model.cost_at(number, shape), simple.shape, model.cores, library.loaders)
+        table = best_table(library.units, model.cost_at(number, problem), simple.shape, model.cores, library.loaders)
     except LimitError:
         table = simple
     check_cover(table, allows_overlap=library.units.allows_overlap)

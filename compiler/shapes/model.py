@@ -108,22 +108,27 @@ class ShapeModel:
         self.doubts.check(dims)
         return dims
 
-    def result_shape(self, number: int, dims: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape of what a library's routine makes."""
-        result = self.graph.ops[self.libraries[number].routine.ops[-1]].output
-        return shape_at(self.graph.tensors[result], dims)
+    def problem(self, number: int, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """What tables of a routine are made for: its result's shape, then the dimensions that its calls sum over."""
+        library = self.libraries[number]
+        result = self.graph.ops[library.routine.ops[-1]].output
+        return (*shape_at(self.graph.tensors[result], dims), *(dims[name] for name in library.summed))
 
-    def simple_table(self, number: int, shape: Sequence[int]) -> ShapeTable | None:
-        """The table of identical units for a result of this shape; None for a routine that makes all in one call."""
+    def result_shape(self, number: int, problem: Sequence[int]) -> tuple[int, ...]:
+        """The shape of what a library's routine makes."""
+        return tuple(problem[: len(problem) - len(self.libraries[number].summed)])
+
+    def simple_table(self, number: int, problem: Sequence[int]) -> ShapeTable | None:
+        """The table of identical units for a problem; None for a routine that makes all in one call."""
         library = self.libraries[number]
         tiled = library.routine.tiled
         if not tiled:
             return None
-        return self.chooser(number, shape).table(tuple(shape[axis] for axis in tiled))
+        return self.chooser(number, problem).table(tuple(problem[axis] for axis in tiled))
 
-    def chooser(self, number: int, shape: Sequence[int]) -> SimpleChooser:
-        """What makes simple tables, for the extents of the axes of which every call makes all."""
-        key = (number, tuple(self._whole(number, shape).values()))
+    def chooser(self, number: int, problem: Sequence[int]) -> SimpleChooser:
+        """What makes simple tables, for the extents of the axes of which every call makes or sums over all."""
+        key = (number, tuple(self._whole(number, problem).values()))
         found = self.choosers.get(key)
         if found is None:
             if len(self.choosers) >= MAX_CHOOSERS:
@@ -131,23 +136,23 @@ class ShapeModel:
                 # threads ask as well: a copy is taken in one step, and does not change while it is looked at
                 self.choosers.pop(next(iter(self.choosers.copy())), None)
             library = self.libraries[number]
-            cost = self.cost_at(number, shape)
+            cost = self.cost_at(number, problem)
             found = self.choosers[key] = SimpleChooser.build(library.units, cost, self.cores, library.loaders)
         return found
 
-    def one_call_cycles(self, number: int, shape: Sequence[int]) -> float:
+    def one_call_cycles(self, number: int, problem: Sequence[int]) -> float:
         """What the only call of a routine costs that no table divides: one core works, the others wait."""
-        cost = self.cost_at(number, shape)
+        cost = self.cost_at(number, problem)
         return cost.work_cycles((), 0) * self.cores + once_cycles(cost)
 
-    def cost_at(self, number: int, shape: Sequence[int]) -> CallCost:
-        """The costs of a routine's calls over its tiled axes, for a result of this shape."""
-        return self.libraries[number].cost.at(self._whole(number, shape))
+    def cost_at(self, number: int, problem: Sequence[int]) -> CallCost:
+        """The costs of a routine's calls over its tiled axes, for a problem."""
+        return self.libraries[number].cost.at(self._whole(number, problem))
 
-    def _whole(self, number: int, shape: Sequence[int]) -> dict[int, int]:
-        """The extents of the axes of which every call makes all."""
+    def _whole(self, number: int, problem: Sequence[int]) -> dict[int, int]:
+        """The extents of the axes of which every call makes or sums over all."""
         tiled = self.libraries[number].routine.tiled
-        return {axis: extent for axis, extent in enumerate(shape) if axis not in tiled}
+        return {axis: extent for axis, extent in enumerate(problem) if axis not in tiled}
 
     def calls(self, number: int, shape: Sequence[int], table: ShapeTable | None) -> Calls:
         """The calls of a table over the whole result; raises RequestError for one of another shape or other units."""
@@ -182,7 +187,7 @@ class ShapeModel:
 
 
 def _identity(library: Library) -> tuple[object, ...]:
-    """What the tables of a routine depend on beside the shape of its result."""
+    """What the tables of a routine depend on beside the problem."""
     units, cost = library.units, library.cost
     return (
         units.signature,

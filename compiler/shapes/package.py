@@ -215,6 +215,7 @@ def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
         "signature": library.units.signature,
         "dtype": library.units.dtype,
         "loaders": library.loaders,
+        "summed": library.summed,
         "units": [
             {
                 "id": name,
@@ -261,6 +262,7 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
         ),
         tiles=tiles,
         loaders=int(values["loaders"]),
+        summed=tuple(map(str, values["summed"])),
         buffers=tuple(
             UnitBuffers(
                 placed=MappingProxyType(
@@ -320,7 +322,7 @@ def _tables_of(values: Mapping[str, Any], model: ShapeModel, numbers: memoryview
         if kind is None:
             tables.append(None)
             continue
-        shape = model.result_shape(number, dims)
+        shape = model.problem(number, dims)
         tables.append(
             ShapeTable(
                 signature=library.units.signature,

@@ -115,6 +115,10 @@ class RoutineGeometry:
             return tuple(range(len(self.shape)))
         return tuple(sorted({axis for axis in axes if axis >= 0}))
 
+    def whole_axes(self, name: str) -> tuple[int, ...]:
+        """The axes of a tensor of which every box of the result needs the same."""
+        return tuple(own for own, axis in enumerate(self._followed()[name]) if axis == _NONE)
+
     def _along(self, axis: int, length: int) -> dict[str, Ints]:
         """By tensor the longest ranges that boxes of this length along one axis need, of the others all."""
         found = self._longest.get((axis, length))

@@ -34,8 +34,8 @@ class UnitBuffers:
 class Library:
     """The units of one routine: their tiles of the whole result, their buffers, and what their calls cost.
 
-    `cost` is over all axes of the result, those of `units` over the tiled ones. `loaders`: how often what all calls
-    read is read from DRAM.
+    `cost` is over all axes of the result and then the dimensions `summed`, which its shape does not show; `units` are
+    over the tiled axes. `loaders`: how often what all calls read is read from DRAM.
     """
 
     routine: Routine
@@ -44,3 +44,4 @@ class Library:
     buffers: tuple[UnitBuffers, ...]
     cost: CallCost
     loaders: int
+    summed: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ def check_model(model: ShapeModel) -> None:
     for op in model.graph.ops:
         _check_op(model.graph, op, dims)
     for library in model.libraries:
-        _check_library(model.graph, library)
+        _check_library(model.graph, library, dims)
     _check_parts(model)
 
 
@@ -84,14 +84,16 @@ def _check_symbols(expressions: Iterable[Expression], dims: frozenset[str], name
             raise ValueError(f"{name} varies with {', '.join(sorted(expression.symbols - dims))}, of no range")
 
 
-def _check_library(graph: Graph, library: Library) -> None:
+def _check_library(graph: Graph, library: Library, dims: frozenset[str]) -> None:
     result = graph.tensors[graph.ops[library.routine.ops[-1]].output]
     rank, tiled = len(result.shape), library.routine.tiled
     if list(tiled) != sorted(set(tiled)) or any(not 0 <= axis < rank for axis in tiled):
         raise ValueError(f"routine of {result.name} divides axes that it has not")
-    if library.cost.rank != rank or any(len(tile) != rank for tile in library.tiles):
+    if not set(library.summed) <= dims or len(set(library.summed)) != len(library.summed):
+        raise ValueError(f"routine of {result.name} sums over what has no range")
+    if library.cost.rank != rank + len(library.summed) or any(len(tile) != rank for tile in library.tiles):
         raise ValueError(f"units of {result.name} are of another rank")
-    if any(not 1 <= length <= extent for length, extent in _lengths(library.tiles, library.cost.maxima)):
+    if any(not 1 <= length <= extent for length, extent in _lengths(library.tiles, library.cost.maxima[:rank])):
         raise ValueError(f"units of {result.name} have no costs")
     for buffers in library.buffers:
         for name, placed in buffers.placed.items():

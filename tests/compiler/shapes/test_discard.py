@@ -51,7 +51,7 @@ def discarding(model: ShapeModel, dims: dict[str, int]) -> tuple[ShapeTable | No
 
 def _discarding(model: ShapeModel, number: int, dims: dict[str, int]) -> ShapeTable | None:
     tiled = model.libraries[number].routine.tiled
-    whole = model.result_shape(number, dims)
+    whole = model.problem(number, dims)
     shape = tuple(whole[axis] for axis in tiled)
     every = sorted(product((TailMode.DISCARD, None), repeat=len(tiled)), key=lambda modes: modes.count(None))
     for modes in every if tiled else []:
@@ -64,10 +64,9 @@ def mixed(model: ShapeModel, dims: dict[str, int]) -> tuple[ShapeTable | None, .
     """Per routine the optimised table."""
     found: list[ShapeTable | None] = []
     for number, library in enumerate(model.libraries):
-        shape, tiled = model.result_shape(number, dims), library.routine.tiled
-        whole = {axis: extent for axis, extent in enumerate(shape) if axis not in tiled}
-        lengths = tuple(shape[axis] for axis in tiled)
-        found.append(optimised_table(library.units, library.cost.at(whole), lengths) if tiled else None)
+        problem, tiled = model.problem(number, dims), library.routine.tiled
+        lengths = tuple(problem[axis] for axis in tiled)
+        found.append(optimised_table(library.units, model.cost_at(number, problem), lengths) if tiled else None)
     return tuple(found)
 
 
