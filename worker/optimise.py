@@ -11,6 +11,7 @@ from app.tables import making
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts, made
+from app.tables.fitting import fitting
 from app.tables.opened import OpenPackages
 from app.tables.optimising import settled
 from app.tables.wanted import Wanted
@@ -45,13 +46,13 @@ class Optimiser:
 
     def _optimise(self, wanted: Wanted, token: str) -> str:
         begun = time.monotonic()
-        entry = self.cache.read([wanted.key])[wanted.key]
-        if entry.table is not None and entry.table.settled:
-            return "known"
         opened = self.packages.get(wanted.package)
         asked = opened.table_of(wanted.routine, wanted.problem)
         if asked.key != wanted.key:
             return "stale"  # of a version of the compiler that is no more
+        entry = fitting(opened, {asked.key: asked}, self.cache.read([asked.key]))[asked.key]
+        if entry.table is not None and entry.table.settled:
+            return "known"
         simple = making.simple(opened, asked) if entry.table is None else entry.table
         best = settled(opened, asked, simple)
         self.cache.put({wanted.key: best}, {wanted.key: entry}, token)

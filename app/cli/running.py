@@ -58,7 +58,7 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
     """Run in this process; raises InternalError or ModelError where outputs are not those of the model."""
     options = _options(target)
     given = _given(feed)
-    with bounded(options.time_limit_s, options.memory_limit_bytes):
+    with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target.path):
         if shapes.is_package(target.path) or shapes.has_ranges(options):
             of = shapes.shaped(target.path, target.profile, options, console)
             executable, digest = shapes.executable_at(of, shapes.dims_for(of, feed.shapes, given))

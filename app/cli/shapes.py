@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import mmap
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -16,11 +17,12 @@ from app.cli.inputs import PACKAGE_MAGIC, existing_model, load_profile, open_mod
 from app.cli.progress import ProgressBar
 from app.simulations.arrays import Array
 from compiler.compile import compile_package
-from compiler.errors import RequestError, printable
+from compiler.errors import InternalError, RequestError, printable
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import DimRange, Options
 from compiler.profile import profile_digest
+from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
 from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values
@@ -28,6 +30,18 @@ from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import read_package, stored_values, write_package
 from compiler.shapes.prepared import ShapeTables, tables_for
+
+# What making and running programs of what no compiler made may end in.
+_MEANINGLESS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    InternalError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +97,27 @@ def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | Non
     if shapes:
         return model.dims_of_words(shapes)
     return {name: one.high for name, one in model.ranges.items()}
+
+
+@contextmanager
+def as_package(path: Path) -> Iterator[None]:
+    """Raise ExecutableError where a package says what cannot be run: who made it is not known, we may not have.
+
+    Ops whose attributes do not go together are found when programs are made of them. Of anything but a package an
+    error is what it was.
+    """
+    try:
+        yield
+    except _MEANINGLESS as error:
+        if not is_package(path):
+            raise
+        raise ExecutableError(
+            f"what it says cannot be run: {printable(str(error), 300) or type(error).__name__}",
+            section="manifest",
+            offset=0,
+            actual=type(error).__name__,
+            hint="Make the package anew. If this version of Tessera made it, this is a defect of Tessera",
+        ) from error
 
 
 def without_unread(of: Shaped, given: Mapping[str, Array] | None) -> Mapping[str, Array] | None:

@@ -47,7 +47,7 @@ def package(
             )
         if is_package:
             refuse_decided("a package", all_settings(settings, strict))
-        with bounded(options.time_limit_s, options.memory_limit_bytes):
+        with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target):
             of = shapes.shaped(target, profile, options, console)
             found = shapes.describe(of)
             if out is not None:
@@ -98,7 +98,7 @@ def table(
         if shaping.is_package(target):
             refuse_decided("a package", settings or ())
         folder = None if no_cache else TableFolder.of(cache)
-        with bounded(options.time_limit_s, options.memory_limit_bytes):
+        with bounded(options.time_limit_s, options.memory_limit_bytes), shaping.as_package(target):
             of = shaping.shaped(target, profile, options, Console(stderr=True, markup=False))
             document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
         if as_json:

@@ -13,6 +13,7 @@ from app.cli.shapes import Shaped
 from app.cli.table_folder import TableFolder
 from app.tables import making
 from app.tables.document import RoutineTable, TableRun, TablesDocument, tables_document
+from app.tables.fitting import fits
 from app.tables.lookup import Found
 from app.tables.opened import Asked, OpenPackage
 from app.tables.optimising import settled
@@ -36,9 +37,7 @@ def tables_here(
     for asked in opened.asked(dims):
         one = known.get(asked.key)
         if one is None:
-            kept = opened.prepared.get(asked.key)
-            if kept is None and folder is not None:
-                kept = folder.read(asked.key)
+            kept = opened.prepared.get(asked.key) or _kept(opened, asked, folder)
             table = making.simple(opened, asked) if kept is None else kept
             if kept is None and folder is not None:
                 folder.write(asked.key, table)
@@ -46,6 +45,12 @@ def tables_here(
         found.append(Found(asked=asked, cache=one.cache, table=one.table))
     better = tuple((one.asked, one.table) for one in known.values() if not one.table.settled)
     return tables_document(opened, dims, found), better, opened
+
+
+def _kept(opened: OpenPackage, asked: Asked, folder: TableFolder | None) -> StoredTable | None:
+    """The table in the folder, if it can be the one that is asked for."""
+    found = None if folder is None else folder.read(asked.key)
+    return found if found is not None and fits(opened, asked, found) else None
 
 
 def improve(opened: OpenPackage, better: Sequence[tuple[Asked, StoredTable]], folder: TableFolder) -> int:

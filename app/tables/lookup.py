@@ -14,6 +14,7 @@ from app.tables import making
 from app.tables.buckets import BucketChoice, bucket_tables, served
 from app.tables.cache import Entry, TableCache
 from app.tables.counts import REQUESTS, TableCounts, answered, made
+from app.tables.fitting import fitting
 from app.tables.opened import Asked, OpenPackage
 from app.tables.stored import StoredTable
 from app.tables.wanted import Wanted, WantedTables
@@ -49,7 +50,7 @@ class TableLookup:
         asked = opened.asked(dims)
         prepared = {one.key: opened.prepared[one.key] for one in asked if one.key in opened.prepared}
         by_key = {one.key: one for one in asked if one.key not in prepared}
-        entries = self.cache.read(list(by_key))
+        entries = fitting(opened, by_key, self.cache.read(list(by_key)))
         hits = prepared | _present(entries)
         missing = [one for key, one in by_key.items() if key not in hits]
         from_buckets, simple, better = self._from_buckets(opened, dims, missing) if missing else ({}, {}, [])
@@ -69,7 +70,8 @@ class TableLookup:
         """By key the tables that buckets serve, the simple ones that were made to judge, and what buckets lack."""
         boundaries = self.buckets.of(opened.digest)
         larger = {} if boundaries is None else bucket_tables(opened, boundaries, dims)
-        entries = self.cache.read([one.key for one in larger.values()])
+        by_key = {one.key: one for one in larger.values()}
+        entries = fitting(opened, by_key, self.cache.read(list(by_key)))
         tables: dict[str, StoredTable] = {}
         simple: dict[str, StoredTable] = {}
         lacking: dict[str, Asked] = {}
@@ -100,13 +102,13 @@ class TableLookup:
         give_up_at = time.monotonic() + 2 * self.settings.table_lock_s
         while left := [key for key in by_key if key not in tables]:
             patient = time.monotonic() < give_up_at
-            claimed = self.cache.claim(left, token) if patient else self.cache.read(left)
+            claimed = fitting(opened, by_key, self.cache.claim(left, token) if patient else self.cache.read(left))
             if claimed:
                 fresh = self._made_or_found(opened, [by_key[key] for key in claimed], claimed, simple, token)
                 tables |= fresh
             else:
                 time.sleep(_POLL_S)
-                tables |= _present(self.cache.read(left))
+                tables |= _present(fitting(opened, by_key, self.cache.read(left)))
         return tables
 
     def _made_or_found(

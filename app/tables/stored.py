@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from math import prod
+from math import inf, prod
 from typing import Final, Literal
 
 import msgspec
 import numpy as np
 
-from compiler.shapes.table import RUN, ShapeTable
+from compiler.shapes.table import MAX_RUNS, RUN, ShapeTable
 from compiler.shapes.tails import TailMode
 from compiler.shapes.units import MAX_TILED_AXES, UnitSet
 
@@ -19,6 +19,7 @@ Kind = Literal["simple", "optimised"]
 FORM: Final = "T1"
 _PREFIX: Final = FORM.encode()
 _MARKS: Final[dict[Kind, bytes]] = {"simple": b"s", "optimised": b"o"}
+_MODES: Final = frozenset(TailMode)
 _DIGEST_BYTES: Final = 12
 _HEAD_BYTES: Final = len(_PREFIX) + 1 + _DIGEST_BYTES
 
@@ -110,6 +111,27 @@ def prepared(table: ShapeTable | None, simple_cycles: float) -> StoredTable:
         shape=table.shape,
         runs=stored_runs(table),
     )
+
+
+def is_of(table: StoredTable, units: UnitSet, shape: tuple[int, ...]) -> bool:
+    """Whether a table calls units that there are, for pieces inside a shape over the tiled axes.
+
+    Whether they cover it is not asked: that would take longer than to make a table.
+    """
+    costs = (table.simple_cycles, table.cycles)
+    if table.shape != shape or len(table.runs) > MAX_RUNS or not all(0 <= cycles < inf for cycles in costs):
+        return False
+    axes = range(len(shape))
+    for run in table.runs:
+        if not (0 <= run.unit < len(units) and 0 <= run.shared < max(1, len(shape)) and len(run.axes) == len(shape)):
+            return False
+        if sorted(run.order) != list(axes):
+            return False
+        for one, extent in zip(run.axes, shape, strict=True):
+            inside = one.start >= 0 and one.length >= 1 and one.count >= 1
+            if not inside or one.start + one.length * one.count > extent or one.mode not in _MODES:
+                return False
+    return True
 
 
 def restored(stored: StoredTable, units: UnitSet) -> ShapeTable:

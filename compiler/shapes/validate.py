@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
+from math import inf, prod
+from typing import Final
+
+import numpy as np
 
 from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import HOST, Graph, Op, Tensor
@@ -15,12 +18,17 @@ from compiler.shapes.table import MAX_EXTENT
 from compiler.shapes.unit_library import Library
 from compiler.units import DTYPE_NAMES, element_bytes
 
+# Cores of one chip, far more than any has.
+_MAX_CORES: Final = 1 << 20
+
 
 def check_model(model: ShapeModel) -> None:
     """Raise ValueError, KeyError or TypeError naming what no compiled model has."""
     for name, one in model.ranges.items():
         if not (1 <= one.low <= one.high <= MAX_EXTENT and one.step >= 1):
             raise ValueError(f"dimension {name} has no range: {one}")
+    if not (1 <= model.cores <= _MAX_CORES and model.profile_name):
+        raise ValueError("the profile has no cores")
     dims = frozenset(model.ranges)
     for tensor in model.graph.tensors.values():
         _check_tensor(tensor, dims)
@@ -31,6 +39,7 @@ def check_model(model: ShapeModel) -> None:
         _check_op(model.graph, op, dims)
     for library in model.libraries:
         _check_library(model.graph, library, dims)
+        _check_cost(library, model.cores)
     _check_parts(model)
 
 
@@ -96,10 +105,40 @@ def _check_library(graph: Graph, library: Library, dims: frozenset[str]) -> None
     if any(not 1 <= length <= extent for length, extent in _lengths(library.tiles, library.cost.maxima[:rank])):
         raise ValueError(f"units of {result.name} have no costs")
     for buffers in library.buffers:
+        if any(not _is_size(n) for n in (buffers.activation_bytes, buffers.weight_bytes)):
+            raise ValueError(f"units of {result.name} take no memory that can be told")
         for name, placed in buffers.placed.items():
             sizes = (*placed.extents, *placed.addresses, placed.size_bytes)
-            if not placed.addresses or any(not 0 <= n <= MAX_ELEMENTS for n in sizes):
+            if not placed.addresses or any(not _is_size(n) for n in sizes):
                 raise ValueError(f"the buffer of {name} lies nowhere")
+            tensor = graph.tensors.get(name)
+            if tensor is not None and placed.size_bytes < prod(placed.extents) * element_bytes(tensor.stored_dtype):
+                raise ValueError(f"the buffer of {name} is smaller than what it holds")
+
+
+def _check_cost(library: Library, cores: int) -> None:
+    """Costs are known for all lengths of all axes, and are numbers that can be compared."""
+    cost = library.cost
+    if not 1 <= library.loaders <= cores:
+        raise ValueError(f"{library.loaders} of {cores} cores read what all of them need")
+    amounts = [cost.call_cycles, cost.variable_cycles, cost.compute_cycles]
+    amounts += [cycles for operand in cost.operands for cycles in (operand.start_cycles, operand.move_cycles)]
+    if any(not 0 <= cycles < inf for cycles in amounts):
+        raise ValueError("a call costs no number of cycles")
+    for operand in cost.operands:
+        if len(operand.factors) != cost.rank:
+            raise ValueError("an operand has factors along other axes than its routine")
+    by_axis = [(axis, factor) for axis, factor in enumerate(cost.compute)]
+    by_axis += [
+        (axis, factor) for one in cost.operands for axis, factor in enumerate(one.factors) if factor is not None
+    ]
+    for axis, factor in by_axis:
+        if len(factor) <= cost.maxima[axis] or not (np.isfinite(factor) & (factor >= 0)).all():
+            raise ValueError("factors of costs are missing, or no numbers that can be compared")
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ELEMENTS
 
 
 def _lengths(tiles: Iterable[tuple[int, ...]], maxima: tuple[int, ...]) -> Iterable[tuple[int, int]]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -336,16 +337,56 @@ def test_the_loader_is_the_same_file_every_time() -> None:
     assert loader_bytes() == loader_bytes()
 
 
-def test_the_loader_says_why_it_cannot_run_what_no_compiler_made(loader: Path, package: Path, tmp_path: Path) -> None:
-    """Axes in an order that is none: the manifest is as they are written, and means nothing."""
+def strange(package: Path, path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """The package with another manifest, its checksums right."""
     container = read_container(memoryview(package.read_bytes()), kind=PACKAGE)
     manifest = json.loads(bytes(container.section("manifest")))
-    transpose = next(op for op in manifest["graph"]["ops"] if op[0] == "Transpose")
-    transpose[4] = [["perm", [9, 9, 9, 9]]]
+    change(manifest)
     contents = {name: bytes(container.section(name)) for name in ("manifest", "profile", "numbers", "constants")}
     contents["manifest"] = json.dumps(manifest).encode()
     sections = [Section(name=name, segment=NO_SEGMENT, pieces=(data,)) for name, data in contents.items()]
-    (tmp_path / "strange").write_bytes(b"".join(bytes(piece) for piece in write_container(sections, kind=PACKAGE)))
+    path.write_bytes(b"".join(bytes(piece) for piece in write_container(sections, kind=PACKAGE)))
+    return path
+
+
+def op_of(manifest: dict[str, Any], kind: str) -> Any:
+    return next(op for op in manifest["graph"]["ops"] if op[0] == kind)
+
+
+def buffers(manifest: dict[str, Any]) -> list[Any]:
+    return [buffer for one in manifest["libraries"] for unit in one["units"] for buffer in unit["buffers"].values()]
+
+
+MEANINGLESS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "axes in an order that is none": lambda m: op_of(m, "Transpose").__setitem__(4, [["perm", [9, 9, 9, 9]]]),
+    "no attributes": lambda m: op_of(m, "Transpose").__setitem__(4, []),
+    "fewer operands": lambda m: op_of(m, "MatMul")[1].pop(),
+    "buffers of one position": lambda m: [b.__setitem__(1, [1] * len(b[1])) for b in buffers(m)],
+    "buffers of other ranks": lambda m: [b[1].append(1) for b in buffers(m)],
+    "buffers at one address": lambda m: [b.__setitem__(2, [0] * len(b[2])) for b in buffers(m)],
+    "buffers beyond the memory": lambda m: [b.__setitem__(2, [2**39] * len(b[2])) for b in buffers(m)],
+    "no buffers": lambda m: [unit.update(buffers={}) for one in m["libraries"] for unit in one["units"]],
+    "buffers in DRAM": lambda m: [b.__setitem__(0, "dram") for b in buffers(m)],
+}
+
+
+@pytest.mark.parametrize("name", sorted(MEANINGLESS))
+def test_what_no_compiler_made_is_refused_by_whoever_runs_it(package: Path, tmp_path: Path, name: str) -> None:
+    """The manifest is as they are written, and means nothing: the package is at fault, not Tessera."""
+    path = strange(package, tmp_path / "strange", MEANINGLESS[name])
+    for words in (["run", "--shape", "input_ids:2x33"], ["package"], ["table", "--no-cache"]):
+        ran = tessera(words[0], str(path), *words[1:], "--json")
+        if words[0] == "table" and ran.exit_code == 0:
+            continue  # which asks of shapes and costs alone
+        assert ran.exit_code in (2, 3), ran.output
+        problem = json.loads(ran.stderr)
+        assert problem["code"] != "internal_error"
+        assert problem["message"]
+
+
+def test_the_loader_says_why_it_cannot_run_what_no_compiler_made(loader: Path, package: Path, tmp_path: Path) -> None:
+    """Axes in an order that is none: the manifest is as they are written, and means nothing."""
+    strange(package, tmp_path / "strange", MEANINGLESS["axes in an order that is none"])
     np.savez(tmp_path / "in.npz", **inputs(1, 5, 0))
     ran = load(loader, tmp_path / "strange", "--inputs", tmp_path / "in.npz")
     assert ran.returncode == 2

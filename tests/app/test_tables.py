@@ -23,9 +23,10 @@ from app.tables import making
 from app.tables.buckets import Boundaries, BucketChoice, bucket_tables
 from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
+from app.tables.document import tables_document
 from app.tables.lookup import TableLookup
 from app.tables.opened import OpenPackage, OpenPackages
-from app.tables.stored import decoded, encoded, restored
+from app.tables.stored import StoredTable, decoded, encoded, is_of, restored
 from app.tables.wanted import WantedTables
 from compiler.compile import compile_package
 from compiler.frontend.source import ModelSource, opened
@@ -123,6 +124,7 @@ def test_a_stored_table_comes_back_and_nothing_else_does(desk: Desk) -> None:
         assert decoded(asked.key, damaged) is None
     for place in range(3, len(value)):
         assert decoded(asked.key, value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]) is None
+    assert is_of(table, desk.package.model.libraries[0].units, (1, 20, 13))
     assert len(value) < 80 * len(table.runs) + 40
 
 
@@ -218,6 +220,71 @@ def test_a_damaged_or_foreign_value_is_a_miss_and_is_mended(desk: Desk, client: 
         (found,) = lookup.find(desk.package, DIMS)
         assert (found.cache, found.table) == ("miss", first.table)
         assert lookup.find(desk.package, DIMS)[0].cache == "hit"
+
+
+def strange_tables(table: StoredTable) -> dict[str, StoredTable]:
+    """Tables that are well-formed, under digests that are right, and none of the routine's."""
+    run, axis = table.runs[0], table.runs[0].axes[0]
+    runs = {
+        "no such unit": msgspec.structs.replace(run, unit=40),
+        "unit below 0": msgspec.structs.replace(run, unit=-1),
+        "shares more loops than there are": msgspec.structs.replace(run, shared=3),
+        "fewer axes": msgspec.structs.replace(run, axes=run.axes[:2]),
+        "order of two axes": msgspec.structs.replace(run, order=(0, 1)),
+        "order of an axis twice": msgspec.structs.replace(run, order=(0, 1, 1)),
+        "order of another axis": msgspec.structs.replace(run, order=(0, 1, 3)),
+    }
+    axes = {
+        "begins before the tensor": {"start": -1},
+        "ends behind it": {"count": 2**40},
+        "no length": {"length": 0},
+        "no calls": {"count": 0},
+        "no such mode": {"mode": 5},
+        "longer than 64 bits": {"length": 2**63},
+    }
+    for name, change in axes.items():
+        wrong = msgspec.structs.replace(axis, **change)
+        runs[name] = msgspec.structs.replace(run, axes=(wrong, *run.axes[1:]))
+    found = {name: msgspec.structs.replace(table, runs=(one, *table.runs[1:])) for name, one in runs.items()}
+    found["of another shape"] = msgspec.structs.replace(table, shape=(1, 20, 14))
+    found["of fewer axes"] = msgspec.structs.replace(table, shape=(1, 20))
+    found["below cost"] = msgspec.structs.replace(table, simple_cycles=-1.0)
+    found["of no cost"] = msgspec.structs.replace(table, simple_cycles=float("nan"))
+    found["of endless runs"] = msgspec.structs.replace(table, runs=table.runs * 5000)
+    return found
+
+
+def test_a_table_that_is_none_of_the_routine_is_a_miss_and_is_mended(desk: Desk, client: redis.Redis) -> None:
+    lookup, optimiser = desk.lookup(), desk.optimiser()
+    (first,) = lookup.find(desk.package, DIMS)
+    (wanted,) = lookup.wanted.claim()
+    key = first.asked.key
+    for name, strange in strange_tables(first.table).items():
+        client.set(value_key(key), encoded(key, strange))
+        (found,) = lookup.find(desk.package, DIMS)
+        assert (found.cache, found.table) == ("miss", first.table), name
+        assert lookup.find(desk.package, DIMS)[0].cache == "hit"
+        tables_document(desk.package, DIMS, [found])
+        settled = msgspec.structs.replace(
+            strange, kind="optimised", settled=True, optimised_cycles=strange.simple_cycles
+        )
+        client.set(value_key(key), encoded(key, settled))
+        assert optimiser.run(wanted, "worker") == "optimised", name
+        client.delete(value_key(key))
+        lookup.find(desk.package, DIMS)
+
+
+def test_a_bucket_of_a_strange_table_serves_nobody(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    for width in [24] * 20 + [16] * 20:
+        lookup.find(desk.package, {"n": 2, "h": 24, "w": width})
+    desk.work(lookup)
+    (bucket,) = desk.package.asked({"n": 2, "h": 24, "w": 24})
+    (best,) = lookup.find(desk.package, {"n": 2, "h": 24, "w": 24})
+    run = msgspec.structs.replace(best.table.runs[0], unit=999)
+    strange = msgspec.structs.replace(best.table, runs=(run, *best.table.runs[1:]))
+    client.set(value_key(bucket.key), encoded(bucket.key, strange))
+    assert lookup.find(desk.package, {"n": 2, "h": 23, "w": 19})[0].cache == "miss"
 
 
 def test_a_simple_table_never_takes_the_place_of_an_optimised_one(desk: Desk) -> None:

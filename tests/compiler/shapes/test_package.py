@@ -193,6 +193,21 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
         compute=m["libraries"][0]["cost"]["compute"][:1]
     ),
     "cost of text": lambda m: m["libraries"][0]["cost"].update(call_cycles="much"),
+    "cost of no number": lambda m: m["libraries"][0]["cost"].update(call_cycles=float("nan")),
+    "endless cost": lambda m: m["libraries"][0]["cost"].update(compute_cycles=float("inf")),
+    "cost below 0": lambda m: m["libraries"][0]["cost"]["operands"][0].__setitem__(1, -1.0),
+    "factors of runs": lambda m: m["libraries"][0]["cost"]["compute"].__setitem__(0, table_of(m)[1]),
+    "too few factors": lambda m: m["libraries"][0]["cost"]["operands"][-1][2][0].__setitem__(1, 8),
+    "factors along other axes": lambda m: m["libraries"][0]["cost"]["operands"][0][2].append(None),
+    "no core loads": lambda m: m["libraries"][0].update(loaders=0),
+    "more cores load than there are": lambda m: m["libraries"][0].update(loaders=5),
+    "memory below 0": lambda m: m["libraries"][0]["units"][0].update(activation_bytes=-1),
+    "memory of text": lambda m: m["libraries"][0]["units"][0].update(weight_bytes="much"),
+    "buffer of no bytes": lambda m: next(iter(m["libraries"][0]["units"][0]["buffers"].values())).__setitem__(3, 0),
+    "buffer of half a byte": lambda m: next(iter(m["libraries"][0]["units"][0]["buffers"].values())).__setitem__(
+        3, 0.5
+    ),
+    "unread input that is made": lambda m: m["graph"].update(unread=[first(m, lambda t: t["constant"])]),
     "table of another kind": lambda m: table_of(m).__setitem__(0, "best"),
     "table of a shape out of range": lambda m: m["tables"][0]["dims"].update(batch=4),
     "table of half a shape": lambda m: m["tables"][0]["dims"].pop("batch"),
