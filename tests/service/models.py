@@ -92,3 +92,14 @@ def sentences() -> bytes:
     product = model.node("MatMul", [x, model.weight(16, 8)], name="product")
     model.output(model.node("Add", [product, y], name="sum"))
     return model.data()
+
+
+def rarely_none() -> bytes:
+    """Rows of 1 in `1 + t // 99` columns: a model for up to 100 rows `t` but 99, which nobody sees who tries a few."""
+    model = Model()
+    x = model.input(["t", 1], "x")
+    rows = model.node("Shape", [x], start=0, end=1)
+    columns = model.node("Add", [model.node("Div", [rows, model.ints(99)]), model.ints(1)])
+    shape = model.node("Concat", [model.ints(-1), columns], axis=0)
+    model.output(model.node("Relu", [model.node("Reshape", [x, shape], name="fold")], name="relu"))
+    return model.data()

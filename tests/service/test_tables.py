@@ -24,7 +24,7 @@ from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.package import read_package, write_package
 from tests.service.harness import Api, conv_chain, kill, until
-from tests.service.models import images, sentences
+from tests.service.models import images, rarely_none, sentences
 
 pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
@@ -157,6 +157,32 @@ def test_inputs_are_given_once_and_may_be_left_out_where_others_say_all(api: Api
     for shapes, code in wrong.items():
         answer = ask(api, model, *shapes)
         assert (answer.status_code, answer.json()["code"]) == (422, code)
+
+
+def test_a_shape_at_which_the_model_is_none_is_refused_at_once(api: Api) -> None:
+    """It is within the ranges, and no check of the compilation tried it."""
+    model, _ = packaged(api, rarely_none(), dims={"t": {"min": 1, "max": 100}})
+    assert tables(api, model, "x:98x1")["dims"] == {"t": 98}
+    answer = ask(api, model, "x:99x1")
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["node"]) == (422, "illegal_extents", "fold")
+    assert problem["actual"] == "(49, 2) of (99, 1) at t = 99"
+
+
+def test_a_table_made_beforehand_is_a_hit_when_it_is_first_asked_for(api: Api) -> None:
+    model = api.upload(images(9))
+    shape = {"n": 2, "h": 37, "w": 29}
+    job = api.finished(api.submit(model, "edge4", dims=RANGES, verify="none", tables=[shape]))
+    assert job["state"] == "succeeded", job
+    found = tables(api, model, "x:2x3x37x29")
+    assert (found["cache"], found["kind"], found["dims"]) == ("hit", "optimised", shape)
+    assert found["cost_cycles"] == found["optimised_cost_cycles"] <= found["simple_cost_cycles"]
+    assert all((times_covered(routine) == 1).all() for routine in found["routines"])
+    assert tables(api, model, "x:2x3x37x28")["cache"] == "miss"
+    figures = statistics(api, model)
+    assert (answered(figures, "hit", "optimised"), figures["simple_made"]) == (1, 1)
+    package = read_package(memoryview(api.http.get(job["links"]["package"]).content))
+    assert [dict(one.dims) for one in package.tables] == [shape]
 
 
 def test_where_there_is_no_package_the_hint_says_how_to_get_one(api: Api, images_model: str) -> None:
