@@ -50,3 +50,15 @@ def profile_values(name: str) -> dict[str, Any]:
     """A built-in profile as plain values, to be changed."""
     values: dict[str, Any] = msgspec.to_builtins(builtin_profile(name))
     return values
+
+
+def changed_profile(name: str, **changes: Any) -> Profile:
+    """A built-in profile with other fields; `engines__link` is field `link` of `engines`."""
+    values = profile_values(name)
+    for path, value in changes.items():
+        inside = values
+        *folders, field = path.split("__")
+        for folder in folders:
+            inside = inside[folder]
+        inside[field] = value
+    return profile_from_values(values)

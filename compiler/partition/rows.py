@@ -76,7 +76,7 @@ class LeaveRowsToHost:
 
 def _indices(graph: Graph, op: Op) -> Tensor:
     """The indices of a Gather that holds them as a progression, as a constant."""
-    if op.symbols:
+    if op.symbols or graph.tensors[op.output].symbols:
         raise ModelError(
             "the host is to read rows of a table at positions that depend on a dynamic dimension",
             code="known_at_maxima_only",
@@ -90,17 +90,14 @@ def _indices(graph: Graph, op: Op) -> Tensor:
     assert isinstance(axis, int)
     assert isinstance(begin, int)
     assert isinstance(step, int)
-    is_kept = len(shape) == len(graph.tensors[op.inputs[0]].shape)
-    extents = shape[axis : axis + 1] if is_kept else ()
-    symbols = tuple((0, one) for of, one in graph.tensors[op.output].symbols if is_kept and of == axis)
+    extents = shape[axis : axis + 1] if len(shape) == len(graph.tensors[op.inputs[0]].shape) else ()
     values = begin + step * np.arange(extents[0] if extents else 1, dtype=np.int64)
     name = f"{op.output}:indices"
     while name in graph.tensors:
         name += "'"
     data = Literal(data=values.tobytes())
     constant = Constant(shape=extents, dtype="int64", data=data)
-    axes = default_axes(len(extents))
-    return Tensor(name=name, shape=extents, dtype="int64", axes=axes, constant=constant, symbols=symbols)
+    return Tensor(name=name, shape=extents, dtype="int64", axes=default_axes(len(extents)), constant=constant)
 
 
 def _host_node(graph: Graph, op: Op) -> HostNode:

@@ -74,8 +74,8 @@ class LowerSegments:
 
     def run(self, mapped: MappedGraph) -> LoweredGraph:
         """Raises LimitError naming op, limit and amount where a single op's program exceeds a limit (PART-3)."""
-        if self.profile.weights.compression != 1:
-            reason = "weights are compressed on the chip, by a method that the profile does not give"
+        reason = no_programs(self.profile)
+        if reason:
             none = LoweredSegment(program=None, verified=None, sizes=None)
             return LoweredGraph(mapped=mapped, segments=tuple(none for _ in mapped.fused.segments), reason=reason)
         known: dict[object, LoweredSegment] = {}
@@ -237,6 +237,13 @@ class LowerSegments:
                 )
                 return Refused(error=error, curable=True, share=actual / limit)
         return None
+
+
+def no_programs(profile: Profile) -> str:
+    """Why there are no programs for a profile, as it describes what they cannot do; "" if there are."""
+    if profile.weights.compression != 1:
+        return "weights are compressed on the chip, by a method that the profile does not give"
+    return ""
 
 
 def _called(lowered: LoweredSegment, name: str) -> LoweredSegment:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.errors import RequestError
+from compiler.errors import LimitError, RequestError
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
 from compiler.profile.schema import Profile
+from compiler.program.lower import no_programs
 from compiler.shapes.build import build_model
 from compiler.shapes.extents import Range
 from compiler.shapes.model import ShapeModel
@@ -26,7 +27,9 @@ class MakeUnits:
     options: Options
 
     def run(self, graph: Graph) -> ShapeModel:
-        """Raises RequestError for options that tables do not have, LimitError where an op has no unit that fits."""
+        """Raises RequestError for options that tables do not have, LimitError for a profile that has no programs and
+        where an op has no unit that fits.
+        """
         if self.options.precision != "model":
             raise RequestError(
                 "a planning what-if has no tables: they are made to be run",
@@ -34,6 +37,16 @@ class MakeUnits:
                 stage=self.name,
                 actual=f"precision={self.options.precision}",
                 limit="precision=model",
+            )
+        reason = no_programs(self.profile)
+        if reason:
+            raise LimitError(
+                f"tables are made to be run, and the profile has no programs: {reason}",
+                code="no_tables_for_profile",
+                stage=self.name,
+                actual=f"weights.compression={self.profile.weights.compression}",
+                limit="weights.compression=1",
+                hint="Raise weights.compression in the profile to 1",
             )
         return build_model(
             graph,

@@ -29,8 +29,8 @@ class PassingRoom:
 
     @property
     def largest_bytes(self) -> int:
-        """The most that a box may take, so that the next one finds room beside it."""
-        return max(_ALIGNMENT, self.capacity_bytes // 2 // _ALIGNMENT * _ALIGNMENT)
+        """The most that a box may take, so that the next one finds room beside it, if there is any."""
+        return self.capacity_bytes // 2 // _ALIGNMENT * _ALIGNMENT or self.capacity_bytes
 
     def take(self, size_bytes: int) -> Slot:
         """The next place for a box of at most `largest_bytes`."""

@@ -106,21 +106,19 @@ class Routes:
     def _pieces(self, name: str, box: Box) -> list[Box]:
         """A box in pieces that pass an SRAM, so large that the next one finds room beside each."""
         room, element = self._room(0, name), self.context.element_bytes(name)
-        extents = next(
-            (found for found in smaller(lengths(box), self.order(name)) if prod(found) * element <= room.largest_bytes),
-            None,
+        for extents in smaller(lengths(box), self.order(name)):
+            if prod(extents) * element <= room.largest_bytes:
+                return cut(box, extents)
+        field = "weight_bytes" if self.machine.places[room.place].level is Level.SRAM_WEIGHTS else "capacity_bytes"
+        raise LimitError(
+            "not one element of a tensor passes the SRAM on its way to a core",
+            code="no_room_to_pass",
+            stage="shapes",
+            node=name,
+            actual=f"{element} bytes",
+            limit=f"{room.largest_bytes} bytes",
+            hint=f"Raise sram.{field} in the profile",
         )
-        if extents is None:
-            raise LimitError(
-                "not one element of a tensor passes the SRAM on its way to a core",
-                code="no_room_to_pass",
-                stage="shapes",
-                node=name,
-                actual=element,
-                limit=room.largest_bytes,
-                hint="Raise sram.capacity_bytes in the profile",
-            )
-        return cut(box, extents)
 
     def _in_sram(self, cluster: int, name: str, box: Box) -> Held:
         """Where a box passes a cluster's SRAM."""

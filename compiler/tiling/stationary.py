@@ -63,7 +63,8 @@ class WeightTable:
     def _shared(self, ops: Sequence[int]) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         if self._common:
-            for op in ops:
+            # the first reader decides how a weight is shared out, as in `resident_weights`
+            for op in reversed(ops):
                 found.update(self._common.get(op, {}))
         return found
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from onnx import TensorProto
 
 from compiler.compile import compile_model
 from compiler.errors import ModelError
 from compiler.frontend.source import ModelSource
+from compiler.ir.symbol import Expression
 from compiler.options import Options
+from compiler.partition.rows import LeaveRowsToHost
 from compiler.profile.schema import Profile
 from tests.compiler.planning import plan_model
 from tests.compiler.program.lowered import chip
@@ -58,3 +62,19 @@ def test_strict_refuses_what_would_be_left_to_the_host_for_lack_of_an_engine() -
     with pytest.raises(ModelError, match="iodma") as caught:
         plan_model(lookup().data(), without_iodma(), Options(strict=True))
     assert (caught.value.code, caught.value.node) == ("unsupported_op", "rows")
+
+
+def test_rows_at_positions_that_depend_on_a_dimension_are_refused() -> None:
+    """The host's node would have to know the shape (SHAPE-9)."""
+    model = Model()
+    rows = model.node("Gather", [model.weight(40, 8), model.input([6], dtype=TensorProto.INT64)], axis=0, name="rows")
+    model.output(model.relu(rows))
+    graph = model.graph()
+    gather, *others = graph.ops
+    progression = (("axis", 0), ("begin", 3), ("step", 1))
+    beginning = ("begin", 0, Expression(terms=(("past", 1),)))
+    gather = replace(gather, inputs=gather.inputs[:1], attributes=progression, symbols=(beginning,))
+    ops = (gather, *others)
+    with pytest.raises(ModelError) as caught:
+        LeaveRowsToHost(profile=without_iodma()).run(replace(graph, ops=ops))
+    assert (caught.value.code, caught.value.node) == ("known_at_maxima_only", "rows")

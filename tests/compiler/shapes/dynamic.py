@@ -13,7 +13,9 @@ from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant
 from compiler.options import parse_options
-from compiler.profile import builtin_profile
+from compiler.profile import Profile, builtin_profile
+from compiler.program.executable import ChipSegment, Executable
+from compiler.program.program import Program
 from compiler.shapes.direct import run_directly
 from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import instantiate, simple_tables
@@ -31,16 +33,19 @@ Ranges = Mapping[str, tuple[int, int]]
 class Compiled:
     """A model compiled for ranges of its dimensions, beside its source."""
 
-    def __init__(self, source: ModelSource, ranges: Ranges, profile: str = "edge4") -> None:
+    def __init__(
+        self, source: ModelSource, ranges: Ranges, profile: str | Profile = "edge4", **options: object
+    ) -> None:
         dims = {name: {"min": low, "max": high} for name, (low, high) in ranges.items()}
         self.source = source
-        self.model: ShapeModel = compile_shapes(source, builtin_profile(profile), parse_options({"dims": dims}))
+        self.profile = builtin_profile(profile) if isinstance(profile, str) else profile
+        self.model: ShapeModel = compile_shapes(source, self.profile, parse_options({"dims": dims, **options}))
         self.has_host = any(part.is_host for part in self.model.parts)
 
     @classmethod
-    def of(cls, model: Model, ranges: Ranges, profile: str = "edge4") -> Compiled:
+    def of(cls, model: Model, ranges: Ranges, profile: str | Profile = "edge4", **options: object) -> Compiled:
         """A model built by a test."""
-        return cls(ModelSource.from_bytes(model.data()), ranges, profile)
+        return cls(ModelSource.from_bytes(model.data()), ranges, profile, **options)
 
     def values(self, constant: Constant) -> NDArray[Any]:
         """The elements of a constant of the model."""
@@ -50,12 +55,19 @@ class Compiled:
         """The model's package without tables."""
         return b"".join(bytes(piece) for piece in write_package(self.model, [], self.values))
 
+    def executable(self, dims: Mapping[str, int]) -> Executable:
+        """The executable at given dimensions, by simple tables."""
+        source = opened(self.model.graph.source, self.source)
+        return instantiate(self.model, dims, simple_tables(self.model, dims), source)
+
+    def programs(self, dims: Mapping[str, int]) -> list[Program]:
+        """The programs of its segments on chips."""
+        return [one.program for one in self.executable(dims).segments if isinstance(one, ChipSegment)]
+
     def misses(self, dims: Mapping[str, int], seed: int = 1) -> list[str]:
         """What differs from the model itself at given dimensions: by the program, and by the tables alone."""
-        source = opened(self.model.graph.source, self.source)
         graph = graph_at(self.model.graph, dims, self.values)
-        executable = instantiate(self.model, dims, simple_tables(self.model, dims), source)
-        check = check_values(executable, graph, self.source, seed)
+        check = check_values(self.executable(dims), graph, self.source, seed)
         found = [] if check.has_run else [f"{dict(dims)}: nothing was compared: {check.reason}"]
         if not check.holds:
             found.append(f"{dict(dims)}: the program's {check.worst}")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from compiler.ops.facts import graph_facts
 from compiler.profile import builtin_profile
 from compiler.program.program import Level
+from compiler.program.residents import weight_level
 from compiler.shapes import routine
-from compiler.shapes.buffers import weight_level
 from compiler.shapes.instance import graph_at
 from compiler.shapes.routine import MAX_TILED, RoutineGeometry, tiled_axes
 from compiler.shapes.unit_library import UnitBuffers
