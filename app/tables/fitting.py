@@ -17,7 +17,7 @@ from app.tables.stored import StoredTable, is_of
 def fits(opened: OpenPackage, asked: Asked, table: StoredTable) -> bool:
     """Whether a table can be the one that was asked for."""
     library = opened.model.libraries[asked.routine]
-    return is_of(table, library.units, tuple(asked.shape[axis] for axis in library.routine.tiled))
+    return is_of(table, library.units, tuple(asked.problem[axis] for axis in library.routine.tiled))
 
 
 def fitting(opened: OpenPackage, asked: Mapping[str, Asked], entries: Mapping[str, Entry]) -> dict[str, Entry]:
