@@ -21,8 +21,7 @@ def chooser_beside(
     facts: GraphFacts, profile: Profile, others: Sequence[GraphFacts], ops: Sequence[int], resident_bytes: int
 ) -> RoutineChooser:
     """What chooses routines of a segment's ops, beside so many bytes of stationary weights in every core."""
-    in_place = _in_every_core(facts, profile, ops)
-    return RoutineChooser(facts, profile.beside(resident_bytes), others, in_place)
+    return RoutineChooser(facts, profile.beside(resident_bytes), others, in_every_core(facts, profile, ops))
 
 
 def resident_parts_of(model: ShapeModel, profile: Profile, part: Part) -> tuple[ResidentPart, ...]:
@@ -35,7 +34,7 @@ def resident_parts_of(model: ShapeModel, profile: Profile, part: Part) -> tuple[
     return resident_parts(context, profile, part.ops, resident_bytes, without=_varying(facts, part.ops))
 
 
-def _in_every_core(facts: GraphFacts, profile: Profile, ops: Sequence[int]) -> frozenset[str]:
+def in_every_core(facts: GraphFacts, profile: Profile, ops: Sequence[int]) -> frozenset[str]:
     """The stationary weights that lie whole in every core: calls use them in place."""
     if not profile.is_stationary:
         return frozenset()

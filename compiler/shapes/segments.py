@@ -21,7 +21,7 @@ from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.model import Part
-from compiler.shapes.residence import chooser_beside
+from compiler.shapes.residence import in_every_core
 
 
 class UnitCompiler(SegmentCompiler):
@@ -33,15 +33,22 @@ class UnitCompiler(SegmentCompiler):
         """`others` are the facts of the graph at other extents than the largest."""
         super().__init__(facts, profile, options)
         self._others = others
+        # whichever ops are in a segment, and whichever of them reads a weight first
+        readers = [in_every_core(facts, profile, (op.index,)) for op in facts.ops]
+        self._in_place = frozenset().union(*readers) - {
+            name
+            for op, mine in zip(facts.ops, readers, strict=True)
+            for name in facts.weights_of((op.index,))
+            if name not in mine
+        }
         self._choosers: dict[int, RoutineChooser] = {}
 
     def _alone(self, op: int, resident: int) -> LimitError | None:
         """Why an op has no unit beside so many bytes of stationary weights in each core; None if it has one."""
         chooser = self._choosers.get(resident)
         if chooser is None:
-            ops = [each for each in range(len(self.facts.ops)) if each not in self.facts.graph.on_host]
-            chooser = chooser_beside(self.facts, self.profile, self._others, ops, resident)
-            self._choosers[resident] = chooser
+            profile = self.profile.beside(resident)
+            chooser = self._choosers[resident] = RoutineChooser(self.facts, profile, self._others, self._in_place)
         return chooser.refusal(op)
 
 

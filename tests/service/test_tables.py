@@ -22,7 +22,10 @@ from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
-from compiler.shapes.package import read_package, write_package
+from compiler.shapes.direct import run_directly
+from compiler.shapes.package import read_package, stored_values, write_package
+from compiler.simulator.reference import run_reference
+from tests.profiles import profile_values
 from tests.service.harness import Api, conv_chain, kill, until
 from tests.service.models import images, rarely_none, sentences
 
@@ -224,11 +227,35 @@ def test_a_job_without_a_package_says_why(api: Api) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "no_such_result")
     assert "option dims" in answer.json()["hint"]
     assert "package" not in fixed["links"]
-    _, refused = packaged(api, images(), "manycore2x64")
+    compressed = profile_values("manycore2x64") | {"name": "compressed"}
+    compressed["weights"]["compression"] = 0.5
+    assert api.http.post("/v1/profiles", json=compressed).status_code == 201
+    _, refused = packaged(api, images(), "compressed")
     answer = api.http.get(f"/v1/jobs/{refused['id']}/package")
     assert (answer.status_code, answer.json()["code"]) == (404, "no_tables_for_profile")
-    assert answer.json()["actual"] == refused["no_package"]["actual"] == "stationary weights"
+    assert answer.json()["actual"] == refused["no_package"]["actual"] == "weights.compression=0.5"
     assert (refused["no_package"]["code"], refused["state"]) == ("no_tables_for_profile", "succeeded")
+
+
+@pytest.mark.parametrize("profile", ["manycore2x64", "through-sram"])
+def test_chips_of_every_kind_have_packages(api: Api, profile: str) -> None:
+    """Stationary weights, and cores that reach DRAM through an SRAM alone: made, asked for, run by tables."""
+    if profile == "through-sram":
+        values = profile_values("cluster4x4") | {"name": profile}
+        values["engines"]["iodma"] = None
+        assert api.http.post("/v1/profiles", json=values).status_code == 201
+    model, job = packaged(api, images(), profile)
+    assert "no_package" not in job
+    answer = ask(api, model, "x:3x3x31x17", profile=profile)
+    assert answer.status_code == 200, answer.text
+    data = memoryview(api.http.get(f"/v1/jobs/{job['id']}/package").content)
+    package = read_package(data)
+    assert package.model.profile_name == profile
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 9, 7)).astype(np.float32)}
+    made = run_directly(package.model, stored_values(data), inputs)
+    expected = run_reference(ModelSource.from_bytes(images()), inputs).values
+    for name, array in made.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-4)
 
 
 def test_two_hundred_requests_at_once_compute_a_table_once(api: Api, service: EmbeddedService) -> None:

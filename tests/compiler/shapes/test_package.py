@@ -133,6 +133,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no JSON": lambda _: b"{",
     "deep JSON": lambda _: b"[" * 200_000 + b"]" * 200_000,
     "long number": lambda _: b'{"schema": ' + b"9" * 5000 + b"}",
+    "no such chip": lambda m: m["parts"][0].__setitem__(3, 1),
+    "chip is no number": lambda m: m["parts"][0].__setitem__(3, "0"),
     "no graph": lambda m: m.pop("graph"),
     "graph is a list": lambda m: m.update(graph=[]),
     "dims are a list": lambda m: m["graph"].update(dims=[1]),

@@ -7,12 +7,16 @@ import pytest
 
 from compiler.compile import compile_model
 from compiler.errors import LimitError, RequestError
+from compiler.frontend.source import ModelSource
 from compiler.ops.facts import graph_facts
 from compiler.options import parse_options
 from compiler.profile import Profile, builtin_profile
+from compiler.program.executable import ChipSegment
 from compiler.program.program import Opcode, Program, Role
 from compiler.program.timing.roofline import roofline_of
 from compiler.program.timing.timeline import timeline_of
+from compiler.shapes.instantiate import instantiate, simple_tables
+from compiler.shapes.package import read_package
 from compiler.shapes.residence import resident_parts_of
 from tests.compiler.shapes.dynamic import Compiled, corners_and
 from tests.compiler.shapes.layer_networks import LAYERS, classifier, separable_convolutions
@@ -251,3 +255,26 @@ def test_units_leave_the_room_that_resident_weights_take() -> None:
     for library in of.model.libraries:
         for unit in library.buffers:
             assert unit.activation_bytes + unit.weight_bytes <= first
+
+
+def test_a_package_says_which_chip_runs_what_and_weights_lie_as_in_the_model() -> None:
+    """SHAPE-10: the instance of a package is that of the model, to the byte."""
+    profile = edge(chips=2, nram__capacity_bytes=49_152, chip_link_bytes_per_s=8e9)
+    of = Compiled.of(heavy(4), {"rows": (1, 16)}, profile, verify="none")
+    read = read_package(memoryview(of.package()))
+    assert [part.chip for part in read.model.parts] == [part.chip for part in of.model.parts]
+    mine, its = (
+        of.executable({"rows": 9}),
+        instantiate(
+            read.model,
+            {"rows": 9},
+            simple_tables(read.model, {"rows": 9}),
+            ModelSource.from_bytes(bytes(read.data)),
+        ),
+    )
+    for one, other in zip(mine.segments, its.segments, strict=True):
+        assert isinstance(one, ChipSegment)
+        assert isinstance(other, ChipSegment)
+        assert one.chip == other.chip
+        assert one.program.residents == other.program.residents
+        assert one.program.commands.tobytes() == other.program.commands.tobytes()
