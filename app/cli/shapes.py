@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 
@@ -28,20 +28,8 @@ from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
-from compiler.shapes.package import read_package, stored_values, write_package
+from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
 from compiler.shapes.prepared import ShapeTables, tables_for
-
-# What making and running programs of what no compiler made may end in.
-_MEANINGLESS: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    InternalError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +96,7 @@ def as_package(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except _MEANINGLESS as error:
+    except (*MEANINGLESS, InternalError) as error:
         if not is_package(path):
             raise
         raise ExecutableError(

@@ -15,11 +15,8 @@ from app.simulations.arrays import read_arrays, write_arrays
 from compiler.errors import RequestError, TesseraError, printable
 from compiler.program.encoding.container import PACKAGE
 from compiler.shapes.direct import run_directly
-from compiler.shapes.package import Package, read_package, stored_values
+from compiler.shapes.package import MEANINGLESS, Package, read_package, stored_values
 from compiler.version import COMPILER_VERSION
-
-# What running a package ends in that says what no model says, or more than this machine has room for.
-_MEANINGLESS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,8 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
                     write_arrays(file, outputs)
     except (TesseraError, OSError) as error:
         return _failed(str(error))
-    except _MEANINGLESS as error:
-        # who made the package is not known: ops whose attributes do not go together are found when they are run
+    except (*MEANINGLESS, MemoryError) as error:
+        # ops whose attributes do not go together are found when they are run; or there is not so much room here
         return _failed(f"the package cannot be run: {type(error).__name__}: {error}")
     return 0
 

@@ -54,11 +54,12 @@ class OpenPackage:
     @cached_property
     def prepared(self) -> Mapping[str, StoredTable]:
         """By key the tables that travel in the package: they need no cache."""
-        return {
-            self.table_of(number, self.model.problem(number, one.dims)).key: prepared(table, cycles)
-            for one in self.package.tables
-            for number, (table, cycles) in enumerate(zip(one.tables, one.simple_cycles, strict=True))
-        }
+        found: dict[str, StoredTable] = {}
+        for one in self.package.tables:
+            for asked, table, cycles in zip(self.asked(one.dims), one.tables, one.simple_cycles, strict=True):
+                if asked.key not in found:
+                    found[asked.key] = prepared(table, cycles)
+        return found
 
     def asked(self, dims: Mapping[str, int]) -> tuple[Asked, ...]:
         """The tables that the model needs at given dimensions, one per routine."""

@@ -45,6 +45,16 @@ from compiler.units import element_bytes
 from compiler.version import COMPILER_VERSION
 
 SCHEMA: Final = 2
+# What reading or running a package may end in that says what no model says: who made it is not known.
+MEANINGLESS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _ALIGNMENT: Final = 64
 _CHUNK: Final = 1 << 24
 
@@ -109,7 +119,7 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours
         _check_pieces(model, container)
         tables = tuple(_tables_of(values, model, numbers) for values in manifest["tables"])
         check_prepared(model, tables, proved=is_ours)
-    except (ArithmeticError, AttributeError, LookupError, RequestError, TableError, TypeError, ValueError) as error:
+    except (*MEANINGLESS, RequestError, TableError) as error:
         raise ExecutableError(
             f"the manifest is not as packages are written: {printable(str(error), 160)}",
             section="manifest",

@@ -101,6 +101,7 @@ def _input_shapes(of: Compiled, dims: Mapping[str, int]) -> dict[str, tuple[int,
     return {
         one.name: tuple(extent if isinstance(extent, int) else extent.value(dims) for extent in one.extents)
         for one in of.model.inputs
+        if one.is_read
     }
 
 
