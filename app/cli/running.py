@@ -67,6 +67,7 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
             raise _no_shapes()
         else:
             executable, digest, report = _executable(target, console)
+            given = _without_unread(target.path, executable, given)
         judge = None
         if against is not None:
             judge = Judge(source=open_model(against), limits={})
@@ -195,6 +196,19 @@ def _given(feed: Feed) -> Mapping[str, Array] | None:
         return None
     with feed.inputs.open("rb") as file:
         return read_arrays(file)
+
+
+def _without_unread(
+    path: Path, executable: Executable, given: Mapping[str, Array] | None
+) -> Mapping[str, Array] | None:
+    """The values for what an executable needs, without those of inputs that its model declares and nothing reads."""
+    needed = {value.name for value in executable.inputs}
+    if given is None or needed.issuperset(given) or is_executable(path):
+        return given
+    from compiler.frontend.read import ReadModel
+
+    declared = {value.name for value in ReadModel().run(open_model(path)).proto.graph.input}
+    return {name: array for name, array in given.items() if name in needed or name not in declared}
 
 
 def _executable(target: Target, console: Console) -> tuple[Executable, str, Report | None]:

@@ -18,6 +18,7 @@ from compiler.ir.symbol import Compound, Expression, Limits, interval_of
 
 # Elements of one tensor, as import bounds them.
 MAX_ELEMENTS: Final = 2**40
+_HINT: Final = "Use other extents, or narrow the ranges of the dynamic dimensions (option dims: min, max, step)"
 Extents = tuple[int | Expression, ...]
 
 
@@ -71,6 +72,7 @@ def checked_shape(tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:
             stage="shapes",
             actual=f"{'x'.join(map(str, shape))} at {_text(dims)}",
             limit=f"extents of at least 1, {MAX_ELEMENTS} elements",
+            hint=_HINT,
         )
     return shape
 
@@ -86,6 +88,7 @@ def check_view(op: Op, source: Sequence[int], result: Sequence[int], dims: Mappi
             op_type=op.kind,
             actual=f"{tuple(result)} of {tuple(source)} at {_text(dims)}",
             limit="equal numbers",
+            hint=_HINT,
         )
 
 

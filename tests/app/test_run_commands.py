@@ -91,6 +91,25 @@ def test_a_model_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(folder: 
     np.testing.assert_allclose(found["v3"], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_values_for_an_input_that_nothing_reads_are_accepted(tmp_path: Path) -> None:
+    """The model declares it; what it does not declare stays unknown. The same of a model with open dimensions."""
+    model = Model()
+    x = model.input(["n", 8], "x")
+    model.input(["n", 3], "spare")
+    model.output(model.relu(x))
+    (tmp_path / "model.onnx").write_bytes(model.data())
+    arrays: dict[str, Any] = {
+        name: np.ones((2, width), np.float32) for name, width in (("x", 8), ("spare", 3), ("other", 1))
+    }
+    for names, code in ((("x",), None), (("x", "spare"), None), (("x", "spare", "other"), "unknown_input")):
+        np.savez(tmp_path / "in.npz", **{name: arrays[name] for name in names})
+        for dims in ("dims.n=2", 'dims.n={"min":1,"max":4}'):
+            words = ("--profile", "edge4", "--set", dims, "--inputs", str(tmp_path / "in.npz"), "--check", "--json")
+            ran = tessera("run", str(tmp_path / "model.onnx"), *words)
+            assert ran.exit_code == (2 if code else 0), ran.output
+            assert (json.loads(ran.stderr)["code"] if code else None) == code
+
+
 def test_a_model_and_its_executable_run_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     files = []
     for words in (["net.onnx", "--profile", "edge4"], ["executable.tsx"]):
