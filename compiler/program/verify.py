@@ -157,7 +157,8 @@ class _Shadows:
             readers.setdefault(key // len(program.queues), []).append(key % len(program.queues))
         rows = np.argsort(self._numbers, kind="stable")
         numbers, firsts = np.unique(self._numbers[rows], return_index=True)
-        for number, of in zip(numbers.tolist(), np.split(rows, firsts[1:]), strict=True):
+        pieces = np.split(rows, firsts[1:]) if len(rows) else []
+        for number, of in zip(numbers.tolist(), pieces, strict=True):
             shadow = self._shadow(number, of, readers.get(number, []))
             if shadow is not None:
                 self._shadows[number] = shadow

@@ -66,6 +66,12 @@ def test_a_sound_program_is_described() -> None:
     assert verified.touched_bytes == 6 * 128
 
 
+def test_a_program_that_does_nothing_is_safe() -> None:
+    verified = verify(Builder().build())
+    assert verified.commands == ()
+    assert set(verified.peak_bytes) == {0}
+
+
 FIELDS: tuple[tuple[str, str, int, str, int], ...] = (
     ("opcode", "commands", 0, "opcode", 8),
     ("queue", "commands", 0, "queue", 10),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.errors import ModelError, RequestError
+from compiler.errors import InternalError, ModelError, RequestError
 from compiler.frontend.source import opened
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.shapes.direct import run_directly
@@ -168,6 +168,17 @@ def test_tables_of_another_shape_or_of_other_units_make_no_instance() -> None:
         with pytest.raises(RequestError) as caught:
             instantiate(of.model, dims, tables, source)
         assert caught.value.code == "wrong_table"
+
+
+def test_a_table_without_calls_makes_no_program_that_is_safe() -> None:
+    """Nobody makes what the next routine reads: the proof says so, and lowering does not stumble over it."""
+    of = compiled("residual")
+    dims = {"batch": 1, "height": 4, "width": 4}
+    tables = list(simple_tables(of.model, dims))
+    assert tables[0] is not None
+    tables[0] = replace(tables[0], runs=tables[0].runs[:0])
+    with pytest.raises(InternalError, match="not safe"):
+        instantiate(of.model, dims, tables, opened(of.model.graph.source, of.source))
 
 
 def test_what_is_kept_for_tables_is_bounded() -> None:
