@@ -80,12 +80,13 @@ class TableLookup:
             if bucket is None or bucket.key == one.key:
                 continue
             entry = entries[bucket.key]
-            if entry.table is not None and entry.table.kind == "optimised":
+            table = opened.prepared.get(bucket.key, entry.table)
+            if table is not None and table.kind == "optimised":
                 simple[one.key] = making.simple(opened, one)
-                found = served(opened, one, bucket, entry.table, simple[one.key].cycles)
+                found = served(opened, one, bucket, table, simple[one.key].cycles)
                 if found is not None:
                     tables[one.key] = found
-            elif not entry.asked and not (entry.table is not None and entry.table.settled):
+            elif not entry.asked and not (table is not None and table.settled):
                 lacking[bucket.key] = bucket
         return tables, simple, list(lacking.values())
 

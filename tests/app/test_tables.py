@@ -171,6 +171,19 @@ def test_a_table_that_travels_in_the_package_is_answered_without_the_cache(desk:
     assert (other.cache, lookup.wanted.waiting()) == ("miss", 1)
 
 
+def test_a_table_that_travels_in_the_package_serves_its_bucket(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    store = document_store(desk.settings.store_dir)
+    package = desk.packages.get(store.put(package_bytes(24, [{"n": 2, "h": 24, "w": 24}])))
+    for _ in range(40):
+        assert lookup.find(package, {"n": 2, "h": 24, "w": 24})[0].cache == "hit"
+    desk.buckets().choose_if_due(package.digest)
+    (found,) = lookup.find(package, {"n": 2, "h": 23, "w": 24})
+    assert (found.cache, found.table.kind) == ("bucket-hit", "optimised")
+    assert not client.keys(value_key("*"))
+    assert lookup.wanted.waiting() == 0
+
+
 def test_a_bucket_at_which_the_model_is_none_serves_nobody(desk: Desk) -> None:
     """Extents that were asked for, each with others: together they leave nothing that could be run."""
     model = Model()

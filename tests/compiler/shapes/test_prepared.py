@@ -12,7 +12,7 @@ from compiler.cache_key import routine_key
 from compiler.compile import compile_package
 from compiler.errors import RequestError
 from compiler.frontend.source import opened
-from compiler.options import parse_options
+from compiler.options import Options, parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.direct import run_directly
 from compiler.shapes.instance import graph_at
@@ -141,11 +141,9 @@ def test_a_shape_at_which_the_model_is_none_is_refused() -> None:
     model = Model()
     x = model.input(["rows", 6])
     model.output(model.relu(model.node("Reshape", [x, model.ints(-1, 4)])))
-    dims = {"rows": {"min": 2, "max": 100, "step": 2}}
-    of = Compiled.__new__(Compiled)
-    of.model = compile_package(model.data(), builtin_profile("edge4"), parse_options({"dims": dims})).model
-    wider = replace(of.model, ranges={"rows": replace(of.model.ranges["rows"], step=1)})
-    of.model = wider
+    options = parse_options({"dims": {"rows": {"min": 2, "max": 100, "step": 2}}})
+    made = compile_package(model.data(), builtin_profile("edge4"), options).model
+    wider = replace(made, ranges={"rows": replace(made.ranges["rows"], step=1)})
     with pytest.raises(RequestError) as caught:
-        prepared(of, {"rows": 5})
+        MakeTables(options=Options(tables=({"rows": 5},))).run(wider)
     assert caught.value.code == "illegal_extents"
