@@ -7,12 +7,15 @@ import pytest
 
 from compiler.errors import LimitError
 from compiler.ir.graph import HOST
+from compiler.ops.facts import graph_facts
 from compiler.profile import Profile, builtin_profile
-from compiler.program.emitter import Slot
+from compiler.program.context import Context
+from compiler.program.emitter import Held, Slot, machine_of
 from compiler.program.program import Level, Opcode, Program, Role
 from compiler.program.timing.roofline import roofline_of
 from compiler.program.timing.timeline import timeline_of
 from compiler.shapes.passing import PassingRoom
+from compiler.shapes.routes import Routes
 from compiler.shapes.ways import dram_way, peer_way
 from tests.compiler.shapes.dynamic import Compiled, corners_and
 from tests.compiler.shapes.layer_networks import LAYERS, classifier, separable_convolutions
@@ -134,6 +137,23 @@ def test_boxes_take_an_sram_round_and_round_and_wait_for_what_lay_there() -> Non
     marked(sixth, 5, 6)
     seventh = room.take(128)
     assert (seventh.address, seventh.before) == (128, {4: 5, 1: 2, 2: 3})
+
+
+def test_cores_whose_buffers_lie_elsewhere_are_not_reached_by_one_command() -> None:
+    """One load for all; the bus reaches two cores at address 64, the first core at address 0 moves its own."""
+    profile, facts = chip(cores=3), graph_facts(classifier().graph({"rows": 4}))
+    context = Context(facts, machine_of(profile), frozenset(), frozenset())
+    box = ((0, 4), (0, 24))
+    places = [context.machine.place_of[Level.NRAM, core] for core in range(3)]
+    targets = {
+        core: Held(Slot(place, at, 384), at, (0, 0), (96, 4), box)
+        for core, (place, at) in enumerate(zip(places, (0, 64, 64), strict=True))
+    }
+    Routes(context, profile).bring("x", box, targets)
+    rows = context.emitter.arrays()[0]
+    assert rows["opcode"].tolist() == [Opcode.LOAD, Opcode.MOVE, Opcode.BROADCAST]
+    assert rows["targets"].tolist() == [1, 1, 2]
+    assert rows["target_address"].tolist() == [0, 0, 64]
 
 
 def test_small_tables_are_read_by_rows_where_results_are_small() -> None:
