@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, prod
 from typing import Final
 
-from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
 from compiler.errors import LimitError
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import OpFacts
-from compiler.ops.slab import lengths
-from compiler.profile.schema import Engine, Link
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty, merged, overlap
+from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
 from compiler.program.located import Located
-from compiler.program.peers import between_cores, send
+from compiler.program.peers import between_cores, send, send_own, share_out
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -51,46 +46,11 @@ class SharedLowering(Located):
         if rest and self.profile.dram.multicast and consecutive:
             self.emitter.copy(Opcode.LOAD, queues[0], region, first, box, element, [held.slot for held in rest])
         elif rest and self.machine.has(between):
-            self._share_out(region, targets, queues, [self.queue(between, unit) for unit in units], box, element)
+            sending = [self.queue(between, unit) for unit in units]
+            self._loaders += share_out(self.emitter, region, targets, queues, sending, box, element, self._loaders)
         else:
             for held, queue in zip(targets, queues, strict=True):
                 self.emitter.copy(Opcode.LOAD, queue, region, held, box, element)
-
-    def _share_out(
-        self, region: Held, targets: list[Held], loading: list[int], sending: list[int], box: Box, element: int
-    ) -> None:
-        """Each of some units loads a part of a box by its own engine and sends it to the others, all at one time."""
-        rate = self.profile.dram_bytes_per_cycle
-        slowest = min(self._rate(self.machine.queues[queue].engine) for queue in (loading[0], sending[0]))
-        parts = self._shares(targets[0], box, min(len(targets), ceil(rate / slowest)), element)
-        turn = self._loaders
-        self._loaders += len(parts)
-        loaded: list[tuple[int, Box, Slot]] = []
-        for number, part in enumerate(parts, turn):
-            at = number % len(targets)
-            target = targets[at]
-            self.emitter.copy(Opcode.LOAD, loading[at], region, target, part, element)
-            # who sends a part waits for this part alone, not for what others send here
-            loaded.append((at, part, target.slot.written_by((loading[at],))))
-        for at, part, slot in loaded:
-            others = [(held, part) for other, held in enumerate(targets) if other != at]
-            self.send_own(targets[at], slot, others, sending[at], element, is_ahead=True)
-
-    def _rate(self, engine: str) -> float:
-        """Bytes per cycle of an engine."""
-        found: Engine | Link = getattr(self.profile.engines, engine)
-        return found.bytes_per_cycle
-
-    def _shares(self, target: Held, box: Box, count: int, element: int) -> list[Box]:
-        """A box in as many parts, cut along its outermost axis in memory; whole if that saves less than a start-up."""
-        least = dram_startup_cycles(self.profile) * dram_port_bytes_per_cycle(self.profile, 1)
-        sides = lengths(box)
-        axis = max(range(len(box)), key=lambda a: (sides[a] >= count, target.strides[a]), default=None)
-        if axis is None or sides[axis] < count or prod(sides) * element < least * count:
-            return [box]
-        start, stop = box[axis]
-        cuts = [start + (stop - start) * number // count for number in range(count + 1)]
-        return [(*box[:axis], found, *box[axis + 1 :]) for found in pairwise(cuts)]
 
     # --- parts of the channels ----------------------------------------------------------------------------------------
 
@@ -155,8 +115,7 @@ class SharedLowering(Located):
         is_ahead: bool = False,
     ) -> None:
         """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
-        self.send(Held(own, *source[1:]), targets, queue, element, is_ahead=is_ahead)
-        source.slot.touched = merged(source.slot.touched, own.touched)
+        send_own(self.emitter, source, own, targets, queue, element, is_ahead=is_ahead)
 
     def send(
         self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int, *, is_ahead: bool = False

@@ -1,10 +1,15 @@
-"""From core to core, and from an SRAM to its cores: which engine sends, and one command for neighbours (PROG-1)."""
+"""What passes from memory to memory on a chip: which engine sends, and one command for neighbours (PROG-1)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from math import ceil, prod
 
-from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, overlap
+from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
+from compiler.ops.slab import lengths
+from compiler.profile.schema import Engine, Link, Profile
+from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, merged, overlap
 from compiler.program.program import Opcode
 
 # By weight the cores that hold parts of it before the program runs, and where.
@@ -45,6 +50,71 @@ def send(
         opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
         emitter.copy(opcode, queue, source, first, box, element_bytes, also, is_ahead=is_ahead)
         number += 1
+
+
+def send_own(
+    emitter: Emitter,
+    source: Held,
+    own: Slot,
+    targets: Sequence[tuple[Held, Box]],
+    queue: int,
+    element_bytes: int,
+    *,
+    is_ahead: bool = False,
+) -> None:
+    """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
+    send(emitter, Held(own, *source[1:]), targets, queue, element_bytes, is_ahead=is_ahead)
+    source.slot.touched = merged(source.slot.touched, own.touched)
+
+
+def share_out(
+    emitter: Emitter,
+    region: Held,
+    targets: Sequence[Held],
+    loading: Sequence[int],
+    sending: Sequence[int],
+    box: Box,
+    element_bytes: int,
+    first: int,
+) -> int:
+    """Each of some memories loads a part of a box by its own engine and sends it to the others, all at one time.
+
+    `loading`, `sending`: the queues that belong to each of `targets`. `first`: whose turn it is, counted over all that
+    is shared out; how many parts there are is what to add to it.
+    """
+    machine = emitter.machine
+    slowest = min(_rate(machine, queue) for queue in (loading[0], sending[0]))
+    count = min(len(targets), ceil(machine.profile.dram_bytes_per_cycle / slowest))
+    parts = _shares(machine.profile, targets[0], box, count, element_bytes)
+    loaded: list[tuple[int, Box, Slot]] = []
+    for number, part in enumerate(parts, first):
+        at = number % len(targets)
+        target = targets[at]
+        emitter.copy(Opcode.LOAD, loading[at], region, target, part, element_bytes)
+        # who sends a part waits for this part alone, not for what others send here
+        loaded.append((at, part, target.slot.written_by((loading[at],))))
+    for at, part, slot in loaded:
+        others = [(held, part) for other, held in enumerate(targets) if other != at]
+        send_own(emitter, targets[at], slot, others, sending[at], element_bytes, is_ahead=True)
+    return len(parts)
+
+
+def _rate(machine: Machine, queue: int) -> float:
+    """Bytes per cycle of an engine."""
+    found: Engine | Link = getattr(machine.profile.engines, machine.queues[queue].engine)
+    return found.bytes_per_cycle
+
+
+def _shares(profile: Profile, target: Held, box: Box, count: int, element_bytes: int) -> list[Box]:
+    """A box in as many parts, cut along its outermost axis in memory; whole if that saves less than a start-up."""
+    least = dram_startup_cycles(profile) * dram_port_bytes_per_cycle(profile, 1)
+    sides = lengths(box)
+    axis = max(range(len(box)), key=lambda a: (sides[a] >= count, target.strides[a]), default=None)
+    if axis is None or sides[axis] < count or prod(sides) * element_bytes < least * count:
+        return [box]
+    start, stop = box[axis]
+    cuts = [start + (stop - start) * number // count for number in range(count + 1)]
+    return [(*box[:axis], found, *box[axis + 1 :]) for found in pairwise(cuts)]
 
 
 def to_cores(

@@ -17,7 +17,7 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, overlap
 from compiler.program.larger import cut, smaller
-from compiler.program.peers import are_connected, from_peers, send, to_cores
+from compiler.program.peers import are_connected, from_peers, share_out, to_cores
 from compiler.program.program import Level, Opcode
 from compiler.shapes.passing import PassingRoom
 from compiler.shapes.ways import saved_by_passing_on
@@ -32,6 +32,8 @@ class Routes:
         self.machine = context.machine
         self.emitter = context.emitter
         self._rooms: dict[int, PassingRoom] = {}
+        # parts of boxes that cores have loaded for each other
+        self._loaders = 0
         self._own: dict[tuple[str, int], Held] = {
             (name, core): held for name, parts in context.residents.items() for core, held in parts
         }
@@ -65,10 +67,11 @@ class Routes:
         elif self._is_read_once(name, box, targets) and engines.gdma is not None and engines.bus is not None:
             self._through_sram(name, box, targets)
         elif self._is_read_once(name, box, targets) and engines.link is not None:
-            (reader, source), *others = targets.items()
-            self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", reader], region, source, box, element)
-            queue = self.machine.queue_of["link", reader]
-            send(self.emitter, source, [(held, box) for _, held in others], queue, element)
+            loading, sending = (
+                [self.machine.queue_of[engine, core] for core in targets] for engine in ("iodma", "link")
+            )
+            them = list(targets.values())
+            self._loaders += share_out(self.emitter, region, them, loading, sending, box, element, self._loaders)
         else:
             for core, held in targets.items():
                 self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", core], region, held, box, element)
