@@ -64,23 +64,37 @@ class Routes:
                 first, *rest = together.values()
                 queue = self.machine.queue_of["iodma", next(iter(together))]
                 self.emitter.copy(Opcode.LOAD, queue, region, first, box, element, [held.slot for held in rest])
-        elif self._is_read_once(name, box, targets) and engines.gdma is not None and engines.bus is not None:
-            self._through_sram(name, box, targets)
-        elif self._is_read_once(name, box, targets) and engines.link is not None:
+        elif engines.gdma is not None and engines.bus is not None:
+            for mine in self._by_cluster(targets):
+                if self._is_read_once(name, box, len(mine)):
+                    self._through_sram(name, box, mine)
+                else:
+                    self._to_each(name, box, mine)
+        elif engines.link is not None and self._is_read_once(name, box, len(targets)):
             loading, sending = (
                 [self.machine.queue_of[engine, core] for core in targets] for engine in ("iodma", "link")
             )
             them = list(targets.values())
             self._loaders += share_out(self.emitter, region, them, loading, sending, box, element, self._loaders)
         else:
-            for core, held in targets.items():
-                self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", core], region, held, box, element)
+            self._to_each(name, box, targets)
 
-    def _is_read_once(self, name: str, box: Box, targets: Mapping[int, Held]) -> bool:
+    def _to_each(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
+        """Load a box by the engine of each core that needs it."""
+        region, element = self.context.region(name), self.context.element_bytes(name)
+        for core, held in targets.items():
+            self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", core], region, held, box, element)
+
+    def _is_read_once(self, name: str, box: Box, count: int) -> bool:
         """Whether a box of DRAM is read for several cores at once: weights always, others where that is sooner."""
         size = prod(lengths(box)) * self.context.element_bytes(name)
-        is_sooner = saved_by_passing_on(self.profile, size, len(targets)) >= 0
-        return len(targets) > 1 and (self._is_weight(name) or is_sooner)
+        return count > 1 and (self._is_weight(name) or saved_by_passing_on(self.profile, size, count) >= 0)
+
+    def _by_cluster(self, targets: Mapping[int, Held]) -> list[dict[int, Held]]:
+        found: dict[int, dict[int, Held]] = {}
+        for core, held in sorted(targets.items()):
+            found.setdefault(core // self.profile.cores_per_cluster, {})[core] = held
+        return [mine for _, mine in sorted(found.items())]
 
     def store(self, name: str, core: int, held: Held) -> None:
         """A result's box from a core to DRAM."""
@@ -97,13 +111,13 @@ class Routes:
     def _through_sram(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
         """Load a box into the SRAM of each cluster that has cores which need it, once, and from there to these."""
         region, element = self.context.region(name), self.context.element_bytes(name)
-        per = self.profile.cores_per_cluster
         for piece in self._pieces(name, box):
-            for cluster in sorted({core // per for core in targets}):
+            for mine in self._by_cluster(targets):
+                cluster = next(iter(mine)) // self.profile.cores_per_cluster
                 staged = self._in_sram(cluster, name, piece)
                 queue = self.machine.queue_of["gdma", cluster]
                 self.emitter.copy(Opcode.LOAD, queue, region, staged, piece, element)
-                for together in _consecutive({core: held for core, held in targets.items() if core // per == cluster}):
+                for together in _consecutive(mine):
                     to_cores(self.emitter, cluster, staged, together, piece, element)
 
     def _pieces(self, name: str, box: Box) -> list[Box]:
