@@ -216,13 +216,13 @@ class _RoutineLowering:
         for name in (*self.geometry.weights, *self.geometry.inputs):
             if name in self.in_dram:
                 continue
-            together: dict[tuple[int, Box], list[_Core]] = {}
+            together: dict[Box, list[_Core]] = {}
             for entry in entries:
-                together.setdefault((entry.unit, entry.boxes[name]), []).append(entry.core)
-            for (unit, box), cores in together.items():
-                self._bring(cores, unit, name, box)
+                together.setdefault(entry.boxes[name], []).append(entry.core)
+            for box, cores in together.items():
+                self._bring(cores, name, box)
 
-    def _bring(self, cores: Sequence[_Core], unit: int, name: str, box: Box) -> None:
+    def _bring(self, cores: Sequence[_Core], name: str, box: Box) -> None:
         """Have a box in some cores: where it lies in place or already, it stays; the others get it together."""
         targets: dict[int, Held] = {}
         for core in cores:
@@ -232,7 +232,7 @@ class _RoutineLowering:
             own = self.routes.in_place(core.number, name, box)
             if own is None:
                 is_weight = self.context.facts.tensors[name].constant
-                own = targets[core.number] = self._next(core, unit, name, box, (name, box) if is_weight else None)
+                own = targets[core.number] = self._next(core, core.unit, name, box, (name, box) if is_weight else None)
             core.held[name] = own
         if targets and not is_empty(box):
             self.routes.bring(name, box, targets)

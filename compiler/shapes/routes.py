@@ -50,7 +50,7 @@ class Routes:
         return own.part(box) if own is not None and overlap(own.box, box) == box else None
 
     def bring(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
-        """Copy a box to where it shall lie in some cores, with the same strides in all of them."""
+        """Copy a box to where it shall lie in some cores."""
         owners = self.context.residents.get(name)
         element = self.context.element_bytes(name)
         if owners is not None and are_connected(self.machine, owners, box, targets):
@@ -161,12 +161,13 @@ class Routes:
 
 
 def _consecutive(targets: Mapping[int, Held]) -> Iterator[dict[int, Held]]:
-    """Cores in runs whose numbers follow one another and that have an address in common: one command reaches a run."""
+    """Cores in runs whose numbers follow one another and whose buffers lie alike: one command reaches a run."""
     run: dict[int, Held] = {}
     for core in sorted(targets):
-        if run and (core - 1 not in run or targets[core].address != run[core - 1].address):
+        held, before = targets[core], run.get(core - 1)
+        if run and (before is None or (held.address, held.strides) != (before.address, before.strides)):
             yield run
             run = {}
-        run[core] = targets[core]
+        run[core] = held
     if run:
         yield run

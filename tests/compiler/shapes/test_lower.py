@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -18,6 +20,9 @@ from compiler.program.verify import verify
 from compiler.shapes import instantiate as module
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
+from compiler.shapes.simple import simple_table
+from compiler.shapes.table import check_cover
+from compiler.shapes.unit_library import Library
 from tests.models import Model
 
 
@@ -105,3 +110,33 @@ def test_what_cannot_be_proved_as_one_program_is_several(monkeypatch: pytest.Mon
     with pytest.raises(LimitError) as caught:
         programs(model, source, dims)
     assert caught.value.code == "program_too_large"
+
+
+def test_calls_of_other_units_get_the_same_weights_together() -> None:
+    """Buffers of two units lie differently; what both read comes from DRAM once a cluster all the same."""
+    model = Model()
+    x = model.input(["rows", 48], "x")
+    model.output(model.relu(model.node("MatMul", [x, model.weight(48, 24)])))
+    source = ModelSource.from_bytes(model.data())
+    options = parse_options({"dims": {"rows": {"min": 1, "max": 256}}, "verify": "none"})
+    shape_model = compile_shapes(source, builtin_profile("cluster4x4"), options)
+    (library,) = shape_model.libraries
+    large, small = (
+        simple_table(library.units.chosen([unit]), shape_model.cost_at(0, (rows, 24)), (rows,))
+        for unit, rows in ((_rows_of(library, 16), 128), (_rows_of(library, 8), 32))
+    )
+    runs = np.concatenate([large.runs, small.runs])
+    runs["unit"] = np.repeat([0, 1], [len(large.runs), len(small.runs)])
+    runs["start"][len(large.runs) :, 0] += 128
+    mixed = replace(large, shape=(160,), units=(*large.units, *small.units), runs=runs)
+    check_cover(mixed, allows_overlap=False)
+    executable = instantiate(shape_model, {"rows": 160}, [mixed], opened(shape_model.graph.source, source))
+    (program,) = (segment.program for segment in executable.segments if isinstance(segment, ChipSegment))
+    (weight,) = (region.address for region in program.regions if region.role == "weight")
+    loads = program.commands[(program.commands["opcode"] == Opcode.LOAD) & (program.commands["source"] == 0)]
+    assert loads["source_address"].tolist().count(weight) == 4
+
+
+def _rows_of(library: Library, rows: int) -> int:
+    """The number of the unit of so many rows and all columns."""
+    return library.tiles.index((rows, 24))
