@@ -20,6 +20,7 @@ from tests.bench import (
     shape_service,
     shapes,
     sweep,
+    table_programs,
     tables,
     timelines,
     timing,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "tables": tables.run,
     "shape-service": shape_service.run,
     "shapes": shapes.run,
+    "table-programs": table_programs.run,
 }
 
 
