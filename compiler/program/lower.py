@@ -195,23 +195,12 @@ class LowerSegments:
         message = "by an estimate the segment has more commands than are lowered and proved as one program"
         return self._too_large(facts, ops, total, limit, message), shares
 
-    def _amounts(self, lowered: LoweredSegment) -> list[tuple[str, int, int]]:
-        """What the profile limits of a program: (field, limit, actual)."""
-        program, sizes = lowered.program, lowered.sizes
-        if program is None or sizes is None:
-            return []
-        limits = self.profile.limits
-        amounts = [("commands", limits.commands, len(program.commands))]
-        amounts.append(("program_bytes", limits.program_bytes, sizes.program_bytes))
-        if limits.program_bytes_per_core is not None:
-            most = max(bytes_by_core(program, sizes).values(), default=0)
-            amounts.append(("program_bytes_per_core", limits.program_bytes_per_core, most))
-        return [(name, limit, actual) for name, limit, actual in amounts if limit is not None]
-
     def _shares(self, found: FusedSegment, lowered: LoweredSegment) -> dict[int, float]:
         """By op its part of the limit that its segment's program comes nearest to."""
-        amounts = self._amounts(lowered)
-        if not amounts or lowered.program is None:
+        if lowered.program is None or lowered.sizes is None:
+            return {}
+        amounts = _amounts(self.profile, lowered.program, lowered.sizes)
+        if not amounts:
             return {}
         share = max(actual / limit for _, limit, actual in amounts)
         counts = np.bincount(lowered.program.commands["step"], minlength=len(lowered.program.steps))
@@ -221,22 +210,46 @@ class LowerSegments:
 
     def _refused(self, facts: GraphFacts, found: FusedSegment, lowered: LoweredSegment) -> Refused | None:
         """The limit of an executable that a program exceeds; None if it keeps all."""
-        for field_name, limit, actual in self._amounts(lowered):
-            if actual > limit:
-                op = facts.graph.ops[found.segment.ops[0]]
-                alone = len(found.segment.ops) == 1
-                error = LimitError(
-                    f"the program of {'an op' if alone else 'a segment'} exceeds the profile's limit",
-                    code="program_too_long",
-                    stage="lower",
-                    node=op.node,
-                    op_type=op.kind if alone else None,
-                    actual=actual,
-                    limit=limit,
-                    hint=f"Raise limits.{field_name} in the profile",
-                )
-                return Refused(error=error, curable=True, share=actual / limit)
-        return None
+        if lowered.program is None or lowered.sizes is None:
+            return None
+        error = limit_exceeded(facts, self.profile, found.segment.ops, lowered.program, lowered.sizes)
+        if error is None:
+            return None
+        amounts = _amounts(self.profile, lowered.program, lowered.sizes)
+        share = next(actual / limit for _, limit, actual in amounts if actual > limit)
+        return Refused(error=error, curable=True, share=share)
+
+
+def limit_exceeded(
+    facts: GraphFacts, profile: Profile, ops: Sequence[int], program: Program, sizes: ProgramSizes
+) -> LimitError | None:
+    """The first limit of an executable that the program of some ops exceeds; None if it keeps all."""
+    for field_name, limit, actual in _amounts(profile, program, sizes):
+        if actual > limit:
+            op = facts.graph.ops[ops[0]]
+            alone = len(ops) == 1
+            return LimitError(
+                f"the program of {'an op' if alone else 'a segment'} exceeds the profile's limit",
+                code="program_too_long",
+                stage="lower",
+                node=op.node,
+                op_type=op.kind if alone else None,
+                actual=actual,
+                limit=limit,
+                hint=f"Raise limits.{field_name} in the profile",
+            )
+    return None
+
+
+def _amounts(profile: Profile, program: Program, sizes: ProgramSizes) -> list[tuple[str, int, int]]:
+    """What a profile limits of a program: (field, limit, actual)."""
+    limits = profile.limits
+    amounts = [("commands", limits.commands, len(program.commands))]
+    amounts.append(("program_bytes", limits.program_bytes, sizes.program_bytes))
+    if limits.program_bytes_per_core is not None:
+        most = max(bytes_by_core(program, sizes).values(), default=0)
+        amounts.append(("program_bytes_per_core", limits.program_bytes_per_core, most))
+    return [(name, limit, actual) for name, limit, actual in amounts if limit is not None]
 
 
 def no_programs(profile: Profile) -> str:

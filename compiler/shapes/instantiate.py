@@ -16,9 +16,10 @@ from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.build import host_constants, host_segment, stored_weights, value_of
 from compiler.program.decode import Decoders
+from compiler.program.encoding.sizes import program_sizes
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable, HostSegment
-from compiler.program.lower import handed_out
+from compiler.program.lower import handed_out, limit_exceeded
 from compiler.program.residents import ResidentPart
 from compiler.program.verify import verify
 from compiler.shapes.extents import check_dims
@@ -103,9 +104,10 @@ class _Lowering:
     residents: tuple[ResidentPart, ...]
 
     def segments(self, name: str, routines: Sequence[int]) -> list[ChipSegment]:
-        """One segment, or where its program cannot be proved as one, those of its halves one after another.
+        """One segment, or those of its halves one after another.
 
-        Raises LimitError where that is so of a single routine.
+        Cut are programs that cannot be proved as one or exceed a limit of the profile. Raises LimitError where that is
+        so of a single routine.
         """
         try:
             return [self._segment(name, routines)]
@@ -124,6 +126,9 @@ class _Lowering:
                     limit=error.limit,
                     hint="Use smaller extents",
                 ) from error
+        except LimitError as error:
+            if error.code != "program_too_long" or len(routines) == 1:
+                raise
         half = len(routines) // 2
         return [*self.segments(f"{name}a", routines[:half]), *self.segments(f"{name}b", routines[half:])]
 
@@ -184,6 +189,9 @@ class _Lowering:
         outputs = handed_out(self.facts, self._ops(routines))
         program = lower_tables(self.facts, self.profile, name, work, outputs, decoders, self.residents)
         verify(program, shared=self.profile.engines.shared)
+        too_long = limit_exceeded(self.facts, self.profile, self._ops(routines), program, program_sizes(program))
+        if too_long is not None:
+            raise too_long
         return ChipSegment(
             id=name, chip=self.chip, program=program, weights=stored_weights(graph, self.source, program)
         )

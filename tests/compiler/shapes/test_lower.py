@@ -23,6 +23,7 @@ from compiler.shapes.model import ShapeModel
 from compiler.shapes.simple import simple_table
 from compiler.shapes.table import check_cover
 from compiler.shapes.unit_library import Library
+from tests.compiler.shapes.layer_networks import LAYERS
 from tests.models import Model
 
 
@@ -140,3 +141,28 @@ def test_calls_of_other_units_get_the_same_weights_together() -> None:
 def _rows_of(library: Library, rows: int) -> int:
     """The number of the unit of so many rows and all columns."""
     return library.tiles.index((rows, 24))
+
+
+def test_programs_of_tables_keep_the_limits_of_an_executable() -> None:
+    """Cut between routines; one that exceeds a limit alone is refused with the field (PART-3)."""
+    build, _ = LAYERS["convolutions"]
+    source = ModelSource.from_bytes(build().data())
+    options = parse_options({"dims": {"n": {"min": 1, "max": 3}, "h": {"min": 1, "max": 20}}, "verify": "none"})
+    dims = {"n": 3, "h": 20}
+
+    def limited(commands: int | None) -> list[Program]:
+        limits = msgspec.structs.replace(builtin_profile("edge4").limits, commands=commands)
+        profile = msgspec.structs.replace(builtin_profile("edge4"), limits=limits)
+        model = compile_shapes(source, profile, options)
+        return programs(model, opened(model.graph.source, source), dims)
+
+    (whole,) = limited(None)
+    most = len(whole.commands)
+    assert len(limited(most)) == 1
+    parts = limited(most - 1)
+    assert len(parts) == 2
+    assert max(len(part.commands) for part in parts) < most
+    with pytest.raises(LimitError) as caught:
+        limited(8)
+    assert caught.value.code == "program_too_long"
+    assert "limits.commands" in str(caught.value.hint)
