@@ -153,6 +153,11 @@ class _RoutineLowering:
         self.operands: list[tuple[OpFacts, tuple[Operand, ...]]] = [
             (op, self.context.operands(op.index)) for op in self.geometry.ops
         ]
+        self.first_reader = {
+            operand.tensor: number
+            for number, op in reversed(tuple(enumerate(self.geometry.ops)))
+            for operand in op.operands
+        }
         self.gathers = frozenset(
             op.output for op, operands in self.operands if any(o.gathered is not None for o in operands)
         )
@@ -212,10 +217,10 @@ class _RoutineLowering:
 
     def _bring_turn(self, entries: Sequence[_Entry]) -> None:
         """Bring operands to the calls of a turn: what several of them read comes to all of these at once."""
-        self.emitter.step = self.first_step
         for name in (*self.geometry.weights, *self.geometry.inputs):
             if name in self.in_dram:
                 continue
+            self.emitter.step = self.first_step + self.first_reader[name]
             together: dict[Box, list[_Core]] = {}
             for entry in entries:
                 together.setdefault(entry.boxes[name], []).append(entry.core)

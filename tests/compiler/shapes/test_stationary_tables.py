@@ -134,6 +134,20 @@ def test_what_all_calls_need_each_owner_sends_once_to_all() -> None:
     assert count(program, Opcode.EXCHANGE) + count(program, Opcode.MOVE) == 0
 
 
+def test_neighbours_need_the_same_weights_so_that_one_command_reaches_them() -> None:
+    """Eight cores, calls in a grid of rows and channels: weights change with every call, rows stay for several."""
+    model = Model()
+    x = model.input(["rows", 128], "x")
+    model.output(model.relu(model.node("MatMul", [x, model.weight(128, 256)])))
+    profile = edge(cores_per_cluster=8, nram__capacity_bytes=40_000)
+    of = Compiled.of(model, {"rows": (1, 128)}, profile, verify="none")
+    (program,) = of.programs({"rows": 128})
+    assert of.misses({"rows": 128}) == []
+    assert count(program, Opcode.BROADCAST) > count(program, Opcode.EXCHANGE)
+    # commands work for the op that reads what they bring
+    assert set(program.commands["step"].tolist()) == {0, 1}
+
+
 def test_cores_without_a_way_between_them_read_what_they_lack_from_dram() -> None:
     """As programs of plans do: of a weight that follows the channels each core holds only its own."""
     of = Compiled.of(classifier(), {"rows": (1, 50)}, PROFILES["none"], verify="none")
