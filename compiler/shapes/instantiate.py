@@ -188,10 +188,10 @@ class _Lowering:
         decoders = Decoders(graph, self.source)
         outputs = handed_out(self.facts, self._ops(routines))
         program = lower_tables(self.facts, self.profile, name, work, outputs, decoders, self.residents)
-        verify(program, shared=self.profile.engines.shared)
         too_long = limit_exceeded(self.facts, self.profile, self._ops(routines), program, program_sizes(program))
         if too_long is not None:
             raise too_long
+        verify(program, shared=self.profile.engines.shared)
         return ChipSegment(
             id=name, chip=self.chip, program=program, weights=stored_weights(graph, self.source, program)
         )
