@@ -86,9 +86,11 @@ class Routes:
             self.emitter.copy(Opcode.LOAD, self.machine.queue_of["iodma", core], region, held, box, element)
 
     def _is_read_once(self, name: str, box: Box, count: int) -> bool:
-        """Whether a box of DRAM is read for several cores at once: weights always, others where that is sooner."""
+        """Whether a box of DRAM is read once for some cores: weights of several always, else where that is sooner."""
+        if count > 1 and self._is_weight(name):
+            return True
         size = prod(lengths(box)) * self.context.element_bytes(name)
-        return count > 1 and (self._is_weight(name) or saved_by_passing_on(self.profile, size, count) >= 0)
+        return saved_by_passing_on(self.profile, size, count) >= 0
 
     def _by_cluster(self, targets: Mapping[int, Held]) -> list[dict[int, Held]]:
         found: dict[int, dict[int, Held]] = {}

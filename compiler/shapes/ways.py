@@ -53,21 +53,25 @@ def _dram_readers(profile: Profile) -> int:
 def saved_by_passing_on(profile: Profile, size_bytes: int, count: int) -> float:
     """Cycles that a box of some cores comes sooner if it is read from DRAM for all of them, not by each for itself.
 
-    Negative where starting one transfer after another takes longer than what the others leave of the bandwidth gains.
+    Where it passes an SRAM, of cores of one cluster; a single core gains there if its own engine is the slower one.
+    Negative where starting one transfer after another takes longer than what is gained.
     """
-    engines, way = profile.engines, dram_way(profile)
+    engines, share = profile.engines, profile.dram_bytes_per_cycle / profile.cores
     if engines.iodma is None or profile.dram.multicast:
         return 0.0
-    direct = size_bytes / way.bytes_per_cycle
-    share = profile.dram_bytes_per_cycle / profile.cores
+    own = engines.iodma.bytes_per_cycle
+    # several cores want their share of the bandwidth at one time; nobody may be waiting but a single one
+    direct = size_bytes / (min(own, share) if count > 1 else own)
     if engines.gdma is not None and engines.bus is not None:
-        load = size_bytes / min(engines.gdma.bytes_per_cycle, share * min(count, profile.cores_per_cluster))
-        starts = way.start_cycles + engine_startup_cycles(engines.bus, profile)
-        return direct - load - starts - size_bytes / engines.bus.bytes_per_cycle
-    if engines.link is not None:
-        load = size_bytes / min(engines.iodma.bytes_per_cycle, share * count)
+        inside = engines.bus if count > 1 or engines.mvdma is None else engines.mvdma
+        loads = engines.gdma.bytes_per_cycle
+        load = size_bytes / (min(loads, share * count) if count > 1 else loads)
+        starts = dram_startup_cycles(profile) + engine_startup_cycles(inside, profile)
+        return direct - load - starts - size_bytes / inside.bytes_per_cycle
+    if engines.link is not None and count > 1:
+        load = size_bytes / min(own, share * count)
         return direct - load - engines.link.hop_cycles - size_bytes / engines.link.bytes_per_cycle
-    return 0.0
+    return -1.0
 
 
 def peer_way(profile: Profile) -> Way | None:
