@@ -12,10 +12,10 @@ from math import prod
 
 from compiler.errors import LimitError
 from compiler.ir.layout import memory_order, strides_of
-from compiler.ops.slab import lengths
+from compiler.ops.slab import contains, lengths
 from compiler.profile.schema import Profile
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, overlap
+from compiler.program.emitter import Box, Held
 from compiler.program.larger import cut, smaller
 from compiler.program.peers import are_connected, from_peers, share_out, to_cores
 from compiler.program.program import Level, Opcode
@@ -47,7 +47,7 @@ class Routes:
     def in_place(self, core: int, name: str, box: Box) -> Held | None:
         """Where all of a weight's box lies in a core before the program runs; None if it does not."""
         own = self._own.get((name, core))
-        return own.part(box) if own is not None and overlap(own.box, box) == box else None
+        return own.part(box) if own is not None and contains(own.box, box) else None
 
     def bring(self, name: str, box: Box, targets: Mapping[int, Held]) -> None:
         """Copy a box to where it shall lie in some cores."""

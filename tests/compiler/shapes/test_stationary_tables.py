@@ -123,6 +123,17 @@ def test_one_core_uses_all_its_weights_in_place() -> None:
         assert all(unit.weight_bytes == 0 for unit in library.buffers)
 
 
+def test_weights_in_place_that_a_call_needs_nothing_of_have_no_buffer_and_want_none() -> None:
+    """Calls on the left half of a Concat need no column of the right product's weights."""
+    model = Model()
+    x = model.input(["rows", 8], "x")
+    halves = [model.node("MatMul", [x, model.weight(8, 16)]) for _ in range(2)]
+    model.output(model.node("Concat", halves, axis=1))
+    of = Compiled.of(model, {"rows": (1, 40)}, edge(None, cores_per_cluster=1, nram__capacity_bytes=2600), verify="none")
+    assert any(len(library.routine.ops) > 1 for library in of.model.libraries)
+    assert [miss for dims in corners_and({"rows": (1, 40)}, 2) for miss in of.misses(dims)] == []
+
+
 def test_what_all_calls_need_each_owner_sends_once_to_all() -> None:
     """Rows are divided, channels are not: a weight's four parts reach four cores by a broadcast each."""
     of = Compiled.of(classifier(), {"rows": (1, 50)}, PROFILES["ring"], verify="none")
