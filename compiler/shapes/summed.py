@@ -65,6 +65,8 @@ class SummedDims:
         moved: list[list[float]] = [[1.0] for _ in model.moved]
         for extent, facts in self._samples(name):
             other = model_of(RoutineGeometry(facts, [op.index for op in model.geometry.ops]))
+            if other.moved != model.moved:
+                continue  # rows of a table, which is read whole at the maximum: no call reads the same there
             tile = tuple(map(min, best, other.geometry.shape))
             extents.append(extent)
             compute.append(_ratio(other.compute_cycles(tile), model.compute_cycles(tile)))

@@ -76,6 +76,18 @@ def test_attention_sums_over_the_length() -> None:
     assert of.misses({"batch": 2, "length": 9}) == []
 
 
+def test_extents_at_which_a_table_is_read_by_rows_are_no_samples_of_reading_it_whole() -> None:
+    """Forty rows of a table of six are more than the table, three are less; a call makes all of them."""
+    model = Model()
+    ids = model.input(["length"], "ids", dtype=7)
+    rows = model.node("Gather", [model.weight(6, 8), ids], axis=0)
+    model.output(model.node("CumSum", [rows, model.constant(0)]))
+    of = Compiled.of(model, {"length": (3, 40)})
+    (library,) = of.model.libraries
+    assert library.summed == ("length",)
+    assert [miss for length in (3, 7, 40) for miss in of.misses({"length": length})] == []
+
+
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
