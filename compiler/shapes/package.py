@@ -110,7 +110,7 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours
     profile = bytes(container.section("profile"))
     if hashlib.sha256(profile).hexdigest() != manifest.get("profile_digest"):
         raise ExecutableError("the profile is not the one of the manifest", section="profile", offset=0)
-    _check_built_for(manifest, profile, profile_digest)
+    _check_version(manifest)
     base = container.entries["constants", NO_SEGMENT].offset
     try:
         numbers = container.section("numbers")
@@ -126,6 +126,8 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours
             offset=0,
             actual=type(error).__name__,
         ) from None
+    if profile_digest is not None:
+        _check_profile(model, profile_digest)
     return Package(model=model, tables=tables, compiler_version=str(manifest["compiler_version"]), data=data)
 
 
@@ -153,7 +155,7 @@ def _manifest(container: Container) -> dict[str, Any]:
     return manifest
 
 
-def _check_built_for(manifest: Mapping[str, Any], profile: bytes, wanted: str | None) -> None:
+def _check_version(manifest: Mapping[str, Any]) -> None:
     if manifest.get("compiler_version") != COMPILER_VERSION:
         raise RequestError(
             "the package was made by another version of Tessera",
@@ -163,12 +165,15 @@ def _check_built_for(manifest: Mapping[str, Any], profile: bytes, wanted: str | 
             limit=COMPILER_VERSION,
             hint="Make the package again with this version, or use the loader of the version that made it",
         )
-    if wanted is not None and wanted != manifest["profile_digest"]:
+
+
+def _check_profile(model: ShapeModel, wanted: str) -> None:
+    if wanted != model.profile_digest:
         raise RequestError(
             "the package was made for another profile",
             code="wrong_profile",
             stage="package",
-            actual=f"{printable(str(json.loads(profile).get('name')), 80)} {str(manifest['profile_digest'])[:12]}",
+            actual=f"{printable(model.profile_name, 80)} {model.profile_digest[:12]}",
             limit=wanted[:12],
             hint="Make a package for this profile",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from functools import cache
@@ -45,6 +46,17 @@ def package() -> bytes:
     """Its package, with these tables."""
     of = compiled()
     return b"".join(bytes(piece) for piece in write_package(of.model, prepared(), of.values))
+
+
+def with_profile(profile: bytes) -> bytes:
+    """The package with another profile, its checksums and the profile's digest right."""
+    container = read_container(memoryview(package()), kind=PACKAGE)
+    manifest = json.loads(bytes(container.section("manifest")))
+    manifest["profile_digest"] = hashlib.sha256(profile).hexdigest()
+    sections = {"manifest": json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode(), "profile": profile}
+    sections |= {name: bytes(container.section(name)) for name in ("numbers", "constants")}
+    written = (Section(name=name, segment=NO_SEGMENT, pieces=(data,)) for name, data in sections.items())
+    return b"".join(bytes(piece) for piece in write_container(tuple(written), kind=PACKAGE))
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> bytes:
@@ -101,6 +113,13 @@ def test_another_profile_is_refused_by_name() -> None:
         read_package(memoryview(package()), profile_digest="0" * 64)
     assert caught.value.code == "wrong_profile"
     assert "edge4" in str(caught.value)
+
+
+@pytest.mark.parametrize("profile", [b"[]", b"{", b"{}", b"\xff", b"9" * 5000, b"[" * 200_000])
+@pytest.mark.parametrize("wanted", [None, "0" * 64])
+def test_a_profile_that_is_none_is_refused_whichever_is_wanted(profile: bytes, wanted: str | None) -> None:
+    with pytest.raises(ExecutableError):
+        read_package(memoryview(with_profile(profile)), profile_digest=wanted)
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", 99), ("schema", None), ("compiler_version", "0.0.1")])
