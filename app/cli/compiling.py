@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from rich.console import Console
 
-from app.cli.inputs import LEADS_OUT, existing_model, files_beside, load_profile, open_model, packed, profile_text
+from app.cli.inputs import LEADS_OUT, files_beside, load_profile, open_model, packed, profile_text, uncompiled_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
@@ -120,7 +120,7 @@ def compile_on_server(server: str, model: Path, profile: str, settings: Sequence
     # The values as given, without the defaults of this version: the service may be a newer one.
     parse_assignments(settings)
     options = parse_values(settings)
-    existing_model(model)
+    uncompiled_model(model)  # before the service is asked anything
     with TesseraClient(server) as client:
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
@@ -135,6 +135,7 @@ def upload(client: TesseraClient, model: Path) -> Model:
 
     What is wrong with the model the service says; only data from outside of its folder is refused before it is sent.
     """
+    uncompiled_model(model)
     try:
         files = files_beside(model)
     except TesseraError as error:

@@ -20,6 +20,11 @@ LEADS_OUT: Final = "external_data_path"
 # How every executable and every package begins (docs/executable.md, docs/packages.md); no model does.
 EXECUTABLE_MAGIC: Final = b"\x89TSRX"
 PACKAGE_MAGIC: Final = b"\x89TSRP"
+# What may stand where a model is wanted, and what takes it.
+_COMPILED: Final = (
+    (EXECUTABLE_MAGIC, "an executable", "`tessera run`, `simulate`, `listing` and `trace` take executables, here"),
+    (PACKAGE_MAGIC, "a package", "`tessera run`, `table` and `package` take packages, here; else name the ONNX file"),
+)
 _CHUNK_BYTES: Final = 2**20
 
 
@@ -54,9 +59,22 @@ def starts_with(path: Path, first: bytes) -> bool:
         return file.read(len(first)) == first
 
 
+def uncompiled_model(path: Path) -> Path:
+    """The path of a model file; raises RequestError for what was compiled already, else as `existing_model`."""
+    for magic, kind, hint in _COMPILED:
+        if starts_with(path, magic):
+            raise RequestError(
+                f"this is {kind}, not a model",
+                code="invalid_request",
+                actual=printable(str(path), 200),
+                hint=hint,
+            )
+    return path
+
+
 def open_model(path: Path) -> ModelSource:
     """A model file and the files of external data beside it, as memory maps, read in place."""
-    mapping = _mapped(existing_model(path))
+    mapping = _mapped(uncompiled_model(path))
     name = printable(path.name, 200)
     files = {location: _mapped(file) for location, file in files_beside(path).items()}
     return ModelSource.from_buffer(mapping, name=name, files=files)

@@ -128,7 +128,7 @@ def compile_command(
 @cli.command(name="run")
 def run_command(
     target: Annotated[
-        Path, typer.Argument(help="An ONNX file, or an executable that was compiled", show_default=False)
+        Path, typer.Argument(help="An ONNX file, or an executable or a package of one", show_default=False)
     ],
     profile: ProfileOfTarget = None,
     settings: SetOption = None,
@@ -138,14 +138,14 @@ def run_command(
     shapes: ShapeOption = None,
     check: Annotated[bool, typer.Option("--check", help="Compare the outputs with the model on ONNX Runtime")] = False,
     against: Annotated[
-        Path | None, typer.Option("--against", help="Compare an executable's outputs with this ONNX file")
+        Path | None, typer.Option("--against", help="Compare the outputs of what was compiled with this ONNX file")
     ] = None,
     strict: StrictFlag = False,
     no_verify: NoVerifyFlag = False,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a model (compiled on the way) or an executable on given or made-up inputs, and show its outputs."""
+    """Run a model (compiled on the way), executable or package on given or made-up inputs, and show its outputs."""
     with failures(as_json=as_json):
         from app.cli import running
         from app.cli.run_table import print_outputs

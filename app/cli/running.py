@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling, shapes
-from app.cli.inputs import is_executable, load_profile, open_model
+from app.cli.inputs import is_executable, load_profile, open_model, uncompiled_model
 from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
 from app.client.client import TesseraClient
@@ -76,7 +76,7 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
         elif check and not is_executable(target.path) and not shapes.is_package(target.path):
             judge = Judge(source=open_model(target.path), limits={})
         elif check:
-            raise _no_judge()
+            raise _no_judge(target.path)
         with ProgressBar(console, target.path.name) as bar:
             watcher = Watcher(bar.phase, bar.cancelled)
             found = run_and_describe(executable, digest, given=given, seed=feed.seed, judge=judge, watcher=watcher)
@@ -87,7 +87,7 @@ def run_on_server(server: str, target: Target, feed: Feed, console: Console, *, 
     """Run on a service: the executable of a compilation there, compared with its model, or an executable file."""
     _options(target)
     if check and is_executable(target.path):
-        raise _no_judge()
+        raise _no_judge(target.path)
     with TesseraClient(server) as client:
         if is_executable(target.path):
             job = client.simulate(executable=target.path, inputs=feed.inputs, seed=feed.seed)
@@ -248,6 +248,7 @@ def _compiled_on_server(server: str, target: Target, console: Console) -> str:
 
 
 def _profile(target: Target) -> str:
+    uncompiled_model(target.path)
     if target.profile is None:
         raise RequestError(
             "a model is compiled for a profile, and none is named",
@@ -257,11 +258,12 @@ def _profile(target: Target) -> str:
     return target.profile
 
 
-def _no_judge() -> RequestError:
+def _no_judge(path: Path) -> RequestError:
+    kind = "a package" if shapes.is_package(path) else "an executable"
     return RequestError(
-        "an executable does not hold its model, so there is nothing to compare with",
+        f"{kind} does not hold its model, so there is nothing to compare with",
         code="invalid_request",
-        actual="--check with an executable",
+        actual=f"--check with {kind}",
         hint="Name the model: --against MODEL",
     )
 

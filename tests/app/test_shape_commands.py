@@ -137,6 +137,34 @@ def test_tables_made_beforehand_travel_in_the_package(loader: Path, tmp_path: Pa
     assert "tables made beforehand for batch = 2, sequence = 31" in load(loader, path).stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compile", "--profile", "cluster4x4", "--out", "out"),
+        ("explain", "--profile", "cluster4x4"),
+        ("plan", "--profile", "cluster4x4"),
+        ("listing",),
+        ("trace", "--out", "net.trace"),
+        ("run", "--server", "http://127.0.0.1:1"),
+        ("compile", "--profile", "cluster4x4", "--out", "out", "--server", "http://127.0.0.1:1"),
+        ("sweep", "--profile", "cluster4x4", "--grid", "nram=128KiB,256KiB"),
+    ],
+)
+def test_a_package_where_a_model_is_wanted_is_named_as_one(package: Path, words: tuple[str, ...]) -> None:
+    command, *rest = words
+    answer = tessera(command, str(package), *rest)
+    assert answer.exit_code == 2, answer.output
+    assert "this is a package, not a model" in answer.stderr
+    assert "`tessera run`, `table` and `package` take packages" in " ".join(answer.stderr.split())
+
+
+def test_a_package_has_no_model_to_be_checked_with(package: Path) -> None:
+    answer = tessera("run", str(package), "--check")
+    assert answer.exit_code == 2, answer.output
+    assert "a package does not hold its model" in answer.stderr
+    assert "--against MODEL" in answer.stderr
+
+
 def test_equal_requests_make_equal_packages(package: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.package"
     assert tessera("package", str(BERT), *MADE, "--out", str(again)).exit_code == 0
