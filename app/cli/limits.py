@@ -15,6 +15,9 @@ from compiler.errors import LimitError, RequestError, printable
 # The options that bound what is done, and decide nothing of its result.
 _BOUNDS: Final = frozenset(("time_limit_s", "memory_limit_bytes"))
 
+# After the time has run out, the alarm rings so often until somebody hears it.
+_AGAIN_S: Final = 0.25
+
 
 def refuse_decided(what: str, settings: Sequence[str]) -> None:
     """Raise RequestError for options of what was compiled already, which decide nothing any more; bounds hold."""
@@ -51,7 +54,8 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
                 resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
             )
         if time_limit_s is not None:
-            signal.setitimer(signal.ITIMER_REAL, time_limit_s)
+            # an error that is raised in a callback of the collector is printed and lost: the next one is not
+            signal.setitimer(signal.ITIMER_REAL, time_limit_s, _AGAIN_S)
         yield
     except MemoryError:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

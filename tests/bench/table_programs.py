@@ -20,7 +20,7 @@ from compiler.shapes.optimised import best_table
 from compiler.shapes.table import ShapeTable
 from tests.exported import ExportedModel, exported_models
 
-CHIPS = ("cluster4x4", "edge4", "manycore2x64")
+CHIPS = ("cluster4x4", "edge4")
 _EXPORTER = "dynamo"
 
 Tables = Sequence[ShapeTable | None]

@@ -129,7 +129,9 @@ def test_weights_in_place_that_a_call_needs_nothing_of_have_no_buffer_and_want_n
     x = model.input(["rows", 8], "x")
     halves = [model.node("MatMul", [x, model.weight(8, 16)]) for _ in range(2)]
     model.output(model.node("Concat", halves, axis=1))
-    of = Compiled.of(model, {"rows": (1, 40)}, edge(None, cores_per_cluster=1, nram__capacity_bytes=2600), verify="none")
+    of = Compiled.of(
+        model, {"rows": (1, 40)}, edge(None, cores_per_cluster=1, nram__capacity_bytes=2600), verify="none"
+    )
     assert any(len(library.routine.ops) > 1 for library in of.model.libraries)
     assert [miss for dims in corners_and({"rows": (1, 40)}, 2) for miss in of.misses(dims)] == []
 

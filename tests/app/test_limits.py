@@ -1,0 +1,42 @@
+"""Bounds of what runs in this process."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.cli.limits import bounded
+from compiler.errors import LimitError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_limit_that_runs_out_in_a_callback_of_the_collector_holds() -> None:
+    """There the error of the first alarm is lost."""
+    heard: list[str] = []
+
+    def callback(phase: str, _info: Mapping[str, Any]) -> None:
+        if phase == "start" and not heard:
+            try:
+                time.sleep(0.3)
+            except LimitError:
+                heard.append("lost")
+                raise
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(LimitError) as caught:
+            _collect_and_sleep()
+    finally:
+        gc.callbacks.remove(callback)
+    assert heard == ["lost"]
+    assert caught.value.code == "time_limit"
+
+
+def _collect_and_sleep() -> None:
+    with bounded(0.05, None):
+        gc.collect()
+        time.sleep(5)
