@@ -27,6 +27,7 @@ EXECUTABLE: Final = b"\x89TSRX\r\n\x1a"
 PACKAGE: Final = b"\x89TSRP\r\n\x1a"
 _NAMES: Final = MappingProxyType({EXECUTABLE: "executable", PACKAGE: "package"})
 _END: Final = b"\x89TSREND\n"
+_OTHER_END: Final = "the file is cut off, or something follows its end"
 _HEADER: Final = struct.Struct("<8sI52s")
 _ENTRY: Final = struct.Struct("<12sIQQ32s")
 _TRAILER: Final = struct.Struct("<QIIQ32s8s")
@@ -120,8 +121,10 @@ def read_container(data: memoryview, *, unchecked: frozenset[str] = frozenset(),
         )
     begin = len(data) - _TRAILER.size
     table_at, count, reserved, size, digest, end = _TRAILER.unpack(data[begin:])
-    if size != len(data) or end != _END:
-        raise ExecutableError("the file is cut off", section="trailer", offset=0, actual=len(data), limit=size)
+    if end != _END:  # then the length is not where it is read, either
+        raise ExecutableError(_OTHER_END, section="trailer", offset=0, actual=len(data))
+    if size != len(data):
+        raise ExecutableError(_OTHER_END, section="trailer", offset=0, actual=len(data), limit=size)
     if count > _MAX_SECTIONS or table_at + count * _ENTRY.size != begin or reserved or any(rest):
         raise ExecutableError("the table is not where it has to be", section="trailer", offset=0, actual=table_at)
     table = data[table_at:begin]

@@ -291,6 +291,17 @@ def test_files_that_are_no_executables_are_refused() -> None:
             read(wrong)
 
 
+def test_no_length_is_read_where_the_file_does_not_end() -> None:
+    data = file_of(small_executable())
+    for wrong in (data[:-1], data[: len(data) // 2], data + b"\0"):
+        with pytest.raises(ExecutableError, match="cut off, or something follows its end") as caught:
+            read(wrong)
+        assert (caught.value.actual, caught.value.limit) == (len(wrong), None)
+    with pytest.raises(ExecutableError, match="cut off, or something follows its end") as caught:
+        read(data[:64] + data[128:])
+    assert (caught.value.actual, caught.value.limit) == (len(data) - 64, len(data))
+
+
 def test_a_section_too_many_or_too_few_is_refused() -> None:
     data = file_of(small_executable())
     with pytest.raises(ExecutableError, match="do not agree"):
