@@ -89,7 +89,9 @@ def dims_of(
         if one.name in shapes:
             _learn(one, tuple(shapes[one.name]), ranges, dims)
         elif one.is_read and not partial:
-            raise _refused(f"input {printable(one.name, 80)!r} is missing", "missing_input", "", str(one))
+            raise _refused(
+                f"input {printable(one.name, 80)!r} is missing", "missing_input", ", ".join(shapes) or "none", str(one)
+            )
     missing = [name for name in ranges if name not in dims]
     if missing:
         raise _refused(

@@ -165,6 +165,14 @@ def test_a_package_has_no_model_to_be_checked_with(package: Path) -> None:
     assert "--against MODEL" in answer.stderr
 
 
+def test_what_was_given_is_said_where_an_input_is_missing(package: Path, tmp_path: Path) -> None:
+    for given, said in (({}, "none"), ({"input_ids": inputs(2, 31, 1)["input_ids"]}, "input_ids")):
+        np.savez(tmp_path / "few.npz", **given)
+        answer = tessera("run", str(package), "--inputs", str(tmp_path / "few.npz"), "--json")
+        problem = json.loads(answer.stdout or answer.stderr)
+        assert (problem["code"], problem["actual"]) == ("missing_input", said)
+
+
 def test_equal_requests_make_equal_packages(package: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.package"
     assert tessera("package", str(BERT), *MADE, "--out", str(again)).exit_code == 0
