@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.inputs import PACKAGE_MAGIC, existing_model, load_profile, open_model, starts_with
+from app.cli.inputs import PACKAGE_MAGIC, existing_model, load_profile, open_model, starts_with, uncompiled_model
 from app.cli.progress import ProgressBar
 from app.simulations.arrays import Array
 from compiler.compile import compile_package
@@ -61,6 +61,7 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
         package = read_package(memoryview(data), profile_digest=wanted)
         source = ModelSource(name=package.model.model_name, data=data, sha256=package.model.model_digest)
         return Shaped(model=package.model, tables=package.tables, source=source, values=stored_values(package.data))
+    uncompiled_model(path)
     if profile is None:
         raise RequestError(
             "a model is compiled for a profile, and none is named",

@@ -21,7 +21,14 @@ import app.loader.main
 from app.cli.loader import loader_bytes, sources
 from app.cli.main import cli
 from compiler.frontend.source import ModelSource
-from compiler.program.encoding.container import NO_SEGMENT, PACKAGE, Section, read_container, write_container
+from compiler.program.encoding.container import (
+    EXECUTABLE,
+    NO_SEGMENT,
+    PACKAGE,
+    Section,
+    read_container,
+    write_container,
+)
 from compiler.simulator.reference import run_reference
 from tests.exported import FOLDER
 from tests.models import Model
@@ -156,6 +163,16 @@ def test_a_package_where_a_model_is_wanted_is_named_as_one(package: Path, words:
     assert answer.exit_code == 2, answer.output
     assert "this is a package, not a model" in answer.stderr
     assert "`tessera run`, `table` and `package` take packages" in " ".join(answer.stderr.split())
+
+
+@pytest.mark.parametrize("words", [("table",), ("package", "--out", "any.package")])
+def test_an_executable_where_a_model_is_wanted_is_named_as_one(tmp_path: Path, words: tuple[str, ...]) -> None:
+    path = tmp_path / "net.tsx"
+    path.write_bytes(EXECUTABLE + b"\0" * 200)
+    command, *rest = words
+    answer = tessera(command, str(path), *rest)
+    assert answer.exit_code == 2, answer.output
+    assert "this is an executable, not a model" in answer.stderr
 
 
 def test_a_package_has_no_model_to_be_checked_with(package: Path) -> None:
