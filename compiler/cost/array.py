@@ -85,7 +85,7 @@ def array_of(op: OpFacts, profile: Profile) -> Array:
             op_type=op.kind,
             actual=op.dtype,
             limit=", ".join(sorted(profile.matrix.arrays)),
-            hint="Use a profile with an array for this type, or option precision",
+            hint="Use a profile with an array for this type; for a plan without programs or packages, option precision",
         )
     return array
 

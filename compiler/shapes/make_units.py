@@ -37,6 +37,7 @@ class MakeUnits:
                 stage=self.name,
                 actual=f"precision={self.options.precision}",
                 limit="precision=model",
+                hint="Leave out option precision; the profile needs an array for the model's own element types",
             )
         reason = no_programs(self.profile)
         if reason:

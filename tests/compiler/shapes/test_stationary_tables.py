@@ -260,8 +260,9 @@ def test_compressed_weights_have_no_tables_as_they_have_no_programs() -> None:
 
 
 def test_a_planning_what_if_has_no_tables() -> None:
-    with pytest.raises(RequestError, match="made to be run"):
+    with pytest.raises(RequestError, match="made to be run") as caught:
         Compiled.of(classifier(), {"rows": (1, 4)}, PROFILES["manycore"], verify="none", precision="int8")
+    assert "Leave out option precision" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("profile", ["manycore", "ring", "none-wram"])
