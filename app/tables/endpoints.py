@@ -41,7 +41,8 @@ def get_tables(
 ) -> Response:
     """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
 
-    At a miss they are the simple ones; optimised ones take their place as workers make them.
+    At a miss they are the simple ones; optimised ones take their place as workers make them. They are of the package
+    whose compilation was asked for last, of this model and profile; `package` says its digest.
     """
     body = tables_json(service.tables(context, model_id, profile, shape))
     digest = hashlib.sha256(body).hexdigest()

@@ -278,6 +278,19 @@ def test_two_hundred_requests_at_once_compute_a_table_once(api: Api, service: Em
     until(lambda: statistics(api, model, "cluster4x4")["optimised_made"] == before["optimised_made"] + 1, "one swap")
 
 
+def test_tables_are_of_the_package_whose_compilation_was_asked_for_last(api: Api) -> None:
+    """docs/packages.md"""
+    narrow, wide = ({name: {"min": 1, "max": most} for name in RANGES} for most in (9, 10))
+    model, _ = packaged(api, images(13), dims=wide)
+    before = tables(api, model, "x:1x3x10x10")["package"]
+    packaged(api, images(13), dims=narrow)
+    assert ask(api, model, "x:1x3x10x10").json()["code"] == "extent_out_of_range"
+    assert tables(api, model, "x:1x3x9x9")["package"] != before
+    _, again = packaged(api, images(13), dims=wide)
+    assert again["cached"]
+    assert tables(api, model, "x:1x3x10x10")["package"] == before
+
+
 def test_shapes_within_a_bucket_need_no_tables_of_their_own(api: Api) -> None:
     # a model of its own: of any other the newest package would have other ranges from now on
     model, _ = packaged(api, images(12), dims={name: {"min": 1, "max": 24} for name in RANGES})
