@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-import app.loader.main
+import app.loader
 import compiler
 
 # The time that every file in the archive bears, so that equal sources give equal bytes.
@@ -20,7 +20,7 @@ _OURS: Final = ("app", "compiler")
 def loader_bytes() -> bytes:
     """The archive: `python FILE package --inputs in.npz` runs it."""
     buffer = io.BytesIO()
-    main = Path(app.loader.main.__file__)
+    main = Path(app.loader.__file__).with_name("__main__.py")
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in {"__main__.py": main, **dict(sorted(sources(main).items()))}.items():
             entry = zipfile.ZipInfo(name, date_time=_TIME)

@@ -88,7 +88,3 @@ def _describe(package: Package) -> None:
     for made in package.tables:
         dims = ", ".join(f"{name} = {extent}" for name, extent in made.dims.items())
         sys.stdout.write(f"tables made beforehand for {printable(dims, 200) or 'its shape'}\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -238,6 +238,14 @@ def test_the_loader_runs_a_package_with_numpy_alone(
     assert_as_onnx_runtime(given, tmp_path / "out.npz")
 
 
+def test_the_loader_says_that_it_needs_numpy_where_there_is_none(loader: Path, package: Path) -> None:
+    command = [sys.executable, "-S", str(loader), str(package)]
+    ran = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("error: the loader needs numpy")
+    assert "Traceback" not in ran.stderr
+
+
 def test_the_loader_says_what_a_package_is(loader: Path, package: Path) -> None:
     ran = load(loader, package)
     assert ran.returncode == 0, ran.stderr
