@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import LimitError, ModelError, printable
+from compiler.errors import LimitError, ModelError, RequestError, printable
 from compiler.frontend.fold import FOLD_ELEMENTS
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
@@ -44,7 +44,10 @@ class CheckExtents:
     import_at: Callable[[Mapping[str, int]], Graph]
 
     def run(self, graph: Graph) -> Graph:
-        """Raises ModelError for a graph that says something else, or for extents at which the model is none."""
+        """Raises ModelError for a graph that says something else, or for extents at which the model is none.
+
+        Raises RequestError for extents at which a tensor is empty.
+        """
 
         refuse_what_is_at_maxima(graph)
 
@@ -66,7 +69,7 @@ class CheckExtents:
                     limit=error.limit,
                     hint="Narrow the ranges of the dynamic dimensions (min, max, step)",
                 ) from error
-            found = difference(graph_at(graph, dims, values), there, values)
+            found = self._differing(graph, there, dims, values)
             if found is not None:
                 raise ModelError(
                     f"{printable(found, 120)} depends on dynamic dimensions in a way known at their maxima only",
@@ -77,6 +80,20 @@ class CheckExtents:
                     hint="Give the dimension a fixed extent",
                 )
         return graph
+
+    def _differing(self, graph: Graph, there: Graph, dims: Mapping[str, int], values: Values) -> str | None:
+        """As `difference`, of the graph at some extents and the model imported there.
+
+        A view of another number of elements is one: the model has none there, for it was imported. Raises RequestError
+        where a tensor is empty at these extents.
+        """
+        try:
+            mine = graph_at(graph, dims, values)
+        except RequestError as error:
+            if error.op_type is None:
+                raise
+            return f"what node {error.node} makes"
+        return difference(mine, there, values)
 
 
 def tried_dims(ranges: Mapping[str, Range], count: int) -> list[dict[str, int]]:
