@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from compiler.errors import ModelError, printable
 from compiler.ir.graph import Graph
-from compiler.ops.facts import graph_facts
+from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.profile.load import profile_json
 from compiler.profile.schema import Profile
@@ -54,7 +55,8 @@ def build_model(
 ) -> ShapeModel:
     """Choose routines and units for a graph at the maxima of its dimensions; `values` gives elements of constants.
 
-    Raises LimitError where an op has no tile that fits a core, or segments do not fit the chips.
+    Raises LimitError where an op has no tile that fits a core, or segments do not fit the chips; ModelError for one
+    whose calls make all of an axis that is longer elsewhere.
     """
     facts = graph_facts(graph)
     samples = sampled_dims(ranges)
@@ -75,6 +77,7 @@ def build_model(
             cycles[len(made)] = sum(map(chooser.cycles, routines))
             numbers = list(range(len(libraries), len(libraries) + len(routines)))
             for routine in routines:
+                _refuse_longer(facts, routine, others)
                 result = facts.ops[routine.ops[-1]].output
                 shapes = [shape_at(graph.tensors[result], dims) for dims in samples]
                 libraries.append(
@@ -90,6 +93,29 @@ def build_model(
         model_name=model_name,
         model_digest=model_digest,
     )
+
+
+def _refuse_longer(facts: GraphFacts, routine: Routine, others: Sequence[GraphFacts]) -> None:
+    """Raise ModelError where every call makes all of an axis that is longer at other extents than at the largest.
+
+    Units and costs are made for the largest; where tables divide an axis its length does not matter.
+    """
+    node = facts.graph.ops[routine.ops[-1]]
+    most = facts.tensors[node.output].shape
+    for other in others:
+        there = other.tensors[node.output].shape
+        if any(there[axis] > most[axis] for axis in range(len(most)) if axis not in routine.tiled):
+            raise ModelError(
+                "a result is longer where a dynamic dimension is shorter, along an axis of which each call makes all",
+                code="longer_below_maxima",
+                stage="shapes",
+                node=node.node,
+                op_type=node.kind,
+                actual=f"{'x'.join(map(str, there))} at "
+                + printable(", ".join(f"{name} = {extent}" for name, extent in sorted(other.graph.dims.items())), 160),
+                limit="x".join(map(str, most)),
+                hint="Give the dimension a fixed extent",
+            )
 
 
 def _library(

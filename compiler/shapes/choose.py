@@ -85,12 +85,23 @@ class RoutineChooser:
     def elsewhere(self, ops: Sequence[int]) -> tuple[RoutineGeometry, ...]:
         """The ops at other extents, where some need other positions for a position of their result than at the largest.
 
-        What depends on lengths alone is clipped; a reshape of two axes that vary into one is not the same everywhere.
+        What depends on lengths alone is clipped; a reshape of two axes that vary into one is not the same everywhere,
+        and what is left beside a dimension (40 - rows) is longer where that one is shorter.
         """
         return tuple(
             RoutineGeometry(other, ops)
             for other in self._others
-            if any(other.ops[op].operands != self._facts.ops[op].operands for op in ops)
+            if any(other.ops[op].operands != self._facts.ops[op].operands or self._is_longer(other, op) for op in ops)
+        )
+
+    def _is_longer(self, other: GraphFacts, op: int) -> bool:
+        """Whether anything that an op reads or makes is longer at other extents than at the largest."""
+        mine = self._facts.ops[op]
+        return any(
+            there > most
+            for name in (*(operand.tensor for operand in mine.operands), mine.output)
+            if name in other.tensors
+            for there, most in zip(other.tensors[name].shape, self._facts.tensors[name].shape, strict=True)
         )
 
     def buffers(self, ops: Sequence[int], geometry: RoutineGeometry, tile: Sequence[int]) -> UnitBuffers | None:
