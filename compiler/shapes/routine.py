@@ -66,6 +66,8 @@ class RoutineGeometry:
         self.shape = facts.tensors[self.result].shape
         self._longest: dict[tuple[int, int], dict[str, Ints]] = {}
         self._follows: dict[str, list[int]] | None = None
+        # by tensor and axis how much the whole result needs: not all of what a Slice leaves out
+        self._needed: dict[str, list[int]] = {}
 
     def boxes(self, starts: Ints, lengths: Ints) -> dict[str, Ranges]:
         """For boxes of the result (count, rank) the boxes of every tensor that they need, each (count, its rank)."""
@@ -101,7 +103,9 @@ class RoutineGeometry:
             shape = self.facts.tensors[name].shape
             extents = []
             for own, axis in enumerate(axes):
-                if axis < 0:  # all of it always, or any part of it
+                if axis == _NONE:
+                    extents.append(self._needed[name][own])
+                elif axis == _SEVERAL:  # any part of it
                     extents.append(shape[own])
                 else:
                     extents.append(int(self._along(axis, min(tile[axis], self.shape[axis]))[name][own]))
@@ -143,6 +147,7 @@ class RoutineGeometry:
             result: dict[str, list[int]] = {}
             origin = np.zeros((1, len(self.shape)), dtype=np.int64)
             whole = self.boxes(origin, np.array([self.shape], dtype=np.int64))
+            self._needed = {name: (end - begin)[0].tolist() for name, (begin, end) in whole.items()}
             for axis, extent in enumerate(self.shape):
                 # one position, at either end, against all of them
                 starts = np.zeros((2, len(self.shape)), dtype=np.int64)

@@ -19,7 +19,7 @@ from compiler.shapes.instance import graph_at
 from compiler.shapes.routine import MAX_TILED, RoutineGeometry, tiled_axes
 from compiler.shapes.unit_library import UnitBuffers
 from tests.compiler.shapes import varying_layers, varying_shapes  # noqa: F401 - they note their models
-from tests.compiler.shapes.dynamic import Compiled, Ranges
+from tests.compiler.shapes.dynamic import Compiled, Ranges, misses
 from tests.compiler.shapes.test_model import NETWORKS
 from tests.compiler.shapes.varying_models import SERVED
 from tests.models import Model
@@ -146,3 +146,13 @@ def test_what_tiles_need_does_not_depend_on_how_many_are_looked_at_together(
         for geometry, library in zip(apart, of.model.libraries, strict=True)
         for tile in library.tiles
     ]
+
+
+def test_an_axis_of_which_the_result_needs_one_element_wants_room_for_that_one() -> None:
+    """A Slice of the second of three: at the largest extent, six, it is the second and the fourth."""
+    model = Model()
+    x = model.input([2, "width"], "x")
+    model.output(model.node("Slice", [x, model.ints(1), model.ints(-1), model.ints(1), model.ints(2)]))
+    facts = graph_facts(model.graph({"width": 3}))
+    assert RoutineGeometry(facts, (0,)).extents((1, 1))["x"] == (1, 1)
+    assert misses(model, {"width": (3, 6)}) == []
