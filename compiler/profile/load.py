@@ -191,6 +191,9 @@ def _transfer_faults(profile: Profile) -> Iterator[_Fault]:
         if getattr(profile.engines, engine) is None:
             reason = "the profile has an SRAM" if profile.sram is not None else "the profile has no SRAM"
             yield f"engines.{engine}", None, f"an engine, for without it data does not reach the cores ({reason})"
+    for engine in () if profile.sram is not None else ("gdma", "mvdma", "cdma", "bus"):
+        if getattr(profile.engines, engine) is not None:
+            yield f"engines.{engine}", "an engine", "none, for it moves what lies in an SRAM and the profile has none"
     if profile.dram.ports == "mesh-sides":
         link = profile.engines.link
         if link is None or link.topology != "mesh":

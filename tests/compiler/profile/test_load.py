@@ -112,6 +112,14 @@ def test_a_missing_field_is_named(path: str) -> None:
     assert path in refused(changed(path, REMOVE)).message
 
 
+@pytest.mark.parametrize("engine", ["gdma", "mvdma", "cdma", "bus"])
+def test_an_engine_of_an_sram_needs_one(engine: str) -> None:
+    """Programs would move data through a memory that is not there."""
+    error = refused(changed(f"engines.{engine}", {"bytes_per_cycle": 8}, name="edge4"))
+    assert f"engines.{engine}" in error.message
+    assert "the profile has none" in str(error.limit)
+
+
 @pytest.mark.parametrize(
     ("name", "path"), [("cluster4x4", "engines.gdma"), ("cluster4x4", "engines.mvdma"), ("edge4", "engines.iodma")]
 )
