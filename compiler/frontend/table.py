@@ -158,6 +158,8 @@ class ValueTable:
         name = dim.dim_param or f"{tensor}.{axis}"
         if name in self.dims:
             self.fixed[name] = self.dims[name]
+            if self.minima.get(name) == self.dims[name]:
+                return self.dims[name]  # it has this extent and no other
             return Dim.symbol(name, self.dims[name], self.minima.get(name, 1))
         missing.setdefault(name, f"{what} on axis {axis}")
         return 1

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler.compile import compile_shapes
 from compiler.errors import InternalError, ModelError, RequestError
-from compiler.frontend.source import opened
+from compiler.frontend.source import ModelSource, opened
+from compiler.options import parse_options
+from compiler.profile import builtin_profile
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.shapes.direct import run_directly
 from compiler.shapes.instance import graph_at
@@ -198,3 +201,18 @@ def test_a_damaged_constant_is_found_before_it_is_used() -> None:
     data[-100] ^= 1
     with pytest.raises(ExecutableError):
         read_package(memoryview(bytes(data)))
+
+
+def test_a_dimension_of_one_extent_does_not_vary() -> None:
+    """A table of positions that depends on it is a constant like any; nothing says that it is known there only."""
+    model = Model()
+    x = model.input(["batch", "length", 6], "x")
+    length = model.node("Gather", [model.node("Shape", [x]), model.ints(1)], axis=0)
+    places = model.node("Cast", [model.node("Range", [model.constant(0), length, model.constant(1)])], to=1)
+    angles = model.node("Cos", [model.node("Unsqueeze", [places, model.ints(1)])])
+    model.output(model.node("Mul", [x, angles]))
+    source = ModelSource.from_bytes(model.data())
+    options = {"dims": {"batch": {"min": 1, "max": 3}, "length": 4}}
+    found = compile_shapes(source, builtin_profile("edge4"), parse_options(options))
+    assert list(found.ranges) == ["batch"]
+    assert found.inputs[0].extents[1:] == (4, 6)
