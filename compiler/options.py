@@ -101,6 +101,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {name: extent.min if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}
 
     @property
+    def plain(self) -> frozenset[str]:
+        """The dynamic dimensions that are asked for at one extent."""
+        return frozenset(name for name, most in self.maxima.items() if self.minima[name] == most)
+
+    @property
     def varies(self) -> bool:
         """Whether a dimension may have several extents."""
         return any(isinstance(extent, DimRange) and extent.min < extent.max for extent in self.dims.values())

@@ -93,13 +93,13 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
 
     def import_at(dims: Mapping[str, int]) -> Graph:
         graph: Any = source
-        for each in imported(LowerModel(dims=dims, minima=dims, strict=options.strict)):
+        for each in imported(LowerModel(dims=dims, minima=dims, plain=options.plain, strict=options.strict)):
             graph = each.run(graph)
         assert isinstance(graph, Graph)
         return graph
 
     return (
-        *imported(LowerModel(dims=options.maxima, minima=options.minima, strict=options.strict)),
+        *imported(LowerModel(dims=options.maxima, minima=options.minima, plain=options.plain, strict=options.strict)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
         SplitWeights(  # Graph -> Graph
             profile=profile, candidates=lambda facts: UnitCompiler(facts, profile, options)

@@ -7,7 +7,7 @@ host with the reason why (IMPORT-2, IMPORT-6).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -67,19 +67,19 @@ CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 class LowerModel:
     """Pass: protobuf structure to graph (IMPORT-2).
 
-    `dims` gives dynamic dimensions their maximum by name, `minima` their minimum (1 by default); `strict` makes an op
-    of the host an error (IMPORT-6).
+    `dims` gives dynamic dimensions their maximum by name, `minima` their minimum (1 if not), `plain` ones do not vary.
+    `strict` makes an op of the host an error.
     """
 
     name: str = "lower"
     dims: Mapping[str, int] = field(default_factory=dict)
     minima: Mapping[str, int] = field(default_factory=dict)
+    plain: Collection[str] = frozenset()
     strict: bool = False
 
     def run(self, model: OnnxModel) -> Graph:
         """Raises ModelError naming the node for what cannot be lowered."""
-        lowering = _Lowering(model, self.dims, self.minima)
-        scope = Scope(opsets=model.opsets)
+        lowering, scope = _Lowering(model, self), Scope(opsets=model.opsets)
         for name, node in zip(lowering.names, model.proto.graph.node, strict=True):
             lowering.node(node, name, scope)
         graph = lowering.finish()
@@ -103,9 +103,9 @@ class Scope:
 class _Lowering:
     """The state of one walk over one model; lives as long as the walk."""
 
-    def __init__(self, model: OnnxModel, dims: Mapping[str, int], minima: Mapping[str, int]) -> None:
+    def __init__(self, model: OnnxModel, asked: LowerModel) -> None:
         self.model = model
-        self.table = ValueTable(model, dims, minima)
+        self.table = ValueTable(model, asked.dims, asked.minima, asked.plain)
         self.functions = FunctionTable.of_model(model.proto)
         self.signatures = Signatures()
         self.ops: list[Op] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from types import MappingProxyType
 
@@ -27,13 +27,16 @@ class ValueTable:
     """What is known of every value so far; lives as long as one walk over one model.
 
     `values` are those of small constants, `symbolic` their elements as extents that remember what they stand for.
-    `fixed` are the dynamic dimensions with their maxima.
+    `fixed` are the dynamic dimensions with their maxima, `plain` those that have this extent and no other.
     """
 
-    def __init__(self, model: OnnxModel, dims: Mapping[str, int], minima: Mapping[str, int]) -> None:
+    def __init__(
+        self, model: OnnxModel, dims: Mapping[str, int], minima: Mapping[str, int], plain: Collection[str]
+    ) -> None:
         self.source: ModelSource = model.source
         self.dims = dims
         self.minima = minima
+        self.plain = plain
         self.tensors: dict[str, Tensor] = {}
         self.alias: dict[str, str] = {}
         self.values: dict[str, Array] = {}
@@ -158,8 +161,8 @@ class ValueTable:
         name = dim.dim_param or f"{tensor}.{axis}"
         if name in self.dims:
             self.fixed[name] = self.dims[name]
-            if self.minima.get(name) == self.dims[name]:
-                return self.dims[name]  # it has this extent and no other
+            if name in self.plain:
+                return self.dims[name]
             return Dim.symbol(name, self.dims[name], self.minima.get(name, 1))
         missing.setdefault(name, f"{what} on axis {axis}")
         return 1
