@@ -44,7 +44,7 @@ class ShapeModel:
     """A compiled model with dynamic dimensions.
 
     `graph` is at the maxima of `ranges`; `profile` is the profile's canonical form, in JSON. `choosers` are
-    made as they are asked for; they are no part of the model.
+    made as they are asked for, each from the first of its routine; they are no part of the model.
     """
 
     graph: Graph
@@ -55,6 +55,7 @@ class ShapeModel:
     model_name: str
     model_digest: str
     choosers: dict[tuple[int, tuple[int, ...]], SimpleChooser] = field(default_factory=dict, repr=False)
+    first_choosers: dict[int, SimpleChooser] = field(default_factory=dict, repr=False)
 
     @cached_property
     def profile_digest(self) -> str:
@@ -137,7 +138,12 @@ class ShapeModel:
                 self.choosers.pop(next(iter(self.choosers.copy())), None)
             library = self.libraries[number]
             cost = self.cost_at(number, problem)
-            found = self.choosers[key] = SimpleChooser.build(library.units, cost, self.cores, library.loaders)
+            first = self.first_choosers.get(number)
+            if first is None:
+                first = self.first_choosers[number] = SimpleChooser.build(
+                    library.units, cost, self.cores, library.loaders
+                )
+            found = self.choosers[key] = first.with_amounts(cost)
         return found
 
     def one_call_cycles(self, number: int, problem: Sequence[int]) -> float:

@@ -44,6 +44,7 @@ class SimpleChooser:
 
     units: UnitSet
     orders: tuple[tuple[int, ...], ...]
+    shares: Floats
     weights: Floats
     constant_cycles: float
     axes: tuple[_Axis, ...]
@@ -61,18 +62,20 @@ class SimpleChooser:
         orders = tuple(permutations(range(units.rank)))
         terms: dict[tuple[int, ...], int] = {}
         entries = [
-            (number, terms.setdefault(rows, len(terms)), weight)
+            (number, terms.setdefault(rows, len(terms)), amount)
             for number, order in enumerate(orders)
-            for rows, weight in _terms(cost, order)
+            for rows, amount in _terms(cost, order)
         ]
-        weights = np.zeros((len(orders), len(terms)))
-        for number, term, weight in entries:
-            weights[number, term] += weight
+        amounts = _amounts(cost)
+        shares = np.zeros((len(orders), len(terms), len(amounts)))
+        for number, term, amount in entries:
+            shares[number, term, amount] += 1.0
         rows = np.array(list(terms), dtype=np.int64)
         return cls(
             units=units,
             orders=orders,
-            weights=weights[:, :, None],
+            shares=shares,
+            weights=(shares @ amounts)[:, :, None],
             constant_cycles=once_cycles(cost),
             axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
             # an overlapping tail computes and moves whole tiles: it can win only where some cost falls with the length
@@ -80,6 +83,11 @@ class SimpleChooser:
             cores=cores,
             loaders=loaders,
         )
+
+    def with_amounts(self, cost: CallCost) -> SimpleChooser:
+        """The same for costs of other amounts: of calls that work on other extents of whole axes."""
+        weights = (self.shares @ _amounts(cost))[:, :, None]
+        return replace(self, weights=weights, constant_cycles=once_cycles(cost))
 
     def table(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None = None) -> ShapeTable:
         """The cheapest table of identical units; `modes` demands a tail mode along some axes.
@@ -238,20 +246,24 @@ def _axis(units: UnitSet, cost: CallCost, axis: int, rows: NDArray[np.int64]) ->
     )
 
 
-def _terms(cost: CallCost, order: tuple[int, ...]) -> list[tuple[tuple[int, ...], float]]:
-    """The parts of a grid's cost under a call order: which row of each axis' sums they multiply, and their weight."""
+def _amounts(cost: CallCost) -> Floats:
+    """What sums over pieces are multiplied with: of calls, computation and given lengths, then of operands."""
+    moved = [cycles for one in cost.operands for cycles in (one.start_cycles, one.move_cycles)]
+    return np.array([cost.call_cycles, cost.compute_cycles, cost.variable_cycles, *moved])
+
+
+def _terms(cost: CallCost, order: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
+    """The parts of a grid's cost under a call order: which row of each axis' sums they multiply, and which amount."""
     rank = len(order)
-    terms = [((_PIECES,) * rank, cost.call_cycles), ((_COMPUTE,) * rank, cost.compute_cycles)]
-    for axis in range(rank):
-        rows = tuple(_VARIABLE if other == axis else _PIECES for other in range(rank))
-        terms.append((rows, cost.variable_cycles))
+    terms = [((_PIECES,) * rank, 0), ((_COMPUTE,) * rank, 1)]
+    terms += [(tuple(_VARIABLE if other == axis else _PIECES for other in range(rank)), 2) for axis in range(rank)]
     for number, operand in enumerate(cost.operands):
         if operand.axes:
             # moved once per turn of the loops down to its deepest axis
             loops = order[: 1 + max(order.index(axis) for axis in operand.axes)]
             starts = tuple(_PIECES if axis in loops else _ONE for axis in range(rank))
             moves = tuple(_OPERANDS + number if axis in operand.axes else starts[axis] for axis in range(rank))
-            terms += [(starts, operand.start_cycles), (moves, operand.move_cycles)]
+            terms += [(starts, 3 + 2 * number), (moves, 4 + 2 * number)]
     return terms
 
 
