@@ -23,6 +23,8 @@ from compiler.shapes.routine import RoutineGeometry
 # From the maximum down each sample is this part of the last one, as long as there are no more than so many.
 _PART: Final = 4
 _SAMPLES: Final = 5
+# Of longer dimensions costs stay those of the maximum: a factor for each extent would take too much memory.
+MAX_EXTENT: Final = 1 << 20
 
 # The facts of the graph with one dimension lower than its maximum; raises RequestError where the model is none.
 FactsAt = Callable[[str, int], GraphFacts]
@@ -45,6 +47,8 @@ class SummedDims:
         """
         names = []
         for name in sorted(_candidates(model.geometry) & set(self._ranges)):
+            if self._ranges[name].high > MAX_EXTENT:
+                continue
             found = self._with_dim(cost, model, best, model_of, name)
             if found is not None:
                 cost = found

@@ -70,6 +70,18 @@ def test_a_routine_whose_result_shows_all_that_varies_sums_over_nothing() -> Non
     assert [library.summed for library in of.model.libraries] == [()]
 
 
+def test_of_very_long_dimensions_costs_are_those_of_the_maximum() -> None:
+    """x is read along its longest axis in steps, so that what is summed over is short."""
+    model = Model()
+    x = model.input(["rows", "long"], "x")
+    cut = model.node("Slice", [x, model.ints(0), model.ints(2**31), model.ints(1), model.ints(1 << 17)])
+    model.output(model.node("ReduceSum", [cut, model.ints(1)], keepdims=0))
+    found = [
+        Compiled.of(model, {"rows": (1, 8), "long": (1, high)}, verify="none").model for high in (1 << 20, 1 << 21)
+    ]
+    assert [[library.summed for library in one.libraries][-1] for one in found] == [("long",), ()]
+
+
 def test_attention_sums_over_the_length() -> None:
     of = Compiled.of(encoder_layer(), {"batch": (1, 3), "length": (1, 64)})
     assert {name for library in of.model.libraries for name in library.summed} == {"length"}
