@@ -23,6 +23,8 @@ from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
 from app.tables.lookup import TableLookup
 from app.tables.opened import OpenPackages
+from app.tables.opener import PackageOpener
+from app.tables.pace import Pace
 from app.tables.wanted import WantedTables
 from compiler.profile import builtin_names, builtin_profile, profile_digest
 
@@ -42,6 +44,7 @@ class Context:
     relay: Relay
     trace_makers: BoundedSemaphore
     packages: OpenPackages
+    opener: PackageOpener
     tables: TableLookup
     table_bytes: redis.Redis
     builtin_digests: Mapping[str, str]
@@ -55,7 +58,9 @@ def create_context(settings: Settings) -> Context:
     broker, cache = connect(settings.broker_url), connect(settings.cache_url)
     records = Records(broker, settings)
     relay_broker, table_bytes = connect(settings.broker_url), connect(settings.cache_url, text=False)
-    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), settings)
+    pace = Pace()
+    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), pace, settings)
+    packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
@@ -68,14 +73,15 @@ def create_context(settings: Settings) -> Context:
         results=ResultCache(cache, settings, store),
         relay=relay,
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
-        packages=OpenPackages(store, settings.open_packages),
+        packages=packages,
+        opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(
             cache=TableCache(table_bytes, settings),
             wanted=WantedTables(broker),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=settings),
+            pace=pace,
             settings=settings,
-            wake=relay.wake,
         ),
         table_bytes=table_bytes,
         builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},

@@ -33,9 +33,11 @@ def create_app(settings: Settings) -> FastAPI:
         context = create_context(settings)
         app.state.context = context
         context.relay.start()
+        context.opener.start()
         try:
             yield
         finally:
+            context.opener.stop()
             context.relay.stop()
             await context.events.aclose()
             context.broker.close()

@@ -58,9 +58,10 @@ class Worker:
             self._computer.run(content, fence, token)
 
         @celery.task(name=OPTIMISE_TASK)  # type: ignore[untyped-decorator]
-        def optimise(key: str, package: str, routine: int, problem: list[int]) -> None:
+        def optimise(tables: list[tuple[str, str, int, list[int]]]) -> None:
             token = f"{self.name}/{os.getpid()}/{secrets.token_hex(4)}"
-            self._optimiser.run(Wanted(key=key, package=package, routine=routine, problem=tuple(problem)), token)
+            for key, package, routine, problem in tables:
+                self._optimiser.run(Wanted(key=key, package=package, routine=routine, problem=tuple(problem)), token)
 
         signals.worker_process_init.connect(self._child_starts, weak=False)
         signals.worker_process_shutdown.connect(self._child_ends, weak=False)
@@ -144,11 +145,19 @@ class Worker:
             self._main_records().goodbye(self.name)
 
     def _task_failed(self, sender: Any, exception: BaseException, args: Any = None, **_: Any) -> None:
-        """In the main process: a child died, so its lease need not run out before the work starts again."""
+        """In the main process: a child died, so its lease need not run out before the work starts again.
+
+        Of tables the lock of the one that it made runs out by itself; the others may be asked for again at once.
+        """
         if not isinstance(exception, WorkerLostError | TimeLimitExceeded) or not args:
             return
         if sender.name != COMPUTE_TASK:
-            return  # an optimised table has no lease: its lock runs out, and whoever asks again gets it
+            assert self.settings.cache_url is not None
+            with suppress(redis.RedisError, OSError):
+                cache = TableCache(connect(self.settings.cache_url, text=False), self.settings)
+                cache.unask([key for key, *_ in args[0]])
+                log.warning("child_lost_with_tables", tables=len(args[0]))
+            return
         content, fence = args[0], int(args[1])
         with suppress(redis.RedisError, OSError):
             outcome = self._main_records().lost(content, fence)

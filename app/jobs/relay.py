@@ -9,6 +9,7 @@ import structlog
 
 from app.jobs.records import QUEUES, Records
 from app.settings import Settings
+from app.tables.pace import Pace
 from app.tables.wanted import OPTIMISE_QUEUE, OPTIMISE_TASK, WantedTables
 
 log = structlog.get_logger(__name__)
@@ -21,9 +22,10 @@ _MESSAGES_MAX = 200
 class Relay:
     """A thread beside the API. Any number may run: what two of them send twice, the fence sorts out."""
 
-    def __init__(self, records: Records, wanted: WantedTables, settings: Settings) -> None:
+    def __init__(self, records: Records, wanted: WantedTables, pace: Pace, settings: Settings) -> None:
         self._records = records
         self._wanted = wanted
+        self._pace = pace
         self._settings = settings
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -67,11 +69,11 @@ class Relay:
                         queue=delivery.queue,
                         retry=False,
                     )
-                tables = self._wanted.claim()
-                for table in tables:
-                    message = (table.key, table.package, table.routine, table.problem)
-                    celery.send_task(OPTIMISE_TASK, args=message, queue=OPTIMISE_QUEUE, retry=False)
-                # workers finish several tables in an interval
+                tables = self._wanted.claim() if self._pace.due() else []
+                if tables:
+                    message = [(table.key, table.package, table.routine, table.problem) for table in tables]
+                    celery.send_task(OPTIMISE_TASK, args=(message,), queue=OPTIMISE_QUEUE, retry=False)
+                # a message of tables is done before the interval ends
                 pause_s = self._settings.relay_interval_s / (4 if tables else 1)
             except (redis.RedisError, OperationalError, OSError) as error:
                 log.warning("relay_cannot_reach_redis", error=type(error).__name__)

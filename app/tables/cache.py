@@ -81,6 +81,11 @@ class TableCache:
             pipeline.set(optimise_lock(key), _ASKED, nx=True, px=self._optimise_ms)
         return [key for key, won in zip(keys, pipeline.execute(), strict=True) if won]
 
+    def unask(self, keys: Sequence[str]) -> None:
+        """Nobody makes these any more: whoever asks for one again wants it anew, but for those that somebody began."""
+        for key in keys:
+            self._release(keys=(optimise_lock(key),), args=(_ASKED,))
+
     def begin(self, key: str, token: str) -> bool:
         """Whether the caller is to make the optimised table: nobody else works on it."""
         return bool(self._begin(keys=(optimise_lock(key),), args=(token, self._optimise_ms)))

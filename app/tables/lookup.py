@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,6 +16,7 @@ from app.tables.cache import Entry, TableCache
 from app.tables.counts import REQUESTS, TableCounts, answered, made
 from app.tables.fitting import fitting
 from app.tables.opened import Asked, OpenPackage
+from app.tables.pace import Pace
 from app.tables.stored import StoredTable
 from app.tables.wanted import Wanted, WantedTables
 
@@ -36,17 +37,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLookup:
-    """The cache, who makes what is not in it, and what is counted; `wake` tells the relay that tables are wanted."""
+    """The cache, who makes what is not in it, and what is counted."""
 
     cache: TableCache
     wanted: WantedTables
     counts: TableCounts
     buckets: BucketChoice
+    pace: Pace
     settings: Settings
-    wake: Callable[[], None]
 
     def find(self, opened: OpenPackage, dims: Mapping[str, int]) -> tuple[Found, ...]:
         """The tables of a model at given dimensions, one per routine; what can be better is wanted from then on."""
+        self.pace.asked()
         asked = opened.asked(dims)
         prepared = {one.key: opened.prepared[one.key] for one in asked if one.key in opened.prepared}
         by_key = {one.key: one for one in asked if one.key not in prepared}
@@ -55,13 +57,15 @@ class TableLookup:
         missing = [one for key, one in by_key.items() if key not in hits]
         from_buckets, simple, better = self._from_buckets(opened, dims, missing) if missing else ({}, {}, [])
         misses = [one for one in missing if one.key not in from_buckets]
-        tables = hits | from_buckets | (self._made(opened, misses, simple) if misses else {})
+        made_here, count = self._made(opened, misses, simple) if misses else ({}, 0)
+        tables = hits | from_buckets | made_here
         better += [one for key, one in by_key.items() if not tables[key].settled and not entries[key].asked]
         self._want(opened, better)
         caches: dict[str, Hit] = {**dict.fromkeys(hits, "hit"), **dict.fromkeys(from_buckets, "bucket-hit")}
         found = tuple(Found(asked=one, cache=caches.get(one.key, "miss"), table=tables[one.key]) for one in asked)
         counted = Counter(answered(one.cache, one.table.kind) for one in found)
-        self.counts.add(opened.digest, {**counted, REQUESTS: 1}, [dims[name] for name in sorted(dims)])
+        counted |= {REQUESTS: 1} | ({made("simple"): count} if count else {})
+        self.counts.add(opened.digest, counted, [dims[name] for name in sorted(dims)])
         return found
 
     def _from_buckets(
@@ -92,47 +96,47 @@ class TableLookup:
 
     def _made(
         self, opened: OpenPackage, misses: Sequence[Asked], simple: Mapping[str, StoredTable]
-    ) -> dict[str, StoredTable]:
+    ) -> tuple[dict[str, StoredTable], int]:
         """Tables that nobody had: made under a lock each, or by who holds it; without one if that takes too long.
 
-        `simple`: those that this request has made already.
+        `simple`: those that this request has made already. With them, how many were made here and stored.
         """
         token = secrets.token_hex(8)
         by_key = {one.key: one for one in misses}
         tables: dict[str, StoredTable] = {}
+        count = 0
         give_up_at = time.monotonic() + 2 * self.settings.table_lock_s
         while left := [key for key in by_key if key not in tables]:
             patient = time.monotonic() < give_up_at
-            claimed = fitting(opened, by_key, self.cache.claim(left, token) if patient else self.cache.read(left))
-            if claimed:
-                fresh = self._made_or_found(opened, [by_key[key] for key in claimed], claimed, simple, token)
-                tables |= fresh
-            else:
+            entries = fitting(opened, by_key, self.cache.claim(left, token) if patient else self.cache.read(left))
+            if not entries:
                 time.sleep(_POLL_S)
                 tables |= _present(fitting(opened, by_key, self.cache.read(left)))
-        return tables
+                continue
+            present = _present(entries)  # another made them between our look and our lock
+            self.cache.release(list(present), token)
+            lacking = [by_key[key] for key in entries if key not in present]
+            tables |= present | self._stored(opened, lacking, entries, simple, token)
+            count += len(lacking)
+        return tables, count
 
-    def _made_or_found(
+    def _stored(
         self,
         opened: OpenPackage,
-        claimed: Sequence[Asked],
+        lacking: Sequence[Asked],
         entries: Mapping[str, Entry],
         simple: Mapping[str, StoredTable],
         token: str,
     ) -> dict[str, StoredTable]:
-        """Make what another has not made between our look and our lock."""
-        tables = _present(entries)
-        self.cache.release(list(tables), token)
+        """Make tables and store them; locks are given back either way."""
         try:
-            lacking = [one for one in claimed if one.key not in tables]
             fresh = {one.key: simple.get(one.key) or making.simple(opened, one) for one in lacking}
         except BaseException:
-            self.cache.release([one.key for one in claimed], token)
+            self.cache.release([one.key for one in lacking], token)
             raise
         if fresh:
             self.cache.put(fresh, entries, token)
-            self.counts.add(opened.digest, {made("simple"): len(fresh)})
-        return tables | fresh
+        return fresh
 
     def _want(self, opened: OpenPackage, better: Sequence[Asked]) -> None:
         """Ask for the optimised tables that nobody has asked for."""
@@ -144,7 +148,6 @@ class TableLookup:
                 for key in new
             ]
             self.wanted.add(wanted)
-            self.wake()
 
 
 def _present(entries: Mapping[str, Entry]) -> dict[str, StoredTable]:

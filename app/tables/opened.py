@@ -81,6 +81,11 @@ class OpenPackages:
         self._open: OrderedDict[str, tuple[OpenPackage, ExitStack]] = OrderedDict()
         self._opening: dict[str, threading.Lock] = {}
 
+    @property
+    def limit(self) -> int:
+        """How many are held open at most."""
+        return self._limit
+
     def get(self, digest: str) -> OpenPackage:
         """The package of this digest, opened if it is not; meanwhile others are handed out.
 

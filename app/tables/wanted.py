@@ -17,8 +17,10 @@ OPTIMISE_QUEUE: Final = "short"
 _WANTED: Final = "tessera:tables:wanted"
 # Beyond, the oldest are forgotten.
 _MAX_WANTED: Final = 20_000
+# Tables of one message: carried one by one they would take the API longer than to answer with simple ones.
+_MESSAGE_TABLES: Final = 16
 # While so many messages wait, tables do: jobs go first.
-_MAX_MESSAGES: Final = 16
+_MAX_MESSAGES: Final = 2
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -44,9 +46,10 @@ class WantedTables:
         pipeline.execute()
 
     def claim(self) -> list[Wanted]:
-        """The first that are wanted, as many as there is room for in the queue."""
-        room = _MAX_MESSAGES - self._redis.llen(OPTIMISE_QUEUE)
-        found = cast(list[str] | None, self._redis.lpop(_WANTED, room)) if room > 0 else None
+        """The first that are wanted, as many as a message carries; none while the queue is full."""
+        if self._redis.llen(OPTIMISE_QUEUE) >= _MAX_MESSAGES:
+            return []
+        found = cast(list[str] | None, self._redis.lpop(_WANTED, _MESSAGE_TABLES))
         return [msgspec.json.decode(one, type=Wanted) for one in found or ()]
 
     def waiting(self) -> int:

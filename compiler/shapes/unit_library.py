@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.program.program import Level
@@ -41,7 +41,7 @@ class Library:
     routine: Routine
     units: UnitSet
     tiles: tuple[tuple[int, ...], ...]
-    buffers: tuple[UnitBuffers, ...]
+    buffers: Sequence[UnitBuffers]
     cost: CallCost
     loaders: int
     summed: tuple[str, ...] = ()

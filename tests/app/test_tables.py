@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +26,7 @@ from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
 from app.tables.document import tables_document
 from app.tables.lookup import TableLookup
 from app.tables.opened import OpenPackage, OpenPackages
+from app.tables.pace import Pace
 from app.tables.stored import StoredTable, decoded, encoded, is_of, restored
 from app.tables.wanted import WantedTables
 from compiler.compile import compile_package
@@ -71,14 +72,14 @@ class Desk:
     def counts(self) -> TableCounts:
         return TableCounts(connect(self.url), self.settings)
 
-    def lookup(self, wake: Callable[[], None] = lambda: None) -> TableLookup:
+    def lookup(self) -> TableLookup:
         return TableLookup(
             cache=self.cache(),
             wanted=WantedTables(connect(self.url)),
             counts=self.counts(),
             buckets=self.buckets(),
+            pace=Pace(),
             settings=self.settings,
-            wake=wake,
         )
 
     def buckets(self) -> BucketChoice:
@@ -129,14 +130,13 @@ def test_a_stored_table_comes_back_and_nothing_else_does(desk: Desk) -> None:
 
 
 def test_a_miss_makes_the_simple_table_and_a_worker_puts_the_optimised_one_in_its_place(desk: Desk) -> None:
-    woken: list[bool] = []
-    lookup = desk.lookup(lambda: woken.append(True))
+    lookup = desk.lookup()
     (first,) = lookup.find(desk.package, DIMS)
     assert (first.cache, first.table.kind, first.table.optimised_cycles) == ("miss", "simple", None)
     (again,) = lookup.find(desk.package, DIMS)
     assert (again.cache, again.table) == ("hit", first.table)
     (wanted,) = lookup.wanted.claim()  # wanted once, though asked for twice
-    assert (woken, wanted.key, wanted.package) == ([True], first.asked.key, desk.package.digest)
+    assert (wanted.key, wanted.package) == (first.asked.key, desk.package.digest)
     assert desk.optimiser().run(wanted, "worker") == "optimised"
     (best,) = lookup.find(desk.package, DIMS)
     assert (best.cache, best.table.kind, best.table.settled) == ("hit", "optimised", True)
@@ -363,12 +363,11 @@ def test_tables_are_handed_out_as_there_is_room_and_jobs_go_first(desk: Desk, cl
     lookup = desk.lookup()
     for height in range(1, 21):
         lookup.find(desk.package, {**DIMS, "h": height})
-    client.rpush("short", *["a message of a job"] * 12)
-    assert len(lookup.wanted.claim()) == 4
-    client.rpush("short", *["a message of a job"] * 12)
+    client.rpush("short", *["a message of a job"] * 2)
     assert lookup.wanted.claim() == []
-    client.delete("short")
-    assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (16, 0)
+    client.lpop("short")
+    assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (16, 4)
+    assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (4, 0)
 
 
 def test_shapes_are_counted_in_bounded_memory_and_frequent_ones_are_kept(desk: Desk, client: redis.Redis) -> None:

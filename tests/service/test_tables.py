@@ -415,3 +415,35 @@ def test_a_worker_killed_while_it_optimises_leaves_the_simple_table_until_it_is_
         ended.set()
         watcher.join()
         client.close()
+
+
+def test_of_the_tables_that_a_killed_worker_had_not_begun_each_may_be_asked_for_again_at_once(start: Start) -> None:
+    """One message carries several; the lock of the one that was begun has to run out, which it does not here."""
+    service, api = start(optimise_lock_s=600.0)
+    model = publish(service, api)
+    shapes = [f"x:509x3x2039x{width}" for width in (2017, 2027, 2029)]
+    keys: dict[str, str] = {}
+    client = cache_of(service)
+    lock = value_key("*:optimise")
+    for shape in shapes:
+        before = set(client.keys(lock))
+        tables(api, model, shape)
+        (key,) = set(client.keys(lock)) - before
+        keys[shape] = key
+
+    def begun() -> str | None:
+        tokens = {shape: client.get(key) for shape, key in keys.items()}
+        return next((shape for shape, token in tokens.items() if token not in (None, b"asked")), None)
+
+    try:
+        killed = until(begun, "a worker that optimises")
+        token = client.get(keys[killed])
+        assert isinstance(token, bytes)
+        kill(int(token.split(b"/")[1]))
+        for shape in shapes:
+            if shape != killed:
+                optimised(api, model, shape)
+        assert client.get(keys[killed]) == token
+        assert tables(api, model, killed)["kind"] == "simple"
+    finally:
+        client.close()

@@ -2,6 +2,7 @@
 -- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ.
 local KEEP_FINISHED_MS = tonumber(ARGV[1])
 local EVENTS_KEPT = 1000
+local NEWEST_KEPT = 256
 
 local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a computation draws a new fence
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
@@ -9,6 +10,7 @@ local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on
 local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
 local STOPPED_KEY = 'tessera:stopped'      -- set while a service that was stopped on purpose is down
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
+local NEWEST_KEY = 'tessera:packages:newest' -- zset: packages that were made or asked for last, by when
 
 local function job_key(job) return 'tessera:job:' .. job end
 local function events_key(job) return 'tessera:job:' .. job .. ':events' end
@@ -189,10 +191,12 @@ local function abandon(content, now, max_attempts)
   return 'queued'
 end
 
--- The newest package of a model for a profile, as long as the model is known (SHAPE-7).
-local function remember_package(model, profile, outcome)
+-- The newest package of a model for a profile, as long as the model is known, and the newest ones of all (SHAPE-7).
+local function remember_package(model, profile, outcome, now)
   if outcome.package and redis.call('EXISTS', model_key(model)) == 1 then
     redis.call('HSET', packages_key(model), profile, outcome.package)
+    redis.call('ZADD', NEWEST_KEY, now, outcome.package)
+    redis.call('ZREMRANGEBYRANK', NEWEST_KEY, 0, -1 - NEWEST_KEPT)
   end
 end
 
@@ -210,7 +214,7 @@ local function record_job(wanted, now)
       if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
     end
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_cached', 1)
-    remember_package(model, fields.profile, wanted.outcome)
+    remember_package(model, fields.profile, wanted.outcome, now)
     transition(job, wanted.outcome.state, now, 'cached', 1)
     return 'finished'
   end

@@ -22,6 +22,6 @@ end
 for _, job in ipairs(waiting(content)) do transition(job, outcome.state, now, unpack(fields)) end
 redis.call('HINCRBY', COUNTS_KEY, 'publishes', 1)
 local made_of = redis.call('HMGET', key, 'model', 'profile')
-remember_package(made_of[1], made_of[2], outcome)
+remember_package(made_of[1], made_of[2], outcome, now)
 drop(content)
 return 'published'
