@@ -28,7 +28,7 @@ from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
 from app.tables.opened import OpenPackages
-from app.tables.wanted import OPTIMISE_TASK, Wanted
+from app.tables.wanted import OPTIMISE_TASK, Wanted, WantedTables
 
 log = structlog.get_logger(__name__)
 
@@ -60,8 +60,11 @@ class Worker:
         @celery.task(name=OPTIMISE_TASK)  # type: ignore[untyped-decorator]
         def optimise(tables: list[tuple[str, str, int, list[int]]]) -> None:
             token = f"{self.name}/{os.getpid()}/{secrets.token_hex(4)}"
-            for key, package, routine, problem in tables:
-                self._optimiser.run(Wanted(key=key, package=package, routine=routine, problem=tuple(problem)), token)
+            wanted = [
+                Wanted(key=key, package=package, routine=routine, problem=tuple(problem))
+                for key, package, routine, problem in tables
+            ]
+            self._optimiser.take_turn(wanted, token)
 
         signals.worker_process_init.connect(self._child_starts, weak=False)
         signals.worker_process_shutdown.connect(self._child_ends, weak=False)
@@ -91,6 +94,7 @@ class Worker:
         counts = TableCounts(broker, self.settings)
         self._optimiser = Optimiser(
             cache=TableCache(connect(self.settings.cache_url, text=False), self.settings),
+            wanted=WantedTables(broker),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=self.settings),
             packages=OpenPackages(store, self.settings.open_packages),

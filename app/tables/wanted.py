@@ -5,7 +5,7 @@ Losing one costs nothing but time: whoever asks for the shape again once the loc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -44,6 +44,10 @@ class WantedTables:
         pipeline.rpush(_WANTED, *(msgspec.json.encode(one) for one in wanted))
         pipeline.ltrim(_WANTED, -_MAX_WANTED, -1)
         pipeline.execute()
+
+    def put_back(self, wanted: Iterable[Wanted]) -> None:
+        """Want tables that were handed out and not begun, before all others and in their order."""
+        self._redis.lpush(_WANTED, *reversed([msgspec.json.encode(one) for one in wanted]))
 
     def claim(self) -> list[Wanted]:
         """The first that are wanted, as many as a message carries; none while the queue is full."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,15 @@ from worker.optimise import Optimiser
 DIMS = {"n": 1, "h": 20, "w": 13}
 
 
-def package_bytes(most: int, tables: Sequence[dict[str, int]] = ()) -> bytes:
+def package_bytes(most: int, tables: Sequence[dict[str, int]] = (), **changes: Any) -> bytes:
+    """A package of images up to `most` of each dimension; `changes`: of its libraries, which make it none of ours."""
     ranges = {name: {"min": 1, "max": most} for name in DIMS}
     source = ModelSource.from_bytes(images(), name="images.onnx")
     options = parse_options({"dims": ranges, "tables": list(tables)})
     made = compile_package(source, builtin_profile("edge4"), options)
     file = opened(made.model.graph.source, source)
-    return b"".join(bytes(p) for p in write_package(made.model, made.tables, lambda one: materialise(one, file)))
+    model = replace(made.model, libraries=tuple(replace(one, **changes) for one in made.model.libraries))
+    return b"".join(bytes(p) for p in write_package(model, made.tables, lambda one: materialise(one, file)))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,13 @@ class Desk:
         return BucketChoice(client=connect(self.url), counts=self.counts(), settings=self.settings)
 
     def optimiser(self) -> Optimiser:
-        return Optimiser(cache=self.cache(), counts=self.counts(), buckets=self.buckets(), packages=self.packages)
+        return Optimiser(
+            cache=self.cache(),
+            wanted=WantedTables(connect(self.url)),
+            counts=self.counts(),
+            buckets=self.buckets(),
+            packages=self.packages,
+        )
 
     def work(self, lookup: TableLookup) -> None:
         """Make all tables that are wanted."""
@@ -368,6 +377,31 @@ def test_tables_are_handed_out_as_there_is_room_and_jobs_go_first(desk: Desk, cl
     client.lpop("short")
     assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (16, 4)
     assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (4, 0)
+
+
+def test_a_message_of_tables_ends_after_its_turn_and_the_rest_is_wanted_first(desk: Desk) -> None:
+    lookup = desk.lookup()
+    for height in range(1, 21):
+        lookup.find(desk.package, {**DIMS, "h": height})
+    tables = lookup.wanted.claim()
+    ticks = count()
+    replace(desk.optimiser(), clock=lambda: next(ticks) / 20).take_turn(tables, "worker")
+    made_now = desk.figure(made("optimised"))
+    assert 0 < made_now < len(tables)
+    assert lookup.wanted.waiting() == 20 - made_now
+    assert lookup.wanted.claim()[: len(tables) - made_now] == tables[made_now:]
+
+
+def test_a_table_that_fails_as_nobody_foresaw_takes_no_others_along(desk: Desk) -> None:
+    lookup = desk.lookup()
+    for height in range(1, 4):
+        lookup.find(desk.package, {**DIMS, "h": height})
+    first, second, third = lookup.wanted.claim()
+    strange = msgspec.structs.replace(second, routine=99)
+    with pytest.raises(IndexError):
+        desk.optimiser().take_turn([first, strange, third], "worker")
+    assert lookup.wanted.claim() == [third]
+    assert desk.optimiser().run(second, "other") == "optimised"  # no lock is left
 
 
 def test_shapes_are_counted_in_bounded_memory_and_frequent_ones_are_kept(desk: Desk, client: redis.Redis) -> None:
