@@ -34,9 +34,9 @@ class PackageOpener:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the package that is being opened."""
+        """End after the package that is being opened, or without its end: it only reads."""
         self._stop.set()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=1)
 
     def open_newest(self) -> None:
         """Open what was made since the last time; raises redis.RedisError."""
@@ -49,6 +49,8 @@ class PackageOpener:
                 self._open(digest)
             except (TesseraError, OSError) as error:  # whoever asks for it is told
                 log.info("package_not_opened", package=digest, error=type(error).__name__)
+            except Exception:  # not tried again, and in the way of no other
+                log.exception("package_not_opened", package=digest)
         self._seen = frozenset(newest)
 
     def _open(self, digest: str) -> None:

@@ -79,6 +79,16 @@ def test_the_newest_packages_are_opened_once_and_the_rest_are_left(
         client.zadd(NEWEST_KEY, {strange: 2, digest: 1})
         opener.open_newest()
         assert opened_digests(packages) == {digest}
+    strange = store.put(package_bytes(8, summed=("of no range",)))
+    client.delete(NEWEST_KEY)
+    client.zadd(NEWEST_KEY, {strange: 1, digest: 2})
+    packages.close()
+    opener = PackageOpener(client, packages, 0.01)
+    opener.open_newest()  # the older one, opened first, has no tables
+    assert opened_digests(packages) == {strange, digest}
+    packages.close()
+    opener.open_newest()
+    assert opened_digests(packages) == set()  # neither is tried again
     client.zadd(NEWEST_KEY, {"1" * 64: 3, "2" * 64: 4})
     packages.close()
     opener.open_newest()
