@@ -64,7 +64,8 @@ def parse_shapes(
     for word in words:
         name, colon, text = word.rpartition(":")
         if not colon or not name or not _EXTENTS.fullmatch(text):
-            raise _no_shape("a shape is an input's name, a colon and extents with x between them", word, inputs, ranges)
+            form = "a shape is an input's name, a colon and extents of up to 18 digits with x between them"
+            raise _no_shape(form, word, inputs, ranges)
         if name in found:
             raise _no_shape(f"input {printable(name, 80)!r} has two shapes", word, inputs, ranges)
         found[name] = tuple(map(int, text.split("x"))) if text else ()

@@ -66,6 +66,7 @@ def test_shapes_are_read_from_words() -> None:
         assert (caught.value.code, caught.value.actual) == ("invalid_shape", word)
         assert "x[batch, 4, rows]" in str(caught.value.limit)
         assert "rows = 3 to 12 in steps of 3" in str(caught.value.limit)
+        assert "up to 18 digits" in caught.value.message
     with pytest.raises(RequestError, match="two shapes"):
         parse_shapes(["x:1", "x:1"], INPUTS, RANGES)
 
