@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import redis
 
+from app.jobs.queue import create_celery
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import DirectoryStore, document_store
@@ -29,7 +30,7 @@ from app.tables.lookup import TableLookup
 from app.tables.opened import OpenPackage, OpenPackages
 from app.tables.pace import Pace
 from app.tables.stored import StoredTable, decoded, encoded, is_of, restored
-from app.tables.wanted import WantedTables
+from app.tables.wanted import LINE_UP_S, OPTIMISE_TASK, WantedTables
 from compiler.compile import compile_package
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
@@ -377,6 +378,27 @@ def test_tables_are_handed_out_as_there_is_room_and_jobs_go_first(desk: Desk, cl
     client.lpop("short")
     assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (16, 4)
     assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (4, 0)
+
+
+def test_while_jobs_wait_one_message_of_tables_lines_up(desk: Desk, client: redis.Redis) -> None:
+    lookup = desk.lookup()
+    now_s = 100.0
+    wanted = WantedTables(connect(desk.url), clock=lambda: now_s)
+    for height in range(1, 21):
+        lookup.find(desk.package, {**DIMS, "h": height})
+    jobs = ["a message of a job"] * 40
+    client.rpush("short", *jobs)
+    assert wanted.claim() == []
+    now_s += LINE_UP_S
+    assert len(wanted.claim()) == 16
+    celery = create_celery(Settings(broker_url=desk.url, cache_url=desk.url))
+    celery.send_task(OPTIMISE_TASK, args=([],), queue="short")
+    celery.close()
+    now_s += LINE_UP_S
+    assert (wanted.claim(), wanted.waiting()) == ([], 4)  # it is still in line
+    client.delete("short")
+    client.rpush("short", *jobs)
+    assert len(wanted.claim()) == 4
 
 
 def test_a_message_of_tables_ends_after_its_turn_and_the_rest_is_wanted_first(desk: Desk) -> None:
