@@ -24,8 +24,10 @@ from compiler.fusion.groups import FusedGraph
 from compiler.fusion.map_chips import MapToChips
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
+from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import PartitionGraph
+from compiler.partition.reductions import SplitReductions
 from compiler.partition.rows import LeaveRowsToHost
 from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.weights import SplitWeights
@@ -63,6 +65,7 @@ def build_pipeline(
         RecognisePatterns(source=source),  # Graph -> Graph
         Rebatch(batch=options.batch),  # Graph -> Graph
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
+        SplitReductions(profile=profile, candidates=compilers.of),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         partition,  # Graph -> PartitionedGraph
@@ -98,12 +101,14 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
         assert isinstance(graph, Graph)
         return graph
 
+    def units(facts: GraphFacts) -> UnitCompiler:
+        return UnitCompiler(facts, profile, options)
+
     return (
         *imported(LowerModel(dims=options.maxima, minima=options.minima, plain=options.plain, strict=options.strict)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
-        SplitWeights(  # Graph -> Graph
-            profile=profile, candidates=lambda facts: UnitCompiler(facts, profile, options)
-        ),
+        SplitReductions(profile=profile, candidates=units),  # Graph -> Graph
+        SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
         MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel

@@ -6,7 +6,8 @@ a core holds what lies between, and the calls of both together take less time th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -15,7 +16,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.shapes.buffers import shortage, unit_buffers
 from compiler.shapes.modelled import CallModel, table_cycles
-from compiler.shapes.routine import Routine, RoutineGeometry, tiled_axes
+from compiler.shapes.routine import Routine, RoutineGeometry, axis_choices
 from compiler.shapes.unit_library import UnitBuffers
 
 # A routine has at most so many ops: prices of longer ones take longer than they gain.
@@ -23,6 +24,15 @@ _MAX_OPS: Final = 24
 _ROUNDS: Final = 3
 # Tiles that a library is chosen from, at most.
 MAX_CANDIDATES: Final = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The axes that tables divide, the tile with which all calls take least time, and that time."""
+
+    tiled: tuple[int, ...]
+    tile: tuple[int, ...]
+    cycles: float
 
 
 class RoutineChooser:
@@ -43,7 +53,7 @@ class RoutineChooser:
         self._profile = profile
         self._in_place = in_place
         self._geometries: dict[tuple[int, ...], tuple[RoutineGeometry, ...]] = {}
-        self._known: dict[object, tuple[float, tuple[int, ...]] | None] = {}
+        self._known: dict[object, _Best | None] = {}
 
     def routines(self, ops: Iterable[int]) -> tuple[Routine, ...]:
         """The routines that run the ops, in order; raises LimitError naming an op of which no tile fits a core."""
@@ -57,19 +67,19 @@ class RoutineChooser:
                 together = tuple(sorted({*own, *member[producer]}))
                 found = self._best(together) if len(together) <= _MAX_OPS else None
                 mine, its = self._best(own), self._best(member[producer])
-                if found is not None and mine is not None and its is not None and found[0] <= mine[0] + its[0]:
+                if found is None or mine is None or its is None:
+                    continue
+                if found.cycles <= mine.cycles + its.cycles:
                     own = together
             for each in own:
                 member[each] = own
         chosen = sorted(set(member.values()), key=lambda together: together[-1])
-        return tuple(
-            Routine(ops=together, tiled=tiled_axes(RoutineGeometry(self._facts, together))) for together in chosen
-        )
+        return tuple(Routine(ops=together, tiled=self._known_best(together).tiled) for together in chosen)
 
     def tiles(self, routine: Routine) -> tuple[tuple[int, ...], ...]:
         """Tiles of the result for which buffers fit a core, the one that all calls take least time with among them."""
         geometry = RoutineGeometry(self._facts, routine.ops)
-        best = self._known_best(routine)
+        best = self.best_tile(routine)
         count = max(2, round(MAX_CANDIDATES ** (1 / max(1, len(routine.tiled)))))
         options: list[tuple[int, ...]] = []
         for axis, extent in enumerate(geometry.shape):
@@ -77,8 +87,8 @@ class RoutineChooser:
                 options.append((extent,))
                 continue
             lengths = _lengths(extent)
-            near = sorted(lengths, key=lambda length: abs(length - best[1][axis]))[:count]
-            options.append(tuple(sorted({*near, best[1][axis], 1})))
+            near = sorted(lengths, key=lambda length: abs(length - best[axis]))[:count]
+            options.append(tuple(sorted({*near, best[axis], 1})))
         found = [tile for tile in product(*options) if self.buffers(routine.ops, geometry, tile) is not None]
         return tuple(found)
 
@@ -120,16 +130,16 @@ class RoutineChooser:
 
     def best_tile(self, routine: Routine) -> tuple[int, ...]:
         """The tile with which all calls take least time."""
-        return self._known_best(routine)[1]
+        return self._known_best(routine.ops).tile
 
     def cycles(self, routine: Routine) -> float:
         """The cycles that all calls of that tile take."""
-        return self._known_best(routine)[0]
+        return self._known_best(routine.ops).cycles
 
-    def _known_best(self, routine: Routine) -> tuple[float, tuple[int, ...]]:
-        best = self._best(routine.ops)
+    def _known_best(self, ops: tuple[int, ...]) -> _Best:
+        best = self._best(ops)
         if best is None:
-            raise InternalError("a routine was chosen that fits no core", stage="shapes", actual=routine.ops)
+            raise InternalError("a routine was chosen that fits no core", stage="shapes", actual=ops)
         return best
 
     def refusal(self, op: int) -> LimitError | None:
@@ -138,11 +148,14 @@ class RoutineChooser:
         The error names the op, the bytes needed and available, and the field of the profile.
         """
         geometry = RoutineGeometry(self._facts, (op,))
-        tile = least_tile(geometry)
-        lacking = shortage(geometry, tile, self._profile, self._elsewhere_of((op,)), self._in_place)
-        if lacking is None:
+        others = self._elsewhere_of((op,))
+        lacking = [
+            shortage(geometry, least_tile(geometry, tiled), self._profile, others, self._in_place)
+            for tiled in axis_choices(geometry)
+        ]
+        if None in lacking or lacking[-1] is None:
             return None
-        field, needed, available = lacking
+        field, needed, available = lacking[-1]
         node = self._facts.graph.ops[op]
         beside = " beside the stationary weights that lie there" if self._profile.is_stationary else ""
         return LimitError(
@@ -166,7 +179,7 @@ class RoutineChooser:
                 found.append((-facts.tensor_bytes(name), producer))
         return [producer for _, producer in sorted(found)]
 
-    def _best(self, ops: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
+    def _best(self, ops: tuple[int, ...]) -> _Best | None:
         """Least cycles and the tile that takes them; None where no tile fits a core."""
         key = self._key(ops)
         if key not in self._known:
@@ -185,17 +198,17 @@ class RoutineChooser:
             names.setdefault(facts.output, len(names))
         return tuple((self._facts.numbers[op], *(o.numbers[op] for o in self._others)) for op in ops), tuple(wiring)
 
-    def _search(self, ops: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
+    def _search(self, ops: tuple[int, ...]) -> _Best | None:
         """Axis by axis the length that takes least, from the smallest tile on, until none is better."""
         geometry = RoutineGeometry(self._facts, ops)
         gathers = {op.output for op in geometry.ops if any(":gathered" in o.tensor for o in op.operands)}
         if gathers and ops != (ops[0],):
             return None
-        tiled = tiled_axes(geometry)
-        model = self.model(geometry)
-        tile = least_tile(geometry)
-        if self.buffers(ops, geometry, tile) is None:
+        least = ((tiled, least_tile(geometry, tiled)) for tiled in axis_choices(geometry))
+        fitting = next((one for one in least if self.buffers(ops, geometry, one[1]) is not None), None)
+        if fitting is None:
             return None
+        model, (tiled, tile) = self.model(geometry), fitting
         best = table_cycles(model, tiled, tile)
         for _ in range(_ROUNDS):
             before = best
@@ -209,12 +222,11 @@ class RoutineChooser:
                         best, tile = cycles, other
             if best == before:
                 break
-        return best, tile
+        return _Best(cycles=best, tile=tile, tiled=tiled)
 
 
-def least_tile(geometry: RoutineGeometry) -> tuple[int, ...]:
+def least_tile(geometry: RoutineGeometry, tiled: Collection[int]) -> tuple[int, ...]:
     """The smallest tile of a result: one position along the axes that tables divide."""
-    tiled = tiled_axes(geometry)
     return tuple(1 if axis in tiled else extent for axis, extent in enumerate(geometry.shape))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,11 +21,14 @@ from compiler.program.encoding.sizes import program_sizes
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable, HostSegment
 from compiler.program.lower import handed_out, limit_exceeded
+from compiler.program.program import Program
 from compiler.program.residents import ResidentPart
+from compiler.program.timing.order import as_emitted, in_time
 from compiler.program.verify import verify
+from compiler.shapes.cutting import SegmentTooLargeError, cut
 from compiler.shapes.extents import check_dims
 from compiler.shapes.instance import graph_at
-from compiler.shapes.lower import lower_tables
+from compiler.shapes.lower import Draft, lower_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.residence import resident_parts_of
 from compiler.shapes.routine import Calls, RoutineGeometry
@@ -32,6 +36,10 @@ from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable
 from compiler.shapes.unit_library import Library
 from compiler.version import COMPILER_VERSION
+
+# A program as emitted is so many times as large as in its best order at most, as far as is known: it need not be
+# ordered to be too large.
+_REORDERED: Final = 1.25
 
 
 def simple_tables(model: ShapeModel, dims: Mapping[str, int]) -> tuple[ShapeTable | None, ...]:
@@ -104,33 +112,17 @@ class _Lowering:
     residents: tuple[ResidentPart, ...]
 
     def segments(self, name: str, routines: Sequence[int]) -> list[ChipSegment]:
-        """One segment, or those of its halves one after another.
+        """One segment, or several one after another, where the program of one is too large.
 
-        Cut are programs that cannot be proved as one or exceed a limit of the profile. Raises LimitError where that is
-        so of a single routine.
+        Raises LimitError where that of a single routine is.
         """
         try:
             return [self._segment(name, routines)]
-        except ProgramError as error:
-            if error.violation != "size":
-                raise InternalError(
-                    "a program of ours is not safe", stage="shapes", node=name, actual=str(error)
-                ) from error
+        except SegmentTooLargeError as error:
             if len(routines) == 1:
-                raise LimitError(
-                    "the program of one routine at this shape is too large to be proved safe",
-                    code="program_too_large",
-                    stage="shapes",
-                    node=self.facts.graph.ops[self._ops(routines)[0]].node,
-                    actual=error.actual,
-                    limit=error.limit,
-                    hint="Use smaller extents",
-                ) from error
-        except LimitError as error:
-            if error.code != "program_too_long" or len(routines) == 1:
-                raise
-        half = len(routines) // 2
-        return [*self.segments(f"{name}a", routines[:half]), *self.segments(f"{name}b", routines[half:])]
+                raise error.problem from None
+            parts = cut(routines, error)
+        return [one for number, part in enumerate(parts) for one in self.segments(f"{name}.{number}", part)]
 
     def _calls(self, number: int, shape: tuple[int, ...]) -> Calls:
         """The calls of a routine's table; of a simple one of other units where those have no room at this shape.
@@ -187,11 +179,53 @@ class _Lowering:
         graph = self.facts.graph
         decoders = Decoders(graph, self.source)
         outputs = handed_out(self.facts, self._ops(routines))
-        program = lower_tables(self.facts, self.profile, name, work, outputs, decoders, self.residents)
-        too_long = limit_exceeded(self.facts, self.profile, self._ops(routines), program, program_sizes(program))
-        if too_long is not None:
-            raise too_long
-        verify(program, shared=self.profile.engines.shared)
+        draft = lower_tables(self.facts, self.profile, name, work, outputs, decoders, self.residents)
+        program = self._proved(draft, routines)
         return ChipSegment(
             id=name, chip=self.chip, program=program, weights=stored_weights(graph, self.source, program)
         )
+
+    def _proved(self, draft: Draft, routines: Sequence[int]) -> Program:
+        """The program of a draft, in the best order; raises SegmentTooLargeError."""
+        self._check_limits(as_emitted(draft.program), routines, _REORDERED)
+        program = in_time(draft.program, self.profile, draft.streams)
+        self._check_limits(program, routines)
+        try:
+            verify(program, shared=self.profile.engines.shared)
+        except ProgramError as error:
+            if error.violation != "size":
+                raise InternalError(
+                    "a program of ours is not safe", stage="shapes", node=program.name, actual=str(error)
+                ) from error
+            raise self._too_large(self._unproved(error, routines), program, routines) from error
+        return program
+
+    def _check_limits(self, program: Program, routines: Sequence[int], times: float = 1.0) -> None:
+        """Raise SegmentTooLargeError for a program that is more than so many times as large as a limit allows."""
+        found = limit_exceeded(self.facts, self.profile, self._ops(routines), program, program_sizes(program))
+        if found is not None and _excess(found) > times:
+            raise self._too_large(found, program, routines)
+
+    def _unproved(self, error: ProgramError, routines: Sequence[int]) -> LimitError:
+        return LimitError(
+            "the program of one routine at this shape is too large to be proved safe",
+            code="program_too_large",
+            stage="shapes",
+            node=self.facts.graph.ops[self._ops(routines)[0]].node,
+            actual=error.actual,
+            limit=error.limit,
+            hint="Use smaller extents",
+        )
+
+    def _too_large(self, problem: LimitError, program: Program, routines: Sequence[int]) -> SegmentTooLargeError:
+        owners = [number for number, routine in enumerate(routines) for _ in self.model.libraries[routine].routine.ops]
+        steps = program.commands["step"]
+        commands = np.bincount(np.array(owners)[steps[steps >= 0]], minlength=len(routines))
+        return SegmentTooLargeError(problem, _excess(problem), commands.tolist())
+
+
+def _excess(problem: LimitError) -> float:
+    """How many times as large as allowed something is; 2 where that is not told in numbers."""
+    if isinstance(problem.actual, int | float) and isinstance(problem.limit, int | float):
+        return problem.actual / problem.limit
+    return 2.0

@@ -31,7 +31,6 @@ from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
 from compiler.program.program import ADDRESSES, OUTPUT, Opcode, Program, Step
 from compiler.program.residents import ResidentPart, place_residents
-from compiler.program.timing.order import in_time
 from compiler.shapes.buffers import addresses_name
 from compiler.shapes.routes import Routes
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
@@ -67,6 +66,14 @@ class _Entry:
     boxes: Mapping[str, Box]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A program as it was emitted, with all waits there are, and the stream of each command (see `in_time`)."""
+
+    program: Program
+    streams: Ints
+
+
 def lower_tables(
     facts: GraphFacts,
     profile: Profile,
@@ -75,8 +82,8 @@ def lower_tables(
     outputs: frozenset[str],
     decoders: Decoders,
     residents: Sequence[ResidentPart] = (),
-) -> Program:
-    """The program of a segment at one shape; `outputs` are the tensors that others read of it.
+) -> Draft:
+    """The commands of a segment at one shape; `outputs` are the tensors that others read of it.
 
     `residents`: where stationary weights lie in the cores, whatever the shape.
     """
@@ -112,7 +119,7 @@ def lower_tables(
         residents=tuple(placed),
         addresses=tuple(context.addresses),
     )
-    return in_time(program, profile, streams.astype(np.int64))
+    return Draft(program=program, streams=streams.astype(np.int64))
 
 
 def _is_view(context: Context, routine: Routine) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -171,11 +171,11 @@ class RoutineGeometry:
         return (*self.inputs, *self.weights, *self.made)
 
 
-def tiled_axes(geometry: RoutineGeometry) -> tuple[int, ...]:
-    """The axes of a result whose division makes calls smaller.
+def axis_choices(geometry: RoutineGeometry) -> tuple[tuple[int, ...], ...]:
+    """Axes of a result that tables may divide, the fewest first, the four longest where there are more (SHAPE-2).
 
-    Boxes of an input follow them, or a tenth of all that is read at least. The four longest, where there are more
-    (SHAPE-2).
+    First those whose division makes calls smaller: boxes of an input follow them, or a tenth of all that is read at
+    least. Where a core does not hold the rest, those that anything follows; then all.
     """
     followed: dict[int, int] = {}
     for name in (*geometry.inputs, *geometry.weights):
@@ -184,5 +184,10 @@ def tiled_axes(geometry: RoutineGeometry) -> tuple[int, ...]:
     total = sum(map(geometry.facts.tensor_bytes, (*geometry.inputs, *geometry.weights)))
     of_inputs = {axis for name in geometry.inputs for axis in geometry.follows(name)}
     worth = [axis for axis, size in followed.items() if axis in of_inputs or size * _WORTH >= total]
-    long = sorted(worth, key=lambda axis: (-geometry.shape[axis], axis))
+    found = (_longest(geometry, worth), _longest(geometry, followed), _longest(geometry, range(len(geometry.shape))))
+    return tuple(dict.fromkeys(found))
+
+
+def _longest(geometry: RoutineGeometry, axes: Iterable[int]) -> tuple[int, ...]:
+    long = sorted(axes, key=lambda axis: (-geometry.shape[axis], axis))
     return tuple(sorted(long[:MAX_TILED]))

@@ -17,7 +17,7 @@ from compiler.program.lower import LoweredGraph
 from compiler.simulator.amplify import Judged, Verdict, judge_again
 from compiler.simulator.compare import Comparison, compare, limits_of
 from compiler.simulator.host import random_tensors
-from compiler.simulator.inputs import empty_inputs, random_inputs
+from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import run_reference
 from compiler.simulator.run import run_executable
 
@@ -124,7 +124,8 @@ def check_values(executable: Executable, graph: Graph, source: ModelSource, seed
     except TesseraError as error:
         # text, sequences, types that only the host knows: nothing can be made up, so nothing is compared
         return ValueCheck(seed=seed, judge="", reason=error.message, comparisons=())
-    reference = run_reference(source, {**inputs, **empty_inputs(graph)}, zeros_for_missing=True)
+    unread = {tensor.name: tensor.shape for tensor in graph.unread if tensor.is_known}
+    reference = run_reference(source, inputs, zeros_for_missing=True, missing_shapes=unread)
     if not reference.has_run:
         return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
     outputs = run_executable(executable, inputs)

@@ -49,12 +49,6 @@ _PASSING: Final = frozenset(
 )
 
 
-def empty_inputs(graph: Graph) -> dict[str, Array]:
-    """The inputs without elements, by name: of one value each, so that no op of the graph reads them."""
-    empty = (tensor for tensor in graph.unread if 0 in tensor.shape and tensor.dtype in DTYPE_NAMES)
-    return {tensor.name: np.zeros(tensor.shape, dtype=numpy_dtype(tensor.dtype)) for tensor in empty}
-
-
 def random_inputs(graph: Graph, seed: int, *, dims: Mapping[str, int] = MappingProxyType({})) -> dict[str, Array]:
     """Values for every input of the graph, by name; `dims` are values of dynamic dimensions below their maxima.
 

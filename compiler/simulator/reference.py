@@ -51,18 +51,20 @@ def run_reference(
     wanted: Sequence[str] = (),
     threads: int = 1,
     zeros_for_missing: bool = False,
+    missing_shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Reference:
     """The original model's outputs, and of its other values those `wanted`, for given inputs.
 
-    The source is a model file or an archive with external data. With `zeros_for_missing` inputs of fixed shape that are
-    not given are zeros: the graph leaves out inputs whose values reach no output. Raises RequestError for inputs
+    The source is a model file or an archive with external data. With `zeros_for_missing` inputs that are not
+    given are zeros, of the shape that the model fixes or of one of `missing_shapes`: the graph leaves out inputs whose
+    values reach no output. Raises RequestError for inputs
     that are not the model's or of another type or shape, and for wanted values that it does not have.
     """
     model = ReadModel().run(source)
     proto, weights = _loaded(model)
     if zeros_for_missing:
         _drop_unread(proto, inputs)
-    feeds = _fed(proto, inputs, zeros_for_missing)
+    feeds = _fed(proto, inputs, missing_shapes if zeros_for_missing else None)
     names = [value.name for value in proto.graph.output]
     extra = [name for name in dict.fromkeys(wanted) if name not in names]
     _check_wanted(proto, extra)
@@ -204,8 +206,10 @@ def _inner_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
                 yield from graph.initializer
 
 
-def _fed(proto: onnx.ModelProto, inputs: Mapping[str, Value], zeros_for_missing: bool) -> dict[str, Value]:
-    """The inputs, checked against the model's own."""
+def _fed(
+    proto: onnx.ModelProto, inputs: Mapping[str, Value], missing: Mapping[str, Sequence[int]] | None
+) -> dict[str, Value]:
+    """The inputs, checked against the model's own; `missing`: shapes of those that are not given, None if all are."""
     defaults = {tensor.name for tensor in proto.graph.initializer}
     declared = {value.name: value for value in proto.graph.input}
     for name in inputs:
@@ -223,7 +227,7 @@ def _fed(proto: onnx.ModelProto, inputs: Mapping[str, Value], zeros_for_missing:
             _check_type(value, inputs[name])
             feeds[name] = inputs[name]
         elif name not in defaults:
-            zeros = _zeros(value) if zeros_for_missing else None
+            zeros = None if missing is None else _zeros(value, missing.get(name))
             if zeros is None:
                 raise _missing(name)
             feeds[name] = zeros
@@ -290,12 +294,13 @@ def _check_type(declared: onnx.ValueInfoProto, value: Value) -> None:
         )
 
 
-def _zeros(declared: onnx.ValueInfoProto) -> Array | None:
-    """Zeros of an input's type; None if it is no tensor of fixed shape."""
+def _zeros(declared: onnx.ValueInfoProto, shape: Sequence[int] | None) -> Array | None:
+    """Zeros of an input's type, and of this shape if the model fixes none; None if neither does or it is no tensor."""
     kind = declared.type.tensor_type
-    if not kind.HasField("shape") or not all(dim.HasField("dim_value") for dim in kind.shape.dim):
+    if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+        shape = tuple(dim.dim_value for dim in kind.shape.dim)
+    if shape is None or not declared.type.HasField("tensor_type"):
         return None
-    shape = tuple(dim.dim_value for dim in kind.shape.dim)
     if kind.elem_type == TensorProto.STRING:
         return np.full(shape, "", dtype=object)
     return np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type)) if prod(shape) < 2**31 else None

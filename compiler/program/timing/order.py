@@ -39,6 +39,11 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Program:
     return min(ordered, key=lambda one: timeline_under(*one).cycles)[0]
 
 
+def as_emitted(program: Program) -> Program:
+    """The program in the order in which it was emitted, without idle waits: a tenth smaller or larger than in time."""
+    return _ordered(program, np.arange(len(program.commands), dtype=np.int64))
+
+
 def _ordered(program: Program, order: Ints) -> Program:
     """The program with its commands in another order, without the waits that the order of queues makes idle."""
     places = np.empty(len(order), dtype=np.int64)
@@ -59,12 +64,12 @@ def _latest(owners: Ints, waits: Ints, queues: Ints) -> tuple[Ints, Ints]:
     of_waits = queues[waits].astype(np.int64)
     other = of_waits != queues[owners]
     owners, waits, of_waits = owners[other], waits[other], of_waits[other]
-    width = int(queues.max(initial=0)) + 1
-    order = np.lexsort((waits, owners * width + of_waits))
-    groups = (owners * width + of_waits)[order]
-    is_last = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, dtype=np.bool_)
-    owners, waits = owners[order][is_last], waits[order][is_last]
-    order = np.lexsort((waits, owners))
+    count, width = max(1, len(queues)), int(queues.max(initial=0)) + 1
+    # whole numbers sort many times faster than rows of several columns: owner, queue and wait in one
+    keys = np.sort(((owners * width + of_waits) * count) + waits)
+    groups = keys // count
+    keys = keys[np.append(groups[1:] != groups[:-1], True)] if len(keys) else keys
+    keys = np.sort(keys // (width * count) * count + keys % count)
     offsets = np.zeros(len(queues) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owners, minlength=len(queues)), out=offsets[1:])
-    return waits[order], offsets
+    np.cumsum(np.bincount(keys // count, minlength=len(queues)), out=offsets[1:])
+    return keys % count, offsets

@@ -16,7 +16,7 @@ from compiler.program.program import Level
 from compiler.program.residents import weight_level
 from compiler.shapes import routine
 from compiler.shapes.instance import graph_at
-from compiler.shapes.routine import MAX_TILED, RoutineGeometry, tiled_axes
+from compiler.shapes.routine import MAX_TILED, RoutineGeometry, axis_choices
 from compiler.shapes.unit_library import UnitBuffers
 from tests.compiler.shapes import varying_layers, varying_shapes  # noqa: F401 - they note their models
 from tests.compiler.shapes.dynamic import Compiled, Ranges, misses
@@ -110,7 +110,7 @@ def test_routines_are_whole_and_make_one_result(name: str) -> None:
             assert set(facts.graph.consumers[inner]) <= set(library.routine.ops)
             assert inner not in (*facts.graph.outputs, *facts.graph.output_tensors)
         assert len(library.routine.tiled) <= MAX_TILED
-        assert library.routine.tiled == tiled_axes(RoutineGeometry(facts, library.routine.ops))
+        assert library.routine.tiled in axis_choices(RoutineGeometry(facts, library.routine.ops))
 
 
 def test_a_convolution_needs_its_rows_and_the_ones_around() -> None:

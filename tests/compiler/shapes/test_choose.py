@@ -62,3 +62,25 @@ def test_an_op_of_which_no_tile_fits_is_named() -> None:
         Compiled.of(model, {"rows": (1, 8)})
     assert caught.value.code == "no_tile_fits"
     assert caught.value.node == "wide"
+
+
+def test_weights_that_no_core_holds_are_divided_however_little_they_are_of_all_that_is_read() -> None:
+    """576 KiB of 6.7 MB: not a tenth, so that positions of the image alone would be divided."""
+    model = Model()
+    x = model.input(["n", 128, 56, 56])
+    model.output(model.relu(model.conv(x, 128, 128, 3, stride=2)))
+    compiled = Compiled.of(model, {"n": (1, 4)}, verify="none")
+    (library,) = compiled.model.libraries
+    assert 1 in library.routine.tiled
+    assert max(buffers.weight_bytes for buffers in library.buffers) < 2**18
+    assert not compiled.misses({"n": 1})
+
+
+def test_results_that_follow_no_input_are_divided() -> None:
+    """One element becomes sixteen megabytes, by the shape of an input that nothing else reads."""
+    model = Model()
+    x, z = model.input([1, 1], "x"), model.input(["n", 4096], "z")
+    model.output(model.node("Expand", [x, model.node("Shape", [z])]))
+    compiled = Compiled.of(model, {"n": (1, 1024)})  # values are compared at n = 1 and 32
+    (library,) = compiled.model.libraries
+    assert library.routine.tiled == (0, 1)

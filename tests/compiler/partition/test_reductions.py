@@ -1,0 +1,110 @@
+"""Reductions of more than a core holds: axis by axis, only where they have to be, and with the same values (TILE-2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import TensorProto
+
+from compiler.compile import compile_model
+from compiler.errors import LimitError
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.ir.graph import Graph
+from compiler.ir.verify import verify_graph
+from compiler.options import Options
+from compiler.partition.reductions import SplitReductions
+from compiler.profile import builtin_profile
+from tests.compiler.shapes.dynamic import misses
+from tests.models import Model
+
+# 360 KiB of a position's input, where a core of edge4 has 256 KiB.
+LARGE = 300
+POOLS = {"GlobalAveragePool": ["ReduceMean", "GlobalAveragePool"], "GlobalMaxPool": ["ReduceMax", "GlobalMaxPool"]}
+REDUCTIONS = {
+    "ReduceL1": ["ReduceL1"] * 2,
+    "ReduceL2": ["ReduceL2"] * 2,
+    "ReduceLogSum": ["ReduceSum", "ReduceLogSum"],
+    "ReduceLogSumExp": ["ReduceLogSumExp"] * 2,
+    "ReduceMax": ["ReduceMax"] * 2,
+    "ReduceMean": ["ReduceMean"] * 2,
+    "ReduceMin": ["ReduceMin"] * 2,
+    "ReduceProd": ["ReduceProd"] * 2,
+    "ReduceSum": ["ReduceSum"] * 2,
+    "ReduceSumSquare": ["ReduceSumSquare", "ReduceSum"],
+}
+
+
+def split(graph: Graph) -> Graph:
+    """The graph after the pass, verified."""
+    profile = builtin_profile("edge4")
+    found = SplitReductions(profile=profile, candidates=SegmentCompilers(profile, Options()).of).run(graph)
+    verify_graph(found)
+    return found
+
+
+def reduction(kind: str, extents: list[int], axes: tuple[int, ...], keep: int, dtype: int = TensorProto.FLOAT) -> Model:
+    """A reduction called `wide` of an input."""
+    model = Model(opset=13)
+    x = model.input(extents, "x", dtype)
+    if kind == "ReduceLogSum":
+        x = model.node("Abs", [x])
+    given: dict[str, Any] = {"keepdims": keep, "name": "wide"}
+    inputs = [x, model.ints(*axes)] if kind == "ReduceSum" else [x]
+    if kind != "ReduceSum":
+        given["axes"] = list(axes)
+    model.output(model.node(kind, inputs, **given), dtype)
+    return model
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("kind", sorted(REDUCTIONS))
+def test_a_wide_reduction_is_taken_axis_by_axis_with_the_same_values(kind: str, keep: int) -> None:
+    model = reduction(kind, [2, LARGE, LARGE], (1, 2), keep)
+    found = split(model.graph())
+    assert [op.kind for op in found.ops if op.kind != "Abs"] == REDUCTIONS[kind]
+    first = next(op for op in found.ops if op.kind != "Abs")
+    assert found.tensors[first.output].shape == (2, LARGE, 1)
+    # compiling runs the program and compares it with ONNX Runtime
+    report = compile_model(model.data(), builtin_profile("edge4")).report
+    assert report.values_checked
+    assert all(output.holds for output in report.values.outputs)
+
+
+@pytest.mark.parametrize("kind", sorted(POOLS))
+def test_a_pool_over_all_of_an_image_of_any_size_has_units(kind: str) -> None:
+    model = Model()
+    x = model.input([1, 6, "h", "w"])
+    model.output(model.node(kind, [model.relu(x)]))
+    fixed = Model()
+    fixed.output(fixed.node(kind, [fixed.input([1, 6, 513, 513])]))
+    assert [op.kind for op in split(fixed.graph()).ops] == POOLS[kind]
+    assert not misses(model, {"h": (33, 513), "w": (33, 513)}, count=2)
+
+
+def test_axes_in_the_front_and_three_of_them_are_taken_one_after_another() -> None:
+    model = reduction("ReduceMax", [80, 90, 4, 100], (0, 1, 3), 0)
+    found = split(model.graph())
+    assert [found.tensors[op.output].shape for op in found.ops] == [(80, 90, 4, 1), (4,)]
+    compile_model(model.data(), builtin_profile("edge4"))
+    longer = reduction("ReduceMax", [300, 301, 4, 100], (0, 1, 3), 0)
+    found = split(longer.graph())
+    assert [found.tensors[op.output].shape for op in found.ops] == [(300, 301, 4, 1), (300, 1, 4, 1), (4,)]
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    for extents in ([2, 16, 16], [2, 90, 90], [64, 120, 130]):
+        graph = reduction("ReduceMean", extents, (1, 2), 1).graph()
+        assert split(graph) is graph
+
+
+def test_what_axes_one_by_one_do_not_cure_is_left_to_be_refused() -> None:
+    """A row that is too long, and means of integers, which are cut off."""
+    long = reduction("ReduceMean", [2, 2, 100_000], (1, 2), 1)
+    integers = reduction("ReduceMean", [2, LARGE, LARGE], (1, 2), 1, TensorProto.INT32)
+    for model in (long, integers):
+        graph = model.graph()
+        assert split(graph) is graph
+        with pytest.raises(LimitError) as caught:
+            compile_model(model.data(), builtin_profile("edge4"))
+        assert caught.value.node == "wide"
