@@ -26,6 +26,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
+from compiler.partition.normalisations import SplitNormalisations
 from compiler.partition.partition import PartitionGraph
 from compiler.partition.reductions import SplitReductions
 from compiler.partition.rows import LeaveRowsToHost
@@ -65,6 +66,7 @@ def build_pipeline(
         RecognisePatterns(source=source),  # Graph -> Graph
         Rebatch(batch=options.batch),  # Graph -> Graph
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
+        SplitNormalisations(profile=profile, candidates=compilers.of),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=compilers.of),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
@@ -107,6 +109,7 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
     return (
         *imported(LowerModel(dims=options.maxima, minima=options.minima, plain=options.plain, strict=options.strict)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
+        SplitNormalisations(profile=profile, candidates=units),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=units),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph

@@ -14,7 +14,7 @@ from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import FLOATS
-from compiler.ops.facts import graph_facts
+from compiler.partition.alone import refused_alone
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
 from compiler.units import element_bytes
@@ -87,15 +87,7 @@ class SplitReductions:
 
     def _fits(self, tensors: Mapping[str, Tensor], op: Op, opset: int) -> bool:
         """Whether an op alone has a tile on the profile."""
-        alone = Graph(
-            name=op.output,
-            ops=(op,),
-            tensors=MappingProxyType({name: tensors[name] for name in (*op.inputs, op.output)}),
-            inputs=tuple(name for name in op.inputs if tensors[name].constant is None),
-            outputs=(op.output,),
-            opset=opset,
-        )
-        return self.candidates(graph_facts(alone)).refusal((0,)) is None
+        return refused_alone(self.candidates, tensors, op, opset) is None
 
 
 def _long_axes(tensors: Mapping[str, Tensor], op: Op) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
 from compiler.ops.facts import graph_facts
+from compiler.partition.alone import refused_alone
 from compiler.partition.partition import CandidateFactory, Refused
 from compiler.profile.schema import Profile
 from compiler.tiling.stationary import WeightTable
@@ -71,16 +72,7 @@ class SplitWeights:
         """Why the largest of `count` parts does not compile alone; None if it does."""
         cutter = _Cutter(graph)
         part = cutter.part(op, axes, 0, ceil_div(graph.tensors[op.output].shape[axes[1]], count))[-1]
-        reads = [name for name in part.inputs if name]
-        alone = Graph(
-            name=graph.name,
-            ops=(part,),
-            tensors=MappingProxyType({name: cutter.tensors[name] for name in (*reads, part.output)}),
-            inputs=tuple(name for name in reads if cutter.tensors[name].constant is None),
-            outputs=(part.output,),
-            opset=graph.opset,
-        )
-        return self.candidates(graph_facts(alone)).refusal((0,))
+        return refused_alone(self.candidates, cutter.tensors, part, graph.opset)
 
 
 def _no_part_fits(op: Op, parts: int, error: LimitError) -> LimitError:

@@ -1,0 +1,141 @@
+"""Normalisations over more than a core holds, as means and what is done with them (TILE-2, SHAPE-1).
+
+An instance normalisation needs all of an image's channel at once. Its mean and its variance are reductions, which may
+be taken axis by axis (`reductions.py`); the rest works on one element at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from compiler.frontend.values import derive
+from compiler.ir.constant import Constant, Literal
+from compiler.ir.graph import Graph, Op, Tensor
+from compiler.ops.base import default_axes
+from compiler.partition.alone import refused_alone
+from compiler.partition.partition import CandidateFactory
+from compiler.profile.schema import Profile
+from compiler.units import numpy_dtype
+
+_KINDS: Final = ("InstanceNormalization", "LayerNormalization", "RMSNormalization")
+# In less precision what lies between would be rounded to it, which the op at once does not.
+_DTYPES: Final = ("float32", "float64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitNormalisations:
+    """Pass: normalisations that fit no core become a mean, a mean of squares, and ops by element."""
+
+    name: str = "split-normalisations"
+    profile: Profile
+    candidates: CandidateFactory = field(repr=False)
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with such ops replaced."""
+        ops: list[Op] = []
+        parts = _Parts(graph)
+        for op in graph.ops:
+            is_large = self._is_large(graph, op)
+            if is_large and refused_alone(self.candidates, graph.tensors, op, graph.opset) is not None:
+                ops += parts.of(op)
+            else:
+                ops.append(op)
+        if len(ops) == len(graph.ops):
+            return graph
+        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(parts.tensors))
+
+    def _is_large(self, graph: Graph, op: Op) -> bool:
+        """Whether it is one that can be taken apart and that needs more than half a core's memory for a position."""
+        if op.kind not in _KINDS or graph.tensors[op.output].dtype not in _DTYPES:
+            return False
+        if op.kind == "InstanceNormalization" and any(graph.tensors[name].constant is None for name in op.inputs[1:]):
+            return False  # whoever computes them would have to give them other axes
+        shape = graph.tensors[op.inputs[0]].shape
+        size = prod(shape[axis] for axis in _axes(graph, op)) * numpy_dtype(graph.tensors[op.output].dtype).itemsize
+        return 2 * size > self.profile.nram.capacity_bytes
+
+
+def _axes(graph: Graph, op: Op) -> tuple[int, ...]:
+    """The axes that an op takes its statistics over."""
+    first = dict(op.attributes).get("axis", 2)
+    assert isinstance(first, int)
+    return tuple(range(first, len(graph.tensors[op.inputs[0]].shape)))
+
+
+class _Parts:
+    """The ops that normalisations become; the tensors between them are added to the graph's."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.tensors = dict(graph.tensors)
+
+    def of(self, op: Op) -> list[Op]:
+        """The ops of one normalisation, in order."""
+        data, axes = op.inputs[0], _axes(self._graph, op)
+        epsilon = self._epsilon(op)
+        ops: list[Op] = []
+        if op.kind != "RMSNormalization":
+            mean = self._add(ops, op, "ReduceMean", (data,), "mean", axes)
+            data = self._add(ops, op, "Sub", (data, mean), "centred")
+        squares = self._add(ops, op, "Mul", (data, data), "squares")
+        variance = self._add(ops, op, "ReduceMean", (squares,), "variance", axes)
+        shifted = self._add(ops, op, "Add", (variance, epsilon), "shifted", axes)
+        deviation = self._add(ops, op, "Sqrt", (shifted,), "deviation", axes)
+        result = self._add(ops, op, "Div", (data, deviation), "normal")
+        parameters = [self._parameter(op, name) for name in op.inputs[1:] if name]
+        for kind, parameter in zip(("Mul", "Add"), parameters, strict=False):
+            result = self._add(ops, op, kind, (result, parameter), "scaled" if kind == "Mul" else "moved")
+        del self.tensors[result]
+        return [*ops[:-1], replace(ops[-1], output=op.output)]
+
+    def _add(
+        self, ops: list[Op], op: Op, kind: str, inputs: tuple[str, ...], what: str, reduced: tuple[int, ...] = ()
+    ) -> str:
+        """One more op, whose result is of the normalisation's shape but for the axes that are reduced."""
+        whole = self.tensors[op.inputs[0]]
+        name = self._fresh(f"{op.output}/{what}")
+        self.tensors[name] = Tensor(
+            name=name,
+            shape=tuple(1 if axis in reduced else extent for axis, extent in enumerate(whole.shape)),
+            dtype=self.tensors[op.output].dtype,
+            axes=whole.axes,
+            symbols=tuple((axis, expression) for axis, expression in whole.symbols if axis not in reduced),
+        )
+        attributes = (("axes", reduced), ("keepdims", 1)) if kind == "ReduceMean" else ()
+        ops.append(Op(kind=kind, inputs=inputs, output=name, origin=op.origin, attributes=attributes))
+        return name
+
+    def _parameter(self, op: Op, name: str) -> str:
+        """Scale or bias as it broadcasts: of an instance normalisation one value per channel."""
+        given = self.tensors[name].constant
+        if op.kind != "InstanceNormalization" or given is None:
+            return name
+        shape = (*given.shape, *(1,) * (len(self.tensors[op.inputs[0]].shape) - 2))
+        return self._constant(f"{name}/by-channel", derive("Reshape", (given,), shape))
+
+    def _epsilon(self, op: Op) -> str:
+        value, dtype = dict(op.attributes)["epsilon"], self.tensors[op.output].dtype
+        assert isinstance(value, int | float)
+        data = Literal(data=np.array(value, dtype=numpy_dtype(dtype)).tobytes())
+        return self._constant(f"{op.output}/epsilon", Constant(shape=(), dtype=dtype, data=data))
+
+    def _constant(self, name: str, constant: Constant) -> str:
+        name = self._fresh(name)
+        self.tensors[name] = Tensor(
+            name=name,
+            shape=constant.shape,
+            dtype=constant.dtype,
+            axes=default_axes(len(constant.shape)),
+            constant=constant,
+        )
+        return name
+
+    def _fresh(self, name: str) -> str:
+        while name in self.tensors:
+            name += "'"
+        return name

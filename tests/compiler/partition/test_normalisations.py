@@ -1,0 +1,75 @@
+"""Normalisations over more than a core holds: by element and by mean, only where they have to be (TILE-2)."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import TensorProto
+
+from compiler.compile import compile_model
+from compiler.errors import LimitError
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.ir.graph import Graph
+from compiler.ir.verify import verify_graph
+from compiler.options import Options
+from compiler.partition.normalisations import SplitNormalisations
+from compiler.profile import builtin_profile
+from tests.compiler.shapes.dynamic import misses
+from tests.models import Model
+
+
+def split(graph: Graph) -> Graph:
+    """The graph after the pass, verified."""
+    profile = builtin_profile("edge4")
+    found = SplitNormalisations(profile=profile, candidates=SegmentCompilers(profile, Options()).of).run(graph)
+    verify_graph(found)
+    return found
+
+
+def instance(height: int | str, width: int | str, *, computed: bool = False, dtype: int = TensorProto.FLOAT) -> Model:
+    """An instance normalisation called `wide` of three channels."""
+    model = Model()
+    x = model.input([2, 3, height, width], "x", dtype)
+    scale, bias = model.weight(3), model.weight(3)
+    if computed:
+        scale = model.node("Add", [model.input([3], "s"), scale])
+    if dtype != TensorProto.FLOAT:
+        scale, bias = (model.node("Cast", [one], to=dtype) for one in (scale, bias))
+    model.output(model.node("InstanceNormalization", [x, scale, bias], name="wide", epsilon=1e-3), dtype)
+    return model
+
+
+def test_an_instance_normalisation_of_a_large_image_is_taken_apart_with_the_same_values() -> None:
+    model = instance(300, 310)
+    found = split(model.graph())
+    kinds = ["ReduceMean", "Sub", "Mul", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"]
+    assert [op.kind for op in found.ops] == kinds
+    assert {op.origin for op in found.ops} == {("wide",)}
+    report = compile_model(model.data(), builtin_profile("edge4")).report
+    assert report.values_checked
+    assert all(output.holds for output in report.values.outputs)
+
+
+def test_it_has_units_for_images_of_any_size() -> None:
+    assert not misses(instance("h", "w"), {"h": (33, 400), "w": (33, 400)}, count=2)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_layer_normalisation_over_all_but_the_batch_is_taken_apart(with_bias: bool) -> None:
+    model = Model(opset=17)
+    x = model.input([2, 6, 100, 120], "x")
+    parameters = [model.weight(6, 100, 120), model.weight(100, 120)][: 1 + with_bias]
+    model.output(model.node("LayerNormalization", [x, *parameters], axis=1))
+    assert len(split(model.graph()).ops) == 8 + with_bias
+    report = compile_model(model.data(), builtin_profile("edge4")).report
+    assert all(output.holds for output in report.values.outputs)
+
+
+def test_what_fits_and_what_cannot_be_taken_apart_are_left() -> None:
+    small = instance(90, 90).graph()
+    assert split(small) is small
+    for model in (instance(400, 400, computed=True), instance(600, 600, dtype=TensorProto.FLOAT16)):
+        graph = model.graph()
+        assert split(graph) is graph
+        with pytest.raises(LimitError) as caught:
+            compile_model(model.data(), builtin_profile("edge4"))
+        assert caught.value.node == "wide"
