@@ -36,6 +36,10 @@ _STAGES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "ReduceSumSquare": ("ReduceSumSquare", "ReduceSum"),
     }
 )
+# What a row of integers gives is no whole number, and would be cut off.
+_FRACTIONS: Final = frozenset({"ReduceL2", "ReduceLogSumExp", "ReduceMean"})
+# What a row gives may be beyond float16 where the whole result is not: sums cancel, logarithms are small.
+_LARGER: Final = frozenset({"ReduceLogSum", "ReduceProd", "ReduceSum"})
 # Ops whose position takes less than this part of a core's memory fit, whatever lies beside them.
 _SMALL: Final = 16
 
@@ -44,7 +48,8 @@ _SMALL: Final = 16
 class SplitReductions:
     """Pass: reductions that fit no core become several, the innermost axis first, where each of these fits.
 
-    A mean of means is the mean, for all rows are equally long; of integers, whose means are cut off, it is not.
+    A mean of means is the mean, for all rows are equally long. What lies between has the op's element type: left are
+    ops whose rows this does not hold.
     """
 
     name: str = "split-reductions"
@@ -95,7 +100,7 @@ def _long_axes(tensors: Mapping[str, Tensor], op: Op) -> tuple[int, ...]:
     if op.kind not in _STAGES or not tensors[op.inputs[0]].is_known:
         return ()
     data = tensors[op.inputs[0]]
-    if data.dtype not in FLOATS and op.kind == "ReduceMean":
+    if op.kind in (_LARGER if data.dtype == "float16" else () if data.dtype in FLOATS else _FRACTIONS):
         return ()
     axes = dict(op.attributes).get("axes", tuple(range(2, len(data.shape))))
     assert isinstance(axes, tuple)

@@ -98,13 +98,32 @@ def test_what_fits_is_left_as_it_is() -> None:
         assert split(graph) is graph
 
 
-def test_what_axes_one_by_one_do_not_cure_is_left_to_be_refused() -> None:
-    """A row that is too long, and means of integers, which are cut off."""
-    long = reduction("ReduceMean", [2, 2, 100_000], (1, 2), 1)
-    integers = reduction("ReduceMean", [2, LARGE, LARGE], (1, 2), 1, TensorProto.INT32)
-    for model in (long, integers):
-        graph = model.graph()
-        assert split(graph) is graph
-        with pytest.raises(LimitError) as caught:
-            compile_model(model.data(), builtin_profile("edge4"))
-        assert caught.value.node == "wide"
+@pytest.mark.parametrize(
+    ("kind", "extents", "dtype"),
+    [
+        # a row that is too long
+        ("ReduceMean", [2, 2, 100_000], TensorProto.FLOAT),
+        # of integers: results of rows would be cut off
+        ("ReduceMean", [2, LARGE, LARGE], TensorProto.INT32),
+        ("ReduceL2", [2, LARGE, LARGE], TensorProto.INT32),
+        ("ReduceLogSumExp", [2, LARGE, LARGE], TensorProto.INT64),
+        # results of rows may be beyond float16 where those of all are not
+        ("ReduceSum", [2, 2 * LARGE, LARGE], TensorProto.FLOAT16),
+        ("ReduceLogSum", [2, 2 * LARGE, LARGE], TensorProto.FLOAT16),
+        ("ReduceProd", [2, 2 * LARGE, LARGE], TensorProto.FLOAT16),
+    ],
+)
+def test_what_axes_one_by_one_do_not_cure_is_left_to_be_refused(kind: str, extents: list[int], dtype: int) -> None:
+    model = reduction(kind, extents, (1, 2), 1, dtype)
+    graph = model.graph()
+    assert split(graph) is graph
+    with pytest.raises(LimitError) as caught:
+        compile_model(model.data(), builtin_profile("edge4"))
+    assert caught.value.node == "wide"
+
+
+@pytest.mark.parametrize("kind", ["ReduceL1", "ReduceMax", "ReduceSum"])
+def test_whole_numbers_are_taken_axis_by_axis_where_rows_are_whole_numbers_too(kind: str) -> None:
+    model = reduction(kind, [2, LARGE, LARGE], (1, 2), 1, TensorProto.INT32)
+    assert [op.kind for op in split(model.graph()).ops] == REDUCTIONS[kind]
+    assert compile_model(model.data(), builtin_profile("edge4")).report.values_checked
