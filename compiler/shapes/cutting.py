@@ -27,13 +27,15 @@ class SegmentTooLargeError(Exception):
 
 def cut(routines: Sequence[int], too_large: SegmentTooLargeError) -> list[tuple[int, ...]]:
     """At least two parts of a segment of several routines, in order, each as long as it is expected to have room."""
-    room = _FILLED * sum(too_large.commands) / too_large.excess
+    # a routine without commands counts as well, so that there are always parts and none of them is empty
+    sizes = [commands + 1 for commands in too_large.commands]
+    room = _FILLED * sum(sizes) / too_large.excess
     parts: list[tuple[int, ...]] = []
     filled = room
-    for routine, commands in zip(routines, too_large.commands, strict=True):
-        if filled + commands > room:
+    for routine, size in zip(routines, sizes, strict=True):
+        if filled + size > room:
             parts.append(())
             filled = 0.0
         parts[-1] += (routine,)
-        filled += commands
+        filled += size
     return parts
