@@ -24,7 +24,7 @@ from compiler.units import numpy_dtype
 
 _KINDS: Final = ("InstanceNormalization", "LayerNormalization", "RMSNormalization")
 # In less precision what lies between would be rounded to it, which the op at once does not.
-_DTYPES: Final = ("float32", "float64")
+_DTYPE: Final = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class SplitNormalisations:
 
     def _is_large(self, graph: Graph, op: Op) -> bool:
         """Whether it is one that can be taken apart and that needs more than half a core's memory for a position."""
-        if op.kind not in _KINDS or graph.tensors[op.output].dtype not in _DTYPES:
+        if op.kind not in _KINDS or graph.tensors[op.output].dtype != _DTYPE:
             return False
         if op.kind == "InstanceNormalization" and any(graph.tensors[name].constant is None for name in op.inputs[1:]):
             return False  # whoever computes them would have to give them other axes
@@ -98,44 +98,41 @@ class _Parts:
     ) -> str:
         """One more op, whose result is of the normalisation's shape but for the axes that are reduced."""
         whole = self.tensors[op.inputs[0]]
-        name = self._fresh(f"{op.output}/{what}")
-        self.tensors[name] = Tensor(
-            name=name,
+        result = Tensor(
+            name=f"{op.output}/{what}",
             shape=tuple(1 if axis in reduced else extent for axis, extent in enumerate(whole.shape)),
             dtype=self.tensors[op.output].dtype,
             axes=whole.axes,
             symbols=tuple((axis, expression) for axis, expression in whole.symbols if axis not in reduced),
         )
+        name = self._added(result)
         attributes = (("axes", reduced), ("keepdims", 1)) if kind == "ReduceMean" else ()
         ops.append(Op(kind=kind, inputs=inputs, output=name, origin=op.origin, attributes=attributes))
         return name
 
     def _parameter(self, op: Op, name: str) -> str:
-        """Scale or bias as it broadcasts: of an instance normalisation one value per channel."""
-        given = self.tensors[name].constant
-        if op.kind != "InstanceNormalization" or given is None:
+        """Scale or bias as it broadcasts: of an instance normalisation one value for each channel there is."""
+        given = self.tensors[name]
+        if op.kind != "InstanceNormalization" or given.constant is None:
             return name
         shape = (*given.shape, *(1,) * (len(self.tensors[op.inputs[0]].shape) - 2))
-        return self._constant(f"{name}/by-channel", derive("Reshape", (given,), shape))
+        constant = derive("Reshape", (given.constant,), shape)
+        # axis and positions of what varies stay what they are
+        return self._added(
+            replace(given, name=f"{name}/by-channel", shape=shape, axes=default_axes(len(shape)), constant=constant)
+        )
 
     def _epsilon(self, op: Op) -> str:
         value, dtype = dict(op.attributes)["epsilon"], self.tensors[op.output].dtype
         assert isinstance(value, int | float)
         data = Literal(data=np.array(value, dtype=numpy_dtype(dtype)).tobytes())
-        return self._constant(f"{op.output}/epsilon", Constant(shape=(), dtype=dtype, data=data))
+        constant = Constant(shape=(), dtype=dtype, data=data)
+        return self._added(Tensor(name=f"{op.output}/epsilon", shape=(), dtype=dtype, axes=(), constant=constant))
 
-    def _constant(self, name: str, constant: Constant) -> str:
-        name = self._fresh(name)
-        self.tensors[name] = Tensor(
-            name=name,
-            shape=constant.shape,
-            dtype=constant.dtype,
-            axes=default_axes(len(constant.shape)),
-            constant=constant,
-        )
-        return name
-
-    def _fresh(self, name: str) -> str:
+    def _added(self, tensor: Tensor) -> str:
+        """The name under which a tensor is in the graph now: its own, or one like it."""
+        name = tensor.name
         while name in self.tensors:
             name += "'"
+        self.tensors[name] = replace(tensor, name=name)
         return name

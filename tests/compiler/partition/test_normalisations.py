@@ -53,6 +53,18 @@ def test_it_has_units_for_images_of_any_size() -> None:
     assert not misses(instance("h", "w"), {"h": (33, 400), "w": (33, 400)}, count=2)
 
 
+def test_scale_and_bias_follow_channels_that_vary() -> None:
+    """Both are the leading elements of constants: by slices of as many as there are channels, and by the count."""
+    model = Model()
+    x = model.input([2, "c", 260, 260], "x")
+    channels = model.node("Slice", [model.node("Shape", [x]), model.ints(1), model.ints(2)])
+    scale = model.node("Slice", [model.weight(8), model.ints(0), channels])
+    bias = model.node("Expand", [model.node("Cast", [channels], to=TensorProto.FLOAT), channels])
+    model.output(model.node("InstanceNormalization", [x, scale, bias]))
+    assert len(split(model.graph({"c": 5})).ops) > 1
+    assert not misses(model, {"c": (1, 5)}, count=1)
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_a_layer_normalisation_over_all_but_the_batch_is_taken_apart(with_bias: bool) -> None:
     model = Model(opset=17)
