@@ -219,8 +219,11 @@ class GroupWeights(PassingWeights):
             return
         self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
         filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
+        brought = set()
         for number, (operand, box) in enumerate(filled):
-            self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
+            if (operand.tensor, box) not in brought:
+                brought.add((operand.tensor, box))
+                self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
 
     def _bound(self, slot: Slot, content: _Content, boxes: list[tuple[Operand, Box]]) -> Bound:
         """Where boxes of an op's weights lie in a core's slot, one after another."""
@@ -236,14 +239,19 @@ class GroupWeights(PassingWeights):
         return here
 
     def _layout(self, step: int, slot: Slot, boxes: list[tuple[Operand, Box]]) -> list[tuple[int, int, _Laid]]:
-        """Operands' numbers and how their boxes lie behind one another; all slots of a step are of one size."""
+        """Operands' numbers and how their boxes lie behind one another; all slots of a step are of one size.
+
+        What several operands read lies once.
+        """
         found: list[tuple[int, int, _Laid]] = []
+        known: dict[tuple[str, Box], int] = {}
         at = 0
         for operand, box in boxes:
             if not is_empty(box):
-                held = self._held(slot, at, operand, box)
-                found.append((operand.number, at, (held.origin, held.strides, box)))
-                at += prod(lengths(box)) * self.lowering.element(operand.tensor)
+                begin = known.setdefault((operand.tensor, box), at)
+                held = self._held(slot, begin, operand, box)
+                found.append((operand.number, begin, (held.origin, held.strides, box)))
+                at += prod(lengths(box)) * self.lowering.element(operand.tensor) if begin == at else 0
         if at > slot.size_bytes:
             raise LimitError(
                 "the weights of an op exceed the buffer that the plan has for them",
@@ -280,7 +288,11 @@ class GroupWeights(PassingWeights):
             ways.setdefault(queue, []).append(core)
         self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
         for queue, cores in ways.items():
+            sent = set()
             for entry, (number, held) in enumerate(bound[cores[0]]):
+                if held.address in sent:
+                    continue  # another operand reads the same
+                sent.add(held.address)
                 at = held.address - held.slot.address + source.address
                 mine = Held(source, at, held.origin, held.strides, held.box)
                 targets = [(bound[core][entry][1], held.box) for core in cores]
