@@ -35,7 +35,8 @@ def test_a_limit_that_runs_out_in_a_callback_of_the_collector_holds(monkeypatch:
             _collect_and_sleep()
     finally:
         gc.callbacks.remove(callback)
-    assert (heard, unraisable) == (["lost"], ["LimitError"])
+    assert heard == ["lost"]
+    assert set(unraisable) == {"LimitError"}  # of a slow machine the second one, too, may be lost
     assert caught.value.code == "time_limit"
 
 

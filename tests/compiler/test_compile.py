@@ -35,6 +35,8 @@ PHASES = [
     "patterns",
     "rebatch",
     "set-precision",
+    "split-normalisations",
+    "split-reductions",
     "split-weights",
     "rows-to-host",
     "partition",
