@@ -60,6 +60,8 @@ class Computer:
                 outcome, cacheable = self._outcome(lease, keeper)
             except CompilationCancelledError:
                 return self.records.stopped(lease)
+            if cacheable:
+                self._remember(lease.content, outcome)
             answer = self.records.publish(lease, outcome)
         log.info(
             "computed",
@@ -68,12 +70,17 @@ class Computer:
             duration_s=round(time.monotonic() - begun, 4),
             peak_bytes=keeper.peak_bytes,
         )
-        if answer == "published" and cacheable:
-            try:
-                self.results.put(lease.content, outcome)
-            except (redis.RedisError, OSError) as error:  # a cache: the next request computes it again
-                log.warning("result_not_cached", error=type(error).__name__)
         return answer
+
+    def _remember(self, content: str, outcome: Outcome) -> None:
+        """Put an outcome into the cache, before it is published: who asks again once it is known finds it.
+
+        It is what the content leads to, whether or not this worker is still the one to publish it.
+        """
+        try:
+            self.results.put(content, outcome)
+        except (redis.RedisError, OSError) as error:  # a cache: the next request computes it again
+            log.warning("result_not_cached", error=type(error).__name__)
 
     def _compile(self, lease: Lease, keeper: Keeper) -> Outcome:
         """The outcome of a compilation: references to its documents, and to its executable if it has one."""

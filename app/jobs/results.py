@@ -34,5 +34,5 @@ class ResultCache:
         return outcome if all(self._store.exists(digest) for digest in blobs) else None
 
     def put(self, content: str, outcome: Mapping[str, str]) -> None:
-        """Remember an outcome that was published."""
+        """Remember an outcome."""
         self._redis.set(f"tessera:result:{content}", msgspec.json.encode(outcome), px=self._keep_ms)
