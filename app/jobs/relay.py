@@ -73,7 +73,7 @@ class Relay:
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]
                     celery.send_task(OPTIMISE_TASK, args=(message,), queue=OPTIMISE_QUEUE, retry=False)
-                # a message of tables is done before the interval ends
+                # a worker may be done with a message before the interval ends
                 pause_s = self._settings.relay_interval_s / (4 if tables else 1)
             except (redis.RedisError, OperationalError, OSError) as error:
                 log.warning("relay_cannot_reach_redis", error=type(error).__name__)

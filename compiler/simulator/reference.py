@@ -57,8 +57,8 @@ def run_reference(
 
     The source is a model file or an archive with external data. With `zeros_for_missing` inputs that are not
     given are zeros, of the shape that the model fixes or of one of `missing_shapes`: the graph leaves out inputs whose
-    values reach no output. Raises RequestError for inputs
-    that are not the model's or of another type or shape, and for wanted values that it does not have.
+    values reach no output. Raises RequestError for inputs that are not the model's or of another type or shape, and for
+    wanted values that it does not have.
     """
     model = ReadModel().run(source)
     proto, weights = _loaded(model)
