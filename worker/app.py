@@ -29,6 +29,7 @@ from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
 from app.tables.opened import OpenPackages
 from app.tables.wanted import OPTIMISE_TASK, Wanted, WantedTables
+from worker.broker import HeldMessages
 
 log = structlog.get_logger(__name__)
 
@@ -119,6 +120,7 @@ class Worker:
         # seen before waitpid knows of the death.
         sender.timer.call_repeatedly(_LOOK_AFTER_CHILDREN_S, sender.pool.maintain_pool)
         sender.timer.call_repeatedly(_HEARTBEAT_S, self._end_hung)
+        sender.timer.call_repeatedly(_HEARTBEAT_S, HeldMessages().check, (sender,))
 
     def _beat(self) -> None:
         with suppress(redis.RedisError, OSError):

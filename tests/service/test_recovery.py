@@ -143,6 +143,37 @@ def test_killing_any_part_of_the_service_orphans_nothing_and_loses_no_job(start:
         until(lambda: api.http.get("/readyz").status_code == 200, "ready again")
 
 
+def test_a_worker_that_cannot_tell_redis_of_finished_work_takes_up_more(start: Start) -> None:
+    """Redis is away while acknowledgements go out, of as many messages as a worker may hold."""
+    service, api = start(worker_concurrency=1)
+    client = records(service)
+    socket = service.data_dir / "redis" / "redis.sock"
+    aside = socket.with_name("aside.sock")
+    log = service.data_dir / "logs" / "worker.log"
+    model = api.upload(conv_chain(LONG))
+    job = api.submit(model)
+    api.in_state(job, "running")
+    main = psutil.Process(service.pids["worker"])
+    main.suspend()  # the child works on, but nobody acknowledges
+    assert api.finished(job)["state"] == "succeeded"
+    client.ping()
+    socket.rename(aside)  # no new connections, and all but this one end
+    client.client_kill_filter(_type="normal", skipme=True)
+    main.resume()
+    until(lambda: "Couldn't ack" in log.read_text(), "an acknowledgement to fail")
+    aside.rename(socket)
+    again = until(lambda: submitted(api, model), "the API to reach Redis")
+    assert api.finished(again)["state"] == "succeeded"
+    assert main.is_running()  # it went on by itself
+    client.close()
+
+
+def submitted(api: Api, model: str) -> str | None:
+    """Other work on the model, unless the API cannot reach Redis at the moment."""
+    answer = api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"})
+    return str(answer.json()["id"]) if answer.status_code == 202 else None
+
+
 def test_a_pool_child_dies_with_the_main_process_of_celery_whatever_it_does(start: Start) -> None:
     service, api = start()
     client = records(service)
