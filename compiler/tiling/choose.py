@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 
 from compiler.cost.array import spatial_lanes
+from compiler.cost.objective import Totals, ranking
 from compiler.ir.box import Ints
 from compiler.ops.facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
 from compiler.tiling.commands import COMMANDS_RULE, FORM_RULES, commands_check
-from compiler.tiling.configurations import finer_configurations, simple_configurations
+from compiler.tiling.configurations import finer_configurations, simple_configurations, summed_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan
 from compiler.tiling.exact import figures_of
@@ -47,6 +48,9 @@ _THOROUGH_OPS: Final = 16
 _CORE_TILES: Final = 2
 # The most tiles of a map that are dealt out one by one.
 GRID_MAX: Final = 1 << 20
+# From so many times the bytes of its operands and results on, a group is tried with sums in parts as well.
+_OFTEN: Final = 2
+_BY_FAR: Final = 0.8
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -89,15 +93,62 @@ def _choose(
     outcome, refused = _cheapest(found, profile, bound, wishes, is_thorough=pinned)
     if outcome is None and refused and not wishes.is_pinned and len(geometry.ops) <= _THOROUGH_OPS:
         # what was left out as no better than others may be all that fits
-        found, again = _largest_tiles(geometry, profile, bound, wishes, is_thorough=True)
+        found, failing = _largest_tiles(geometry, profile, bound, wishes, is_thorough=True)
         outcome, more = _cheapest(found, profile, bound, wishes, is_thorough=True)
-        failing, refused = failing or again, [*refused, *more]
+        refused += more
+    if not wishes.is_pinned and _reads_often(geometry, profile, outcome):
+        parts = _summed_in_parts(geometry, profile, bound, wishes)
+        # programs that are too long are the rule among them
+        summed, more = _cheapest(parts, profile, bound, wishes, is_thorough=True)
+        outcome = _better(outcome, summed, wishes)
+        refused += more
     if outcome is not None:
         return outcome
     # what is only too long comes first: it is what a single op need not keep; last what no memory helps
     refused.sort(key=lambda check: (check.rule != COMMANDS_RULE, check.rule in FORM_RULES))
     check = failing or next(iter(refused), Check(rule="TILE-2", holds=False, actual=1, limit=0))
     return Refusal(check=check, op=_culprit(geometry, check))
+
+
+def _reads_often(geometry: GroupGeometry, profile: Profile, outcome: Choice | None) -> bool:
+    """Whether a group moves several times what it reads and makes, or has no tiling at all.
+
+    Of what has none beside stationary weights fewer ops share a chip (PART-3): cheaper than the smallest tiles.
+    """
+    if outcome is None:
+        return not profile.is_stationary
+    weights = 0 if profile.is_stationary else geometry.weight_bytes
+    return outcome.cost.dram_bytes > _OFTEN * (geometry.input_bytes + weights + geometry.output_bytes)
+
+
+def _summed_in_parts(
+    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
+) -> list[_Found]:
+    """The largest tiles of configurations that take a product's sums in parts."""
+    table = next((table for table in tables_of(geometry, profile, wishes) if not table.halo), None)
+    if table is None:
+        return []
+    simple = simple_configurations(geometry, table, profile, wishes.halo, wishes.placement)
+    choices = tuple(dict.fromkeys(choice for base in simple for choice in summed_configurations(table, base)))
+    if not choices:
+        return []
+    found = _Search(table, profile, choices, bound, wishes.split, KnownFigures()).found()
+    fewest: dict[object, _Found] = {}
+    for entry in _without_twins([], found):
+        alike = replace(entry.plan.configuration, input_slices=1)
+        fewest.setdefault((alike, tuple(entry.plan.tile.items())), entry)
+    return list(fewest.values())
+
+
+def _better(whole: Choice | None, summed: Choice | None, wishes: Wishes) -> Choice | None:
+    """The cheaper of two choices; one that takes sums in parts only if it is so by far, unless only bytes count.
+
+    Its many small transfers wait for each other more than a price knows.
+    """
+    if whole is None or summed is None:
+        return whole or summed
+    (price, *_), (other, *_) = (ranking(wishes.objective, Totals.of((choice.cost,))) for choice in (whole, summed))
+    return summed if other < (price if wishes.objective == "dram_bytes" else _BY_FAR * price) else whole
 
 
 def _largest_tiles(
@@ -120,8 +171,9 @@ def _largest_tiles(
         bases = () if is_thorough else _bases(found, profile, wishes)
         here, refused = _search(table, profile, bound, wishes, bases, known, is_thorough=is_thorough)
         found.extend(here if wishes.modes is not None else map(_as_cut, here))
-        failing = failing if found else refused or failing
-    return found, failing
+        failing = refused or failing
+    # what halos of one mode have no room for is no reason where those of another have it
+    return found, None if found else failing
 
 
 def _cheapest(

@@ -19,6 +19,7 @@ from compiler.units import ceil_div
 # Each further slice count is at least this much finer: in between, little changes.
 _FINER: Final = 2
 _SLICES_MAX: Final = 4096
+_PARTS_MAX: Final = 4096
 
 
 def simple_configurations(
@@ -121,10 +122,7 @@ def _finer(table: SizeTable, base: Configuration, summed: int) -> Iterator[Confi
         if sliced is not base:
             yield sliced
         yield replace(sliced, double_buffered=False)
-    if summed == 1:
-        return
-    if base.halo or (base.order is Order.BREADTH_FIRST and base.cores > 1):
-        # what is kept of an input would have to be kept part by part, and so would sums in the SRAM
+    if summed == 1 or not _may_sum(base):
         return
     for parts in (2, 4, 8, 16, 32, 64):
         if parts <= summed:
@@ -135,6 +133,30 @@ def _finer(table: SizeTable, base: Configuration, summed: int) -> Iterator[Confi
                 finest = replace(finest, slices_outer=True)
             changed = dict.fromkeys((in_parts, finest))
             yield from (replace(c, double_buffered=b) for c in changed for b in (True, False))
+
+
+def summed_configurations(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
+    """A simple configuration with a product's sums taken in parts, in any number of channel slices.
+
+    The larger the tile that makes its sums part by part, the less often inputs and weights come again.
+    """
+    product = table.geometry.product
+    if product is None or product.matrix is None or not _may_sum(base):
+        return
+    parts = 2
+    while parts <= min(product.matrix.in_channels, _PARTS_MAX):
+        for sliced in _slices(table, replace(base, input_slices=parts)):
+            outer = replace(sliced, slices_outer=sliced.channel_slices > 1)
+            yield from (outer, replace(outer, double_buffered=False))
+        parts *= _FINER
+
+
+def _may_sum(base: Configuration) -> bool:
+    """Whether sums may be taken in parts.
+
+    What is kept of an input would have to be kept part by part, and so would sums in the SRAM.
+    """
+    return not base.halo and (base.order is Order.DEPTH_FIRST or base.cores == 1)
 
 
 def _is_classifier(geometry: GroupGeometry, product: OpFacts) -> bool:

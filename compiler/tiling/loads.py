@@ -61,4 +61,8 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
         times = 1
     if home is WeightHome.DRAM:
         times *= group.passes(step)[0]
+    is_product = group.geometry.ops[step] is group.geometry.product
+    if is_product and group.configuration.input_slices > 1 and group.configuration.slices_outer:
+        # a factor that does not follow the channels comes part by part for each slice of them
+        times *= group.slices if group.weights[step].shared_bytes else 1
     return (WeightLoads.ONCE_THROUGH, 1) if times == 1 else (WeightLoads.STREAMED, times)

@@ -22,6 +22,8 @@ ALL_SIZES_UP_TO: Final = 512
 _PARTS_MAX: Final = 512
 # The most tiles that one axis is cut into.
 _RANGES_MAX: Final = 1 << 16
+# The most core tiles, in all SRAM tiles, that one axis is cut into.
+_CORE_RANGES_MAX: Final = 1 << 16
 # Groups of more tensors than this (a Concat of thousands) share out so many ranges among them.
 _MANY_TENSORS: Final = 1024
 _RANGES_OF_MANY: Final = 1 << 23
@@ -49,6 +51,13 @@ def part_sizes(extent: int, tensors: int = 1) -> Ints:
     finer = 2 ** np.arange(int(sizes[-1]).bit_length(), dtype=np.int64)
     finer = finer[(finer < sizes[-1]) & (-(-extent // finer) <= (_RANGES_MAX if tensors <= _MANY_TENSORS else most))]
     return np.unique(np.concatenate((sizes, finer)))
+
+
+def _inner(extent: int, tile: int) -> Ints:
+    """The sizes of core tiles in an SRAM tile: none so small that there were too many of them on the whole axis."""
+    sizes, tiles = part_sizes(tile), -(-extent // tile)
+    few = (tiles * -(-tile // sizes) <= _CORE_RANGES_MAX) | (sizes == sizes[-1])
+    return np.asarray(sizes[few])
 
 
 def tensors_of(geometry: GroupGeometry) -> int:
@@ -122,7 +131,7 @@ class CandidateGrids:
         if found is None:
             sizes = dict(zip(axes, tile, strict=True))
             grids = {
-                axis: grid if axis == "C" else Grid.nested(grid.extent, sizes[axis], part_sizes(sizes[axis]))
+                axis: grid if axis == "C" else Grid.nested(grid.extent, sizes[axis], _inner(grid.extent, sizes[axis]))
                 for axis, grid in self.grids.items()
             }
             found = self._inside[tile] = CandidateGrids(self.projections, grids, self.halo)

@@ -84,7 +84,7 @@ def resident_weights(facts: GraphFacts, ops: Sequence[int]) -> dict[str, tuple[O
 
 def is_shared_out(facts: GraphFacts, op: OpFacts, operand: Operand) -> bool:
     """True if each core holds its own output channels of a weight; what has none lies whole in every core."""
-    return _channel_axis(op, operand, facts.tensors[operand.tensor].shape) is not None
+    return channel_axis(op, operand, facts.tensors[operand.tensor].shape) is not None
 
 
 def resident_part(
@@ -96,7 +96,7 @@ def resident_part(
     """
     shape = facts.tensors[operand.tensor].shape
     box = [(0, extent) for extent in shape]
-    axis = _channel_axis(op, operand, shape)
+    axis = channel_axis(op, operand, shape)
     if axis is not None:
         per = profile.cores_per_cluster if profile.sram is not None else 1
         start, stop = 0, shape[axis]
@@ -108,7 +108,8 @@ def resident_part(
     return tuple(box)
 
 
-def _channel_axis(op: OpFacts, operand: Operand, shape: tuple[int, ...]) -> int | None:
+def channel_axis(op: OpFacts, operand: Operand, shape: tuple[int, ...]) -> int | None:
+    """The axis of a weight that its op's output channels lie on; None if there is none."""
     for axis, (axis_map, extent) in enumerate(zip(operand.access, shape, strict=True)):
         if axis_map.axis is not None and axis_map.axis == op.channel_axis and axis_map.is_identity and extent > 1:
             return axis
@@ -118,7 +119,7 @@ def _channel_axis(op: OpFacts, operand: Operand, shape: tuple[int, ...]) -> int 
 def _share(facts: GraphFacts, op: OpFacts, operand: Operand, cores: int) -> int:
     """Bytes of one weight in the core that holds most of it."""
     tensor = facts.tensors[operand.tensor]
-    axis = _channel_axis(op, operand, tensor.shape)
+    axis = channel_axis(op, operand, tensor.shape)
     if axis is None:
         return facts.tensor_bytes(operand.tensor)
     extent = tensor.shape[axis]

@@ -11,6 +11,7 @@ from tests.bench import (
     allocation,
     estimates,
     exported,
+    large_ops,
     light_models,
     partition,
     prices,
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "shape-service": shape_service.run,
     "shapes": shapes.run,
     "table-programs": table_programs.run,
+    "large-ops": large_ops.run,
 }
 
 

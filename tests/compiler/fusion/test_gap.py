@@ -149,8 +149,8 @@ def convs(count: int, channels: int, kernel: int, extent: int) -> Model:
 @pytest.mark.parametrize(
     ("memory", "field"),
     [
-        ({"nram_bytes": 4_000, "wram_bytes": 2_000}, "wram.capacity_bytes"),
-        ({"nram_bytes": 5_000}, "nram.capacity_bytes"),
+        ({"nram_bytes": 6_000, "wram_bytes": 5_000}, "wram.capacity_bytes"),
+        ({"nram_bytes": 10_000}, "nram.capacity_bytes"),
     ],
 )
 def test_an_input_read_for_each_slice_of_the_weights_names_the_memory_of_weights(

@@ -456,6 +456,15 @@ def test_a_refusal_names_the_constraint_with_actual_and_limit() -> None:
     assert float(refusal.check.actual) > float(refusal.check.limit)
 
 
+def test_an_op_without_room_for_kept_halos_is_tiled_without_them_however_long_its_program() -> None:
+    """Rows that tiles share would fill a core; without them there are more tiles than a group of ops may have."""
+    geometry, profile = one_conv(96, 512, 256), builtin_profile("edge4")
+    assert isinstance(chosen(geometry, profile, "latency", halo="cached"), Refusal)
+    choice = chosen(geometry, profile, "latency")
+    assert isinstance(choice, Choice)
+    assert choice == chosen(geometry, profile, "latency", halo="recompute")
+
+
 def test_memory_has_no_switch() -> None:
     assert len(PHYSICAL) == 3
 
