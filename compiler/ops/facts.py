@@ -15,8 +15,8 @@ from compiler.ops import call_of, definition
 from compiler.ops.base import Call, MatrixShape, OpClass, OpKind, Window
 from compiler.units import DTYPE_NAMES, element_bytes
 
-# A product's first two operands are multiplied, a third one is added.
-_FACTORS: Final = 2
+# A product's first two operands are multiplied; a third one is added when the sum ends.
+FACTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class GraphFacts:
         shape, channels, is_factor = self.tensors[name].shape, 1, False
         for number, operand in enumerate(op.operands):
             if operand.tensor == name:
-                is_factor |= op.matrix is not None and number < _FACTORS
+                is_factor |= op.matrix is not None and number < FACTORS
                 for axis_map, extent in zip(operand.access, shape, strict=True):
                     if axis_map.is_identity and axis_map.axis == op.channel_axis:
                         channels = max(channels, extent)

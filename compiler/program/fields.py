@@ -293,7 +293,7 @@ def _check_regions(program: Program, limits: ProgramLimits) -> None:
         total = max(total, region.address + region.size_bytes)
     dram = next(place for place in program.places if place.level == Level.DRAM)
     if total > dram.capacity_bytes:
-        raise ProgramError("regions exceed the DRAM", violation="capacity", actual=total, limit=dram.capacity_bytes)
+        raise ProgramError("regions exceed the DRAM", violation="size", actual=total, limit=dram.capacity_bytes)
     if total > limits.dram_bytes:
         raise ProgramError("regions exceed what is allowed", violation="size", actual=total, limit=limits.dram_bytes)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.ops.facts import OpFacts
+from compiler.ops.facts import FACTORS, OpFacts
 from compiler.program.emitter import Box, Held, is_empty
 from compiler.program.group import GroupLowering
-from compiler.program.parts import FACTORS, Part
+from compiler.program.parts import Part
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound

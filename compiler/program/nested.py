@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import product, zip_longest
 
-from compiler.ops.facts import OpFacts
+from compiler.ops.facts import FACTORS, OpFacts
 from compiler.program.core_memory import NestedMemory
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.group import stored_box
-from compiler.program.parts import FACTORS, Part, channel_part
+from compiler.program.parts import Part, channel_part
 from compiler.program.program import Opcode
 from compiler.program.rounds import Job, in_step
 from compiler.program.tiles import Index

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from compiler.errors import LimitError
 from compiler.ops.base import FLOATS
@@ -18,9 +17,6 @@ from compiler.program.rounds import Job
 from compiler.program.tiles import Index
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div, element_bytes
-
-# Operands of a product that are multiplied; a third one is added when the sum ends.
-FACTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

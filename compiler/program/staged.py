@@ -121,9 +121,11 @@ class StagedLowering(StageMemory):
         first = stage.steps[0]
         slices = self.weights.slices(first, channels[0])
         several = len(entries) > len({(unit, piece.core) for unit, _, piece, _ in entries})
-        if len(slices) == 1 and self.weights.take_turns(stage.steps):
+        later = zip(stage.steps[1:], channels[1:], strict=True)
+        at_once = len(slices) == 1 and all(len(self.weights.slices(step, its)) == 1 for step, its in later)
+        if at_once and self.weights.take_turns(stage.steps):
             self._in_turns(number, stage, ops, channels, entries, parity)
-        elif len(slices) == 1:
+        elif at_once:
             self._whole_pieces(number, stage, ops, channels, entries, parity)
         elif several and stage.cuts_channels and not self.weights.take_turns(stage.steps):
             for part in slices:

@@ -8,10 +8,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.errors import LimitError
-from compiler.ops.facts import OpFacts
+from compiler.ops.facts import FACTORS, OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Slot
-from compiler.program.parts import FACTORS
 from compiler.units import ceil_div
 
 if TYPE_CHECKING:
@@ -57,7 +56,8 @@ class WeightBoxes:
             return [channels]
         room, length = slots[0].size_bytes, channels[1] - channels[0]
         fixed = each = 0
-        for operand in self._constants[step]:
+        # what several operands read lies once; all read it alike
+        for operand in {operand.tensor: operand for operand in self._constants[step]}.values():
             size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
             along = self.lowering.summed_axis(self.group.geometry.ops[step], operand)
             if along is not None and self.group.geometry.ops[step] is self.group.geometry.product:

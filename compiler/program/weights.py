@@ -7,7 +7,7 @@ needed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -239,29 +239,33 @@ class GroupWeights(PassingWeights):
         return here
 
     def _layout(self, step: int, slot: Slot, boxes: list[tuple[Operand, Box]]) -> list[tuple[int, int, _Laid]]:
-        """Operands' numbers and how their boxes lie behind one another; all slots of a step are of one size.
-
-        What several operands read lies once.
-        """
+        """Operands' numbers and how their boxes lie behind one another; all slots of a step are of one size."""
         found: list[tuple[int, int, _Laid]] = []
-        known: dict[tuple[str, Box], int] = {}
-        at = 0
-        for operand, box in boxes:
-            if not is_empty(box):
-                begin = known.setdefault((operand.tensor, box), at)
-                held = self._held(slot, begin, operand, box)
-                found.append((operand.number, begin, (held.origin, held.strides, box)))
-                at += prod(lengths(box)) * self.lowering.element(operand.tensor) if begin == at else 0
-        if at > slot.size_bytes:
+        end = 0
+        for operand, box, at in self._behind_one_another(boxes):
+            held = self._held(slot, at, operand, box)
+            found.append((operand.number, at, (held.origin, held.strides, box)))
+            end = max(end, at + prod(lengths(box)) * self.lowering.element(operand.tensor))
+        if end > slot.size_bytes:
             raise LimitError(
                 "the weights of an op exceed the buffer that the plan has for them",
                 code="weights_do_not_fit",
                 stage="lower",
                 node=self.context.graph.ops[self.group.geometry.ops[step].index].node,
-                actual=at,
+                actual=end,
                 limit=slot.size_bytes,
             )
         return found
+
+    def _behind_one_another(self, boxes: list[tuple[Operand, Box]]) -> Iterator[tuple[Operand, Box, int]]:
+        """Boxes of weights and where they begin; what several operands read lies once, what is empty nowhere."""
+        known: dict[tuple[str, Box], int] = {}
+        end = 0
+        for operand, box in boxes:
+            if not is_empty(box):
+                at = known.setdefault((operand.tensor, box), end)
+                yield operand, box, at
+                end = max(end, at + prod(lengths(box)) * self.lowering.element(operand.tensor))
 
     def _from_holder(
         self,
@@ -415,9 +419,8 @@ class GroupWeights(PassingWeights):
             if table is operand:
                 return at, ((0, self._shape(table)[0]),)
             at += self._shape(table)[0] * ENTRY_BYTES
-        at = self.group.weights[step].table_bytes
-        for other, its in self.boxes(step, self._whole, self._summed):
+        first = self.group.weights[step].table_bytes
+        for other, its, at in self._behind_one_another(self.boxes(step, self._whole, self._summed)):
             if other is operand:
-                return at, its
-            at += prod(stop - start for start, stop in its) * self.lowering.element(other.tensor)
+                return first + at, its
         raise InternalError("a unit is asked for what it does not hold", stage="lower", node=operand.tensor)

@@ -453,7 +453,7 @@ def test_regions_do_not_overlap_and_fit_their_bytes() -> None:
         replace(y, shape=(1 << 30, 1 << 30)),
         replace(y, name="x"),
     ):
-        assert refused(replace(program, regions=(x, wrong))).violation in ("region", "alignment", "shape", "capacity")
+        assert refused(replace(program, regions=(x, wrong))).violation in ("region", "alignment", "shape", "size")
 
 
 def test_limits_bound_what_verifying_costs() -> None:
