@@ -26,11 +26,16 @@ from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
+from compiler.partition.broadcasts import FoldChannels
+from compiler.partition.dilations import SplitDilations
 from compiler.partition.normalisations import SplitNormalisations
+from compiler.partition.pads import SplitPads
 from compiler.partition.partition import PartitionGraph
+from compiler.partition.products import TurnProducts
 from compiler.partition.reductions import SplitReductions
 from compiler.partition.rows import LeaveRowsToHost
 from compiler.partition.segments import PartitionedGraph, verify_partition
+from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
@@ -68,6 +73,11 @@ def build_pipeline(
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         SplitNormalisations(profile=profile, candidates=compilers.of),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        SplitPads(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        FoldChannels(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        SplitDilations(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        TurnProducts(profile=profile, candidates=compilers.of),  # Graph -> Graph
+        UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         partition,  # Graph -> PartitionedGraph
@@ -111,6 +121,11 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
         SplitNormalisations(profile=profile, candidates=units),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=units),  # Graph -> Graph
+        SplitPads(profile=profile, candidates=units),  # Graph -> Graph
+        FoldChannels(profile=profile, candidates=units),  # Graph -> Graph
+        SplitDilations(profile=profile, candidates=units),  # Graph -> Graph
+        TurnProducts(profile=profile, candidates=units),  # Graph -> Graph
+        UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
         MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel

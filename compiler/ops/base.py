@@ -514,5 +514,5 @@ def default_axes(rank: int) -> tuple[str, ...]:
 
 
 def spatial_axes(rank: int) -> tuple[str, ...]:
-    """Axis names of a convolution's or pooling's tensors of `rank` axes (3 to 5)."""
-    return ("N", "C", *("D", "H", "W")[5 - rank :])
+    """Axis names of a convolution's or pooling's tensors of `rank` axes; no model has more than 5, passes make some."""
+    return ("N", "C", *(f"A{index}" for index in range(2, rank - 3)), *("D", "H", "W")[max(0, 5 - rank) :])

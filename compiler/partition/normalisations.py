@@ -1,7 +1,8 @@
 """Normalisations over more than a core holds, as means and what is done with them (TILE-2, SHAPE-1).
 
 An instance normalisation needs all of an image's channel at once. Its mean and its variance are reductions, which may
-be taken axis by axis (`reductions.py`); the rest works on one element at a time.
+be taken axis by axis (`reductions.py`); the rest works on one element at a time. So it is with the largest value and
+the sum of a softmax.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
 from compiler.partition.alone import refused_alone
+from compiler.partition.made import Made
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
 from compiler.units import numpy_dtype
 
-_KINDS: Final = ("InstanceNormalization", "LayerNormalization", "RMSNormalization")
+_SUMMED: Final = ("Softmax", "LogSoftmax")
+_KINDS: Final = ("InstanceNormalization", "LayerNormalization", "RMSNormalization", *_SUMMED)
 # In less precision what lies between would be rounded to it, which the op at once does not.
 _DTYPE: Final = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitNormalisations:
-    """Pass: normalisations that fit no core become a mean, a mean of squares, and ops by element."""
+    """Pass: normalisations that fit no core become reductions (a mean, a mean of squares) and ops by element."""
 
     name: str = "split-normalisations"
     profile: Profile
@@ -62,7 +65,12 @@ class SplitNormalisations:
 
 def _axes(graph: Graph, op: Op) -> tuple[int, ...]:
     """The axes that an op takes its statistics over."""
-    first = dict(op.attributes).get("axis", 2)
+    attributes = dict(op.attributes)
+    if op.kind in _SUMMED:
+        axes = attributes["axes"]
+        assert isinstance(axes, tuple)
+        return tuple(int(axis) for axis in axes)
+    first = attributes.get("axis", 2)
     assert isinstance(first, int)
     return tuple(range(first, len(graph.tensors[op.inputs[0]].shape)))
 
@@ -72,10 +80,27 @@ class _Parts:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self.tensors = dict(graph.tensors)
+        self._made = Made(graph.tensors)
+        self.tensors = self._made.tensors
 
     def of(self, op: Op) -> list[Op]:
         """The ops of one normalisation, in order."""
+        return self._by_sum(op) if op.kind in _SUMMED else self._by_mean(op)
+
+    def _by_sum(self, op: Op) -> list[Op]:
+        """A softmax: differences to the largest, their exponentials, and what these sum to."""
+        data, axes = op.inputs[0], _axes(self._graph, op)
+        ops: list[Op] = []
+        largest = self._add(ops, op, "ReduceMax", (data,), "largest", axes)
+        shifted = self._add(ops, op, "Sub", (data, largest), "shifted")
+        powers = self._add(ops, op, "Exp", (shifted,), "powers")
+        total = self._add(ops, op, "ReduceSum", (powers,), "total", axes)
+        if op.kind == "LogSoftmax":
+            total = self._add(ops, op, "Log", (total,), "logarithm", axes)
+            return [*ops, Op(kind="Sub", inputs=(shifted, total), output=op.output, origin=op.origin)]
+        return [*ops, Op(kind="Div", inputs=(powers, total), output=op.output, origin=op.origin)]
+
+    def _by_mean(self, op: Op) -> list[Op]:
         data, axes = op.inputs[0], _axes(self._graph, op)
         epsilon = self._epsilon(op)
         ops: list[Op] = []
@@ -105,8 +130,8 @@ class _Parts:
             axes=whole.axes,
             symbols=tuple((axis, expression) for axis, expression in whole.symbols if axis not in reduced),
         )
-        name = self._added(result)
-        attributes = (("axes", reduced), ("keepdims", 1)) if kind == "ReduceMean" else ()
+        name = self._made.add(result)
+        attributes = (("axes", reduced), ("keepdims", 1)) if kind.startswith("Reduce") else ()
         ops.append(Op(kind=kind, inputs=inputs, output=name, origin=op.origin, attributes=attributes))
         return name
 
@@ -118,7 +143,7 @@ class _Parts:
         shape = (*given.shape, *(1,) * (len(self.tensors[op.inputs[0]].shape) - 2))
         constant = derive("Reshape", (given.constant,), shape)
         # axis and positions of what varies stay what they are
-        return self._added(
+        return self._made.add(
             replace(given, name=f"{name}/by-channel", shape=shape, axes=default_axes(len(shape)), constant=constant)
         )
 
@@ -127,12 +152,4 @@ class _Parts:
         assert isinstance(value, int | float)
         data = Literal(data=np.array(value, dtype=numpy_dtype(dtype)).tobytes())
         constant = Constant(shape=(), dtype=dtype, data=data)
-        return self._added(Tensor(name=f"{op.output}/epsilon", shape=(), dtype=dtype, axes=(), constant=constant))
-
-    def _added(self, tensor: Tensor) -> str:
-        """The name under which a tensor is in the graph now: its own, or one like it."""
-        name = tensor.name
-        while name in self.tensors:
-            name += "'"
-        self.tensors[name] = replace(tensor, name=name)
-        return name
+        return self._made.add(Tensor(name=f"{op.output}/epsilon", shape=(), dtype=dtype, axes=(), constant=constant))

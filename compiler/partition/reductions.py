@@ -1,20 +1,21 @@
-"""Reductions over several axes that no core holds all of, taken axis by axis (TILE-2, SHAPE-1).
+"""Reductions over what no core holds all of, taken axis by axis and row by row (TILE-2, SHAPE-1).
 
 A mean over all of an image needs the image: one position of its result may be more than a core has room for. Over one
-axis it needs a row.
+axis it needs a row; a row that is too long is seen as several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import isqrt, prod
 from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import FLOATS
 from compiler.partition.alone import refused_alone
+from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
 from compiler.units import element_bytes
@@ -48,6 +49,8 @@ _SMALL: Final = 16
 class SplitReductions:
     """Pass: reductions that fit no core become several, the innermost axis first, where each of these fits.
 
+    An axis that is too long alone is seen as rows, as long as they are many; one without divisors is left.
+
     A mean of means is the mean, for all rows are equally long. What lies between has the op's element type: left are
     ops whose rows this does not hold.
     """
@@ -58,41 +61,60 @@ class SplitReductions:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced."""
-        tensors = dict(graph.tensors)
+        made = Made(graph.tensors)
         ops: list[Op] = []
         for op in graph.ops:
-            ops += self._stages(tensors, op, graph.opset)
+            tried = Made(made.tensors)
+            stages = None if self._is_small(made.tensors, op) else self._stages(tried, op, graph.opset)
+            if stages is None or stages == [op]:
+                ops.append(op)
+            else:
+                ops += stages
+                made = tried
         if len(ops) == len(graph.ops):
             return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(tensors))
+        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(made.tensors))
 
-    def _stages(self, tensors: dict[str, Tensor], op: Op, opset: int) -> list[Op]:
-        """The ops that do what an op does, each of which fits; the op alone where it does, or they do not."""
-        if self._is_small(tensors, op) or self._fits(tensors, op, opset):
+    def _stages(self, made: Made, op: Op, opset: int) -> list[Op] | None:
+        """Ops that do what an op does, each of which fits: itself if it does; None if there are none."""
+        if refused_alone(self.candidates, made.tensors, op, opset) is None:
             return [op]
-        stages, made = [op], dict(tensors)
-        while not self._fits(made, stages[-1], opset):
-            axes = _long_axes(made, stages[-1])
-            if len(axes) < 2:
-                return [op]
-            first, rest = _split(made, stages.pop(), axes[-1])
-            if not self._fits(made, first, opset):
-                return [op]
-            stages += (first, rest)
-        tensors.update(made)
-        return stages
+        axes = _long_axes(made.tensors, op)
+        if len(axes) < 2:
+            return self._in_rows(made, op, axes[0], opset) if axes else None
+        first, rest = _split(made, op, axes[-1])
+        along, over = self._stages(made, first, opset), self._stages(made, rest, opset)
+        return None if along is None or over is None else [*along, *over]
+
+    def _in_rows(self, made: Made, op: Op, axis: int, opset: int) -> list[Op] | None:
+        """The same of an op along one axis, which is seen as rows of equal length; None if there are no such."""
+        data, output = made.tensors[op.inputs[0]], made.tensors[op.output]
+        count = _divisor(data.shape[axis])
+        if count == 1 or any(own == axis for own, _ in data.symbols):
+            return None
+        ops: list[Op] = []
+        rows = (count, data.shape[axis] // count)
+        inputs = (made.view(ops, op, op.inputs[0], opened(data, axis, rows)), *op.inputs[1:])
+        attributes = dict(op.attributes)
+        given = attributes.get("axes")
+        if isinstance(given, tuple):
+            attributes["axes"] = tuple(sorted({axis + 1, *(int(own) + (int(own) > axis) for own in given)}))
+        if len(output.shape) < len(data.shape):
+            seen = replace(op, inputs=inputs, attributes=tuple(attributes.items()))
+            stages = self._stages(made, seen, opset)
+            return None if stages is None else [*ops, *stages]
+        result = made.add(opened(output, axis, (1, 1)))
+        seen = replace(op, inputs=inputs, output=result, attributes=tuple(attributes.items()))
+        stages = self._stages(made, seen, opset)
+        return None if stages is None else [*ops, *stages, reshape(op, result, output)]
 
     def _is_small(self, tensors: Mapping[str, Tensor], op: Op) -> bool:
         axes = _long_axes(tensors, op)
-        if len(axes) < 2:
+        if not axes:
             return True
         data = tensors[op.inputs[0]]
         size = prod(data.shape[axis] for axis in axes) * element_bytes(data.dtype)
         return _SMALL * size < self.profile.nram.capacity_bytes
-
-    def _fits(self, tensors: Mapping[str, Tensor], op: Op, opset: int) -> bool:
-        """Whether an op alone has a tile on the profile."""
-        return refused_alone(self.candidates, tensors, op, opset) is None
 
 
 def _long_axes(tensors: Mapping[str, Tensor], op: Op) -> tuple[int, ...]:
@@ -107,22 +129,26 @@ def _long_axes(tensors: Mapping[str, Tensor], op: Op) -> tuple[int, ...]:
     return tuple(axis for axis in axes if isinstance(axis, int) and data.shape[axis] > 1)
 
 
-def _split(tensors: dict[str, Tensor], op: Op, axis: int) -> tuple[Op, Op]:
+def _split(made: Made, op: Op, axis: int) -> tuple[Op, Op]:
     """An op as one along an axis and one over all that is left; the tensor between is added."""
-    data = tensors[op.inputs[0]]
+    data = made.tensors[op.inputs[0]]
     first, rest = _STAGES[op.kind]
-    name = f"{op.output}/over{axis}"
-    while name in tensors:
-        name += "'"
-    tensors[name] = Tensor(
-        name=name,
-        shape=(*data.shape[:axis], 1, *data.shape[axis + 1 :]),
-        dtype=tensors[op.output].dtype,
-        axes=data.axes,
-        symbols=tuple((own, expression) for own, expression in data.symbols if own != axis),
+    name = made.add(
+        Tensor(
+            name=f"{op.output}/over{axis}",
+            shape=(*data.shape[:axis], 1, *data.shape[axis + 1 :]),
+            dtype=made.tensors[op.output].dtype,
+            axes=data.axes,
+            symbols=tuple((own, expression) for own, expression in data.symbols if own != axis),
+        )
     )
     along = (("axes", (axis,)), ("keepdims", 1))
     return (
         Op(kind=first, inputs=(op.inputs[0],), output=name, origin=op.origin, attributes=along),
         replace(op, kind=rest, inputs=(name, *op.inputs[1:])),
     )
+
+
+def _divisor(extent: int) -> int:
+    """The largest divisor of an extent that is no larger than its root."""
+    return next(count for count in range(isqrt(extent), 0, -1) if extent % count == 0)

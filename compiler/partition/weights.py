@@ -27,7 +27,8 @@ _PARTS_MAX: Final = 4096
 class SplitWeights:
     """Pass: every op that does not fit a chip alone, beside its weights, becomes near-equal ops and a Concat.
 
-    Convolutions without groups, Gemm and MatMul by a constant are cut; others are left for partition to refuse.
+    Convolutions (transposed ones too) without groups, Gemm and MatMul by a constant are cut; others are left for
+    partition to refuse.
     """
 
     name: str = "split-weights"
@@ -98,6 +99,8 @@ def _channel_axes(graph: Graph, op: Op) -> tuple[int, int] | None:
     match op.kind:
         case "Conv":
             return (0, 1) if attributes.get("group", 1) == 1 else None
+        case "ConvTranspose":
+            return (1, 1) if attributes.get("group", 1) == 1 else None
         case "Gemm":
             return (0 if attributes.get("transB") else 1, 1)
         case "MatMul" if len(weight.shape) > 1:

@@ -15,6 +15,7 @@ from compiler.partition.normalisations import SplitNormalisations
 from compiler.profile import builtin_profile
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model
+from tests.profiles import changed_profile
 
 
 def split(graph: Graph) -> Graph:
@@ -85,3 +86,44 @@ def test_what_fits_and_what_cannot_be_taken_apart_are_left() -> None:
         with pytest.raises(LimitError) as caught:
             compile_model(model.data(), builtin_profile("edge4"))
         assert caught.value.node == "wide"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "axis", "dims"),
+    [
+        ("Softmax", [2, 128_256], -1, {}),
+        ("LogSoftmax", [2, 128_256], -1, {}),
+        ("Softmax", ["n", 70_000, 2], 1, {"n": (1, 3)}),
+    ],
+)
+def test_a_softmax_over_more_than_a_core_holds_is_taken_apart_with_the_same_values(
+    kind: str, shape: list[int | str], axis: int, dims: dict[str, tuple[int, int]]
+) -> None:
+    """As over the words of a large vocabulary."""
+    model = Model()
+    model.output(model.node(kind, [model.input(shape, "x")], axis=axis, name="wide"))
+    found = split(model.graph({name: most for name, (_, most) in dims.items()}))
+    kinds = ["ReduceMax", "Sub", "Exp", "ReduceSum", *(["Log", "Sub"] if kind == "LogSoftmax" else ["Div"])]
+    assert [op.kind for op in found.ops] == kinds
+    assert {op.origin for op in found.ops} == {("wide",)}
+    if dims:
+        assert not misses(model, dims, count=2)
+    else:
+        report = compile_model(model.data(), builtin_profile("edge4")).report
+        assert report.values_checked
+        assert all(output.holds for output in report.values.outputs)
+
+
+def test_a_softmax_of_a_long_row_that_fits_is_left_as_it_is() -> None:
+    model = Model()
+    model.output(model.node("Softmax", [model.input([4, 50_257])], axis=-1))
+    graph = model.graph()
+    assert split(graph) is graph
+
+
+def test_what_lies_between_is_cut_into_segments_where_the_dram_does_not_hold_it_all() -> None:
+    model = Model()
+    model.output(model.node("Softmax", [model.input([1, 200_000])], axis=-1))
+    compilation = compile_model(model.data(), changed_profile("edge4", dram__capacity_bytes=1_700_000))
+    assert len(compilation.plan.segments) == 2
+    assert all(output.holds for output in compilation.report.values.outputs)

@@ -92,6 +92,30 @@ def test_axes_in_the_front_and_three_of_them_are_taken_one_after_another() -> No
     assert [found.tensors[op.output].shape for op in found.ops] == [(300, 301, 4, 1), (300, 1, 4, 1), (4,)]
 
 
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("kind", ["ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum"])
+def test_an_axis_that_is_too_long_alone_is_seen_as_rows(kind: str, keep: int) -> None:
+    model = reduction(kind, [3, 100_000, 2], (1,), keep)
+    found = split(model.graph())
+    kinds = ["Reshape", *REDUCTIONS[kind], *["Reshape"] * keep]
+    assert [op.kind for op in found.ops] == kinds
+    assert [found.tensors[op.output].shape for op in found.ops[:2]] == [(3, 250, 400, 2), (3, 250, 1, 2)]
+    assert found.tensors[found.outputs[0]].shape == ((3, 1, 2) if keep else (3, 2))
+    report = compile_model(model.data(), builtin_profile("edge4")).report
+    assert all(output.holds for output in report.values.outputs)
+
+
+def test_several_axes_of_which_one_is_too_long() -> None:
+    model = reduction("ReduceMax", [3, 4, 100_000], (0, 2), 0)
+    found = split(model.graph())
+    assert [op.kind for op in found.ops] == ["Reshape", "ReduceMax", "ReduceMax", "Reshape", "ReduceMax"]
+    compile_model(model.data(), builtin_profile("edge4"))
+    pool = Model()
+    pool.output(pool.node("GlobalAveragePool", [pool.input([2, 3, 100_000])]))
+    assert [op.kind for op in split(pool.graph()).ops] == ["Reshape", "ReduceMean", "GlobalAveragePool", "Reshape"]
+    compile_model(pool.data(), builtin_profile("edge4"))
+
+
 def test_what_fits_is_left_as_it_is() -> None:
     for extents in ([2, 16, 16], [2, 90, 90], [64, 120, 130]):
         graph = reduction("ReduceMean", extents, (1, 2), 1).graph()
@@ -101,8 +125,10 @@ def test_what_fits_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("kind", "extents", "dtype"),
     [
-        # a row that is too long
-        ("ReduceMean", [2, 2, 100_000], TensorProto.FLOAT),
+        # a row that is too long, and a prime number
+        ("ReduceMean", [2, 2, 100_003], TensorProto.FLOAT),
+        # rows of which one is too long
+        ("ReduceMean", [2, 2, 2 * 100_003], TensorProto.FLOAT),
         # of integers: results of rows would be cut off
         ("ReduceMean", [2, LARGE, LARGE], TensorProto.INT32),
         ("ReduceL2", [2, LARGE, LARGE], TensorProto.INT32),

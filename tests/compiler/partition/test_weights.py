@@ -72,7 +72,7 @@ def convolution(channels: int, filters: int, *, bias: bool = True) -> Model:
 
 def widths(graph: Graph, kind: str) -> list[int]:
     """The output channels of the ops of a kind."""
-    return [graph.tensors[op.output].shape[1 if kind == "Conv" else -1] for op in graph.ops if op.kind == kind]
+    return [graph.tensors[op.output].shape[1 if kind.startswith("Conv") else -1] for op in graph.ops if op.kind == kind]
 
 
 # An op of any number of output channels, and the number in the test.
@@ -82,11 +82,20 @@ CASES: dict[str, tuple[str, Callable[[int], Model], int]] = {
     "gemm, transposed": ("Gemm", lambda n: gemm(n, (n,), transposed=True), 150),
     "convolution": ("Conv", lambda n: convolution(16, n), 60),
     "convolution without bias": ("Conv", lambda n: convolution(16, n, bias=False), 61),
+    "transposed convolution": ("ConvTranspose", lambda n: transposed(n), 60),
     "gemm whose bias is computed": ("Gemm", lambda n: gemm(n, (n,), computed=True), 150),
     "gemm with one bias for all": ("Gemm", lambda n: gemm(n, (1,)), 150),
     "gemm with a bias per row": ("Gemm", lambda n: gemm(n, (4, 1)), 150),
     "gemm with a whole matrix of biases": ("Gemm", lambda n: gemm(n, (4, n)), 150),
 }
+
+
+def transposed(filters: int) -> Model:
+    """A transposed convolution called `big`."""
+    model = Model()
+    inputs = [model.input([1, 16, 6, 6]), model.weight(16, filters, 3, 3), model.weight(filters)]
+    model.output(model.node("ConvTranspose", inputs, strides=[2, 2], name="big"))
+    return model
 
 
 def batched(columns: int) -> Model:

@@ -98,7 +98,7 @@ def corners_and(ranges: Ranges, count: int, seed: int = 0) -> list[dict[str, int
     ]
 
 
-def misses(model: Model, ranges: Ranges, *, count: int = 3, profile: str = "edge4") -> list[str]:
+def misses(model: Model, ranges: Ranges, *, count: int = 3, profile: str | Profile = "edge4") -> list[str]:
     """What differs from ONNX Runtime at the ends of the ranges and at `count` random dimensions."""
     compiled = Compiled.of(model, ranges, profile)
     return [miss for dims in corners_and(ranges, count) for miss in compiled.misses(dims)]

@@ -56,7 +56,7 @@ def test_the_best_tile_is_among_the_tiles_and_none_takes_less(name: str) -> None
 
 def test_an_op_of_which_no_tile_fits_is_named() -> None:
     model = Model()
-    x = model.input(["rows", 400_000])
+    x = model.input(["rows", 400_009])  # a prime number: no rows of equal length
     model.output(model.node("Softmax", [x], axis=-1, name="wide"))
     with pytest.raises(LimitError) as caught:
         Compiled.of(model, {"rows": (1, 8)})

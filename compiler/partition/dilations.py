@@ -1,0 +1,157 @@
+"""Dilated convolutions of which no tile fits a core, as ones without gaps over rows of equal phase (TILE-1, TILE-2).
+
+What a position reads lies as far apart as the dilation, and a tile is the box around it. Rows whose numbers leave the
+same remainder by the dilation only meet each other: seen with the remainder as an axis of its own, they are read by a
+kernel without gaps. That is a view; what is no multiple of the dilation is padded, and cut off in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+from compiler.ir.graph import Graph, Op, Tensor
+from compiler.ops.base import spatial_axes
+from compiler.partition.alone import refused_alone
+from compiler.partition.made import Made, opened, reshape
+from compiler.partition.partition import CandidateFactory
+from compiler.profile.schema import Profile
+from compiler.units import ceil_div, element_bytes
+
+# Axes of a convolution's tensors in front of the spatial ones.
+_FRONT: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitDilations:
+    """Pass: dilated convolutions that fit no core get an axis of phases beside one of theirs, the widest gaps first."""
+
+    name: str = "split-dilations"
+    profile: Profile
+    candidates: CandidateFactory = field(repr=False)
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with such convolutions replaced."""
+        tensors = graph.tensors
+        ops: list[Op] = []
+        for op in graph.ops:
+            axes = self._dilated(graph, op)
+            if not axes or refused_alone(self.candidates, tensors, op, graph.opset) is None:
+                ops.append(op)
+                continue
+            made, parts = self._split(tensors, op, axes, graph.opset)
+            tensors = made.tensors
+            ops += parts
+        if len(ops) == len(graph.ops):
+            return graph
+        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(dict(tensors)))
+
+    def _dilated(self, graph: Graph, op: Op) -> list[int]:
+        """The spatial axes that can be split, the one of the largest gaps first; none of what is small."""
+        if op.kind != "Conv":
+            return []
+        kernel, strides, dilations = (_per_axis(op, name) for name in ("kernel_shape", "strides", "dilations"))
+        weight, data = graph.tensors[op.inputs[1]], graph.tensors[op.inputs[0]]
+        box = weight.shape[1] * prod((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+        if 4 * box * element_bytes(data.dtype) < self.profile.nram.capacity_bytes:
+            return []
+        varying = {axis - _FRONT for axis, _ in (*data.symbols, *weight.symbols)}
+        # a view reads all phases of a row, and what lies behind them, at once
+        rows = [prod(data.shape[_FRONT + 1 + axis :]) * element_bytes(data.dtype) for axis in range(len(kernel))]
+        fitting = [
+            axis
+            for axis, (k, stride, dilation) in enumerate(zip(kernel, strides, dilations, strict=True))
+            if k > 1 and stride == 1 and dilation > 1 and axis not in varying
+            if dilation * rows[axis] <= self.profile.nram.capacity_bytes
+        ]
+        return sorted(fitting, key=lambda axis: (1 - kernel[axis]) * dilations[axis])
+
+    def _split(self, tensors: Mapping[str, Tensor], op: Op, axes: Sequence[int], opset: int) -> tuple[Made, list[Op]]:
+        """The ops in place of one, with phases along the first of some axes with which the convolution fits."""
+        for axis in axes:
+            made = Made(tensors)
+            before, inner, after = _by_phase(made, op, axis)
+            if refused_alone(self.candidates, made.tensors, inner, opset) is None:
+                return made, [*before, inner, *after]
+        return Made(tensors), [op]
+
+
+def _per_axis(op: Op, name: str) -> tuple[int, ...]:
+    values = dict(op.attributes)[name]
+    assert isinstance(values, tuple)
+    return tuple(int(value) for value in values)
+
+
+def _by_phase(made: Made, op: Op, axis: int) -> tuple[list[Op], Op, list[Op]]:
+    """A convolution with phases as one more spatial axis behind `axis`; what is done before and after it."""
+    own, rank = _FRONT + axis, len(_per_axis(op, "kernel_shape"))
+    dilation, kernel = _per_axis(op, "dilations")[axis], _per_axis(op, "kernel_shape")[axis]
+    pads, output = _per_axis(op, "pads"), made.tensors[op.output]
+    extent = made.tensors[op.inputs[0]].shape[own]
+    # whole rows of phases are padded by the convolution, the rest beforehand
+    above, begin = divmod(pads[axis], dilation)
+    rows = ceil_div(begin + extent, dilation)
+    end = rows * dilation - begin - extent
+    below = max(0, ceil_div(pads[rank + axis] - end, dilation))
+    before: list[Op] = []
+    data = _padded(made, before, op, own, (begin, end))
+    view = _phases(made.tensors[data], own, (rows, dilation))
+    weight = made.tensors[op.inputs[1]]
+    inputs = (
+        made.view(before, op, data, view),
+        made.view(before, op, op.inputs[1], _phases(weight, own, (kernel, 1))),
+        *op.inputs[_FRONT:],
+    )
+    steps = above + rows + below - kernel + 1
+    result = made.add(_phases(output, own, (steps, dilation)))
+    attributes = {
+        **dict(op.attributes),
+        "kernel_shape": _inserted(_per_axis(op, "kernel_shape"), axis, (kernel, 1)),
+        "strides": _inserted(_per_axis(op, "strides"), axis, (1, 1)),
+        "dilations": _inserted(_per_axis(op, "dilations"), axis, (1, 1)),
+        "pads": (*_inserted(pads[:rank], axis, (above, 0)), *_inserted(pads[rank:], axis, (below, 0))),
+    }
+    symbols = tuple((name, _beside(at, axis, rank), expression) for name, at, expression in op.symbols)
+    inner = replace(op, inputs=inputs, output=result, attributes=tuple(attributes.items()), symbols=symbols)
+    if steps * dilation == output.shape[own]:
+        return before, inner, [reshape(op, result, output)]
+    shape = _inserted(output.shape, own, (steps * dilation,))
+    whole = made.add(replace(output, name=f"{output.name}/whole", shape=shape))
+    cut = (("begin", (0,) * len(shape)), ("step", (1,) * len(shape)))
+    kept = Op(kind="Slice", inputs=(whole,), output=output.name, origin=op.origin, attributes=cut)
+    return before, inner, [reshape(op, result, made.tensors[whole]), kept]
+
+
+def _padded(made: Made, ops: list[Op], op: Op, axis: int, amounts: tuple[int, int]) -> str:
+    """The name of a convolution's input with zeros at both ends of an axis."""
+    name = op.inputs[0]
+    if not any(amounts):
+        return name
+    data = made.tensors[name]
+    shape = _inserted(data.shape, axis, (sum(amounts) + data.shape[axis],))
+    pads = [0] * (2 * len(shape))
+    pads[axis], pads[len(shape) + axis] = amounts
+    padded = made.add(replace(data, name=f"{name}/padded", shape=shape, constant=None))
+    attributes = (("pads", tuple(pads)), ("mode", "constant"), ("value", 0.0))
+    ops.append(Op(kind="Pad", inputs=(name,), output=padded, origin=op.origin, attributes=attributes))
+    return padded
+
+
+def _beside(at: int, axis: int, rank: int) -> int:
+    """Where an amount of padding of a kernel of `rank` axes stands when there is one more axis behind `axis`."""
+    side, own = divmod(at, rank)
+    return side * (rank + 1) + own + (own > axis)
+
+
+def _phases(tensor: Tensor, axis: int, extents: tuple[int, int]) -> Tensor:
+    """A convolution's tensor with one axis as two."""
+    seen = opened(tensor, axis, extents)
+    return replace(seen, axes=spatial_axes(len(seen.shape)))
+
+
+def _inserted(values: tuple[int, ...], at: int, new: tuple[int, ...]) -> tuple[int, ...]:
+    """A list with the value at a position replaced by others."""
+    return (*values[:at], *new, *values[at + 1 :])

@@ -1,0 +1,89 @@
+"""What passes that replace ops add to a graph: tensors under names of their own, and views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from compiler.frontend.values import derive
+from compiler.ir.graph import Op, Tensor
+from compiler.ir.symbol import Expression
+from compiler.ops.base import default_axes
+
+# Axes that are seen as one, for each axis of a view.
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Made:
+    """The tensors of a graph and those that a pass adds to them."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = dict(tensors)
+        # views of constants, by the constant and the shape it is seen in
+        self._views: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def add(self, tensor: Tensor) -> str:
+        """The name under which a tensor is in the graph now: its own, or one like it."""
+        name = tensor.name
+        while name in self.tensors:
+            name += "'"
+        self.tensors[name] = replace(tensor, name=name)
+        return name
+
+    def view(self, ops: list[Op], op: Op, data: str, view: Tensor) -> str:
+        """The name of a tensor seen in another's shape; a constant stays one, else `op` gets a Reshape in front."""
+        constant = self.tensors[data].constant
+        if constant is not None:
+            key = (data, view.shape)
+            if key not in self._views:
+                self._views[key] = self.add(replace(view, constant=derive("Reshape", (constant,), view.shape)))
+            return self._views[key]
+        made = self.add(replace(view, constant=None))
+        ops.append(reshape(op, data, self.tensors[made]))
+        return made
+
+
+def reshape(op: Op, data: str, result: Tensor) -> Op:
+    """The Reshape that makes a tensor of the graph, as a part of `op`."""
+    return Op(
+        kind="Reshape",
+        inputs=(data,),
+        output=result.name,
+        origin=op.origin,
+        attributes=(("shape", result.shape),),
+        symbols=tuple(("shape", axis, expression) for axis, expression in result.symbols),
+    )
+
+
+def opened(tensor: Tensor, axis: int, extents: tuple[int, int]) -> Tensor:
+    """A tensor as it is seen with one axis, which does not vary, as two."""
+    shape = (*tensor.shape[:axis], *extents, *tensor.shape[axis + 1 :])
+    symbols = tuple((own + (own > axis), expression) for own, expression in tensor.symbols)
+    return _seen(tensor, shape, symbols)
+
+
+def regrouped(tensor: Tensor, rank: int, groups: Groups) -> Tensor:
+    """A tensor as it is seen with an axis for each group of axes, of which one varies at most.
+
+    Groups count the axes of what the tensor is broadcast to, `rank` of them; an empty one is an axis of extent 1.
+    """
+    missing, varying = rank - len(tensor.shape), dict(tensor.symbols)
+    shape: list[int] = []
+    symbols: list[tuple[int, Expression]] = []
+    for group in groups:
+        own = [axis - missing for axis in group if axis >= missing]
+        extent = prod(tensor.shape[axis] for axis in own)
+        symbols += [(len(shape), _times(varying[a], extent // tensor.shape[a])) for a in own if a in varying]
+        shape.append(extent)
+    return _seen(tensor, tuple(shape), tuple(symbols))
+
+
+def _seen(tensor: Tensor, shape: tuple[int, ...], symbols: tuple[tuple[int, Expression], ...]) -> Tensor:
+    name = f"{tensor.name}/seen"
+    return replace(tensor, name=name, shape=shape, axes=default_axes(len(shape)), symbols=symbols, constant=None)
+
+
+def _times(expression: Expression, factor: int) -> Expression:
+    terms = tuple((atom, factor * own) for atom, own in expression.terms)
+    return Expression(terms=terms, constant=factor * expression.constant)

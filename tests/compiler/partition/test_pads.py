@@ -1,0 +1,68 @@
+"""Pads that mirror or repeat more than a core holds: axis by axis, with the same values (TILE-2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.compile import compile_model
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.ir.graph import Graph
+from compiler.ir.verify import verify_graph
+from compiler.options import Options
+from compiler.partition.pads import SplitPads
+from compiler.profile import builtin_profile
+from tests.compiler.shapes.dynamic import misses
+from tests.models import Model
+
+
+def split(graph: Graph) -> Graph:
+    """The graph after the pass, verified."""
+    profile = builtin_profile("edge4")
+    found = SplitPads(profile=profile, candidates=SegmentCompilers(profile, Options()).of).run(graph)
+    verify_graph(found)
+    return found
+
+
+def padded(mode: str, shape: list[int | str], pads: list[int]) -> Model:
+    """A pad called `wide`."""
+    model = Model(opset=19)
+    model.output(model.node("Pad", [model.input(shape), model.ints(*pads)], mode=mode, name="wide"))
+    return model
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_values_are_those_of_the_reference(mode: str) -> None:
+    model = padded(mode, [2, 3, 270, 280], [0, 1, 5, 0, 0, 1, 9, 17])
+    found = split(model.graph())
+    assert [found.tensors[op.output].shape for op in found.ops] == [
+        (2, 5, 270, 280),
+        (2, 5, 284, 280),
+        (2, 5, 284, 297),
+    ]
+    assert [dict(op.attributes)["pads"] for op in found.ops] == [
+        (0, 1, 0, 0, 0, 1, 0, 0),
+        (0, 0, 5, 0, 0, 0, 9, 0),
+        (0, 0, 0, 0, 0, 0, 0, 17),
+    ]
+    report = compile_model(model.data(), builtin_profile("edge4")).report
+    assert report.values_checked
+    assert all(output.holds for output in report.values.outputs)
+
+
+def test_images_of_any_size_have_units() -> None:
+    model = padded("reflect", [1, 3, "h", "w"], [0, 0, 3, 3, 0, 0, 3, 3])
+    found = split(model.graph({"h": 400, "w": 300}))
+    first, second = found.ops
+    assert [(axis, str(one)) for axis, one in found.tensors[first.output].symbols] == [(2, "h + 6"), (3, "w")]
+    assert second.output == found.outputs[0]
+    assert not misses(model, {"h": (20, 400), "w": (20, 300)}, count=2)
+
+
+def test_what_fits_and_constants_are_left_as_they_are() -> None:
+    for model in (
+        padded("reflect", [1, 3, 64, 64], [0, 0, 3, 3, 0, 0, 3, 3]),
+        padded("constant", [1, 3, 512, 512], [0, 0, 3, 3, 0, 0, 3, 3]),
+        padded("reflect", [1, 3, 512, 512], [0, 0, 3, 0, 0, 0, 3, 0]),
+    ):
+        graph = model.graph()
+        assert split(graph) is graph
