@@ -33,15 +33,18 @@ def celery_url(url: str) -> str:
     return client_url(url)
 
 
-def connect(url: str, *, text: bool = True) -> redis.Redis:
-    """A blocking client, of text or of bytes; a lost connection is tried again for about a second."""
+def connect(url: str, *, text: bool = True, hurried: bool = False) -> redis.Redis:
+    """A blocking client, of text or of bytes; a lost connection is tried again for about a second.
+
+    A hurried one is for what can be done without: it tries once, and waits half a second at most.
+    """
     return redis.Redis.from_url(
         client_url(url),
         decode_responses=text,
-        retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), 4),
+        retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), 0 if hurried else 4),
         retry_on_error=[redis.ConnectionError],
         health_check_interval=15,
-        socket_timeout=10,
+        socket_timeout=0.5 if hurried else 10,
     )
 
 

@@ -86,7 +86,7 @@ class Worker:
         store = document_store(self.settings.store_dir)
         self._computer = Computer(
             records=Records(connect(self.settings.broker_url), self.settings),
-            results=ResultCache(connect(self.settings.cache_url), self.settings, store),
+            results=ResultCache(connect(self.settings.cache_url, hurried=True), self.settings, store),
             models=model_store(self.settings.store_dir),
             store=store,
             settings=self.settings,

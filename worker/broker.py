@@ -11,8 +11,7 @@ from celery.worker import state
 
 log = structlog.get_logger(__name__)
 
-# A message is between being received and being reserved, or between its end and its acknowledgement, for less than
-# a turn of the loop.
+# One may be an acknowledgement on its way; a needless connection does no harm.
 _SIGHTINGS = 2
 
 
@@ -20,8 +19,9 @@ _SIGHTINGS = 2
 class HeldMessages:
     """Whether the transport believes that more messages are being worked on than are.
 
-    A message whose acknowledgement found no Redis stays counted as held. Once as many are held as may be, Celery does
-    not listen for more, so neither does it see that the connection is gone: it would wait for ever, alive and well.
+    A message whose acknowledgement found no Redis stays counted as held. Each takes the place of one that could be
+    worked on. Once as many are held as may be, Celery does not listen for more, so neither does it see that the
+    connection is gone: it would wait for ever, alive and well.
     """
 
     _seen: int = 0
@@ -34,7 +34,7 @@ class HeldMessages:
         """
         qos = consumer.task_consumer.channel.qos
         busy = len(state.reserved_requests)
-        if qos.can_consume() or busy >= qos.prefetch_count:
+        if qos.can_consume_max_estimate() + busy >= qos.prefetch_count:
             self._seen = 0
             return
         self._seen += 1

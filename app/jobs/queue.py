@@ -23,7 +23,13 @@ def create_celery(settings: Settings) -> Celery:
     celery.conf.update(
         broker_url=celery_url(settings.broker_url),
         # In all three places: whichever is shortest would deliver a running task again.
-        broker_transport_options={**visibility, "socket_keepalive": True, "health_check_interval": 15},
+        # A connection whose other end is gone without a word must not stop the main loop.
+        broker_transport_options={
+            **visibility,
+            "socket_keepalive": True,
+            "socket_timeout": 10,
+            "health_check_interval": 15,
+        },
         result_backend_transport_options=visibility,
         visibility_timeout=settings.visibility_timeout_s,
         broker_connection_retry_on_startup=True,

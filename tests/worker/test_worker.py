@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from app.jobs.records import JobRequest, Lease, Records
 from app.jobs.results import ResultCache
+from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
 from compiler.errors import CompilationCancelledError, InternalError
@@ -99,6 +103,21 @@ class Desk:
 @pytest.fixture
 def desk(client: redis.Redis, tmp_path: Path) -> Desk:  # noqa: F811
     return Desk(client, tmp_path)
+
+
+def test_a_cache_that_does_not_answer_keeps_no_result_back(desk: Desk, tmp_path: Path) -> None:
+    """One second for the cache at most; a patient client would wait for the better part of a minute."""
+    path = tmp_path / "mute.sock"
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path))
+        mute.listen()  # connections are made, and nothing is ever read
+        results = ResultCache(connect(f"unix://{path}?db=0", hurried=True), desk.settings, desk.store)
+        job = desk.submit(conv_chain(2), options={"verify": "none"})
+        computer = replace(desk.computer, results=results)
+        with capture_logs() as logs:
+            assert computer.run("c1", desk.fence(), "w") == "published"
+    assert desk.job(job)["state"] == "succeeded"
+    assert [entry["error"] for entry in logs if entry["event"] == "result_not_cached"] == ["TimeoutError"]
 
 
 def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) -> None:
