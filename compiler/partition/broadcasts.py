@@ -8,7 +8,6 @@ there. Of a constant as large as the scores a channel may be too much; its rows,
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.graph import HOST, Graph, Op, Tensor
@@ -44,9 +43,7 @@ class FoldChannels:
                 continue
             made, parts = self._seen(made, op, forms, graph.opset)
             ops += parts
-        if len(ops) == len(graph.ops):
-            return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(made.tensors))
+        return made.graph(graph, ops)
 
     def _forms(self, graph: Graph, op: Op) -> list[Groups]:
         """The ways in which axes of the result may be seen as one; none if no constant is large."""

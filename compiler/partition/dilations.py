@@ -7,10 +7,9 @@ kernel without gaps. That is a view; what is no multiple of the dilation is padd
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
@@ -35,19 +34,16 @@ class SplitDilations:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such convolutions replaced."""
-        tensors = graph.tensors
+        made = Made(graph.tensors)
         ops: list[Op] = []
         for op in graph.ops:
             axes = self._dilated(graph, op)
-            if not axes or refused_alone(self.candidates, tensors, op, graph.opset) is None:
+            if not axes or refused_alone(self.candidates, graph.tensors, op, graph.opset) is None:
                 ops.append(op)
                 continue
-            made, parts = self._split(tensors, op, axes, graph.opset)
-            tensors = made.tensors
+            made, parts = self._split(made, op, axes, graph.opset)
             ops += parts
-        if len(ops) == len(graph.ops):
-            return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(dict(tensors)))
+        return made.graph(graph, ops)
 
     def _dilated(self, graph: Graph, op: Op) -> list[int]:
         """The spatial axes that can be split, the one of the largest gaps first; none of what is small."""
@@ -69,14 +65,14 @@ class SplitDilations:
         ]
         return sorted(fitting, key=lambda axis: (1 - kernel[axis]) * dilations[axis])
 
-    def _split(self, tensors: Mapping[str, Tensor], op: Op, axes: Sequence[int], opset: int) -> tuple[Made, list[Op]]:
+    def _split(self, made: Made, op: Op, axes: Sequence[int], opset: int) -> tuple[Made, list[Op]]:
         """The ops in place of one, with phases along the first of some axes with which the convolution fits."""
         for axis in axes:
-            made = Made(tensors)
-            before, inner, after = _by_phase(made, op, axis)
-            if refused_alone(self.candidates, made.tensors, inner, opset) is None:
-                return made, [*before, inner, *after]
-        return Made(tensors), [op]
+            tried = Made(made.tensors)
+            before, inner, after = _by_phase(tried, op, axis)
+            if refused_alone(self.candidates, tried.tensors, inner, opset) is None:
+                return tried, [*before, inner, *after]
+        return made, [op]
 
 
 def _per_axis(op: Op, name: str) -> tuple[int, ...]:

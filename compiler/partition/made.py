@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 
 from compiler.frontend.values import derive
-from compiler.ir.graph import Op, Tensor
+from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ir.symbol import Expression
 from compiler.ops.base import default_axes
 
@@ -30,6 +31,12 @@ class Made:
             name += "'"
         self.tensors[name] = replace(tensor, name=name)
         return name
+
+    def graph(self, graph: Graph, ops: list[Op]) -> Graph:
+        """The graph with these ops in place of its own; itself where none was replaced by several."""
+        if len(ops) == len(graph.ops):
+            return graph
+        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(self.tensors))
 
     def view(self, ops: list[Op], op: Op, data: str, view: Tensor) -> str:
         """The name of a tensor seen in another's shape; a constant stays one, else `op` gets a Reshape in front."""

@@ -6,7 +6,6 @@ Where a pad takes what is on the other side of an edge, any tile needs all of th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.partition.alone import refused_alone
@@ -33,9 +32,7 @@ class SplitPads:
                 ops += _axis_by_axis(made, op, axes)
             else:
                 ops.append(op)
-        if len(ops) == len(graph.ops):
-            return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(made.tensors))
+        return made.graph(graph, ops)
 
     def _padded(self, graph: Graph, op: Op) -> list[int]:
         """The axes that a large pad changes; none of one whose positions are the constant or the data's own."""

@@ -7,7 +7,6 @@ along the axis before. A convolution with a kernel of one position does the same
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
@@ -37,9 +36,7 @@ class TurnProducts:
                 ops += _turned(made, op)
             else:
                 ops.append(op)
-        if len(ops) == len(graph.ops):
-            return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(made.tensors))
+        return made.graph(graph, ops)
 
     def _is_large(self, graph: Graph, op: Op) -> bool:
         """Whether it is a product by one matrix, of much of a core's memory, from the left."""

@@ -64,16 +64,14 @@ class SplitReductions:
         made = Made(graph.tensors)
         ops: list[Op] = []
         for op in graph.ops:
-            tried = Made(made.tensors)
-            stages = None if self._is_small(made.tensors, op) else self._stages(tried, op, graph.opset)
-            if stages is None or stages == [op]:
+            if self._is_small(made.tensors, op):
                 ops.append(op)
-            else:
-                ops += stages
-                made = tried
-        if len(ops) == len(graph.ops):
-            return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(made.tensors))
+                continue
+            tried = Made(made.tensors)
+            stages = self._stages(tried, op, graph.opset)
+            ops += stages or [op]
+            made = tried if stages else made
+        return made.graph(graph, ops)
 
     def _stages(self, made: Made, op: Op, opset: int) -> list[Op] | None:
         """Ops that do what an op does, each of which fits: itself if it does; None if there are none."""
