@@ -12,6 +12,7 @@ import msgspec
 
 from compiler import plan as doc
 from compiler.cost.objective import Totals
+from compiler.degraded import Degradations
 from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.describe_gap import gap_doc
 from compiler.describe_groups import Naming, group_doc
@@ -75,6 +76,7 @@ class Describe:
     options: Options
     compilers: SegmentCompilers | None = field(default=None, repr=False)
     pictures: bool = False
+    degradations: Degradations = field(default_factory=Degradations, repr=False)
 
     def run(self, checked: CheckedGraph) -> Documents:
         """Both documents, and the pictures where asked for; deterministic to the byte."""
@@ -89,6 +91,10 @@ class Describe:
         chosen = msgspec.json.decode(msgspec.json.encode(self.options))  # as the document has it once read back
         for bound in ("time_limit_s", "memory_limit_bytes"):
             chosen.pop(bound)  # they never change a result (SPEC section 13)
+        degraded = tuple(
+            doc.DegradedDoc(nodes=entry.nodes, stage=entry.stage, failed=entry.failed, instead=entry.instead)
+            for entry in self.degradations.entries
+        )
         plan = doc.Plan(
             schema="tessera.plan/1",
             model=model,
@@ -103,6 +109,7 @@ class Describe:
             folded=graph.folded,
             patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
             partition=self._partition(mapped),
+            degraded=degraded,
             segments=self._segments(mapped, checked.lowered.segments),
         )
         report = doc.Report(
@@ -119,6 +126,7 @@ class Describe:
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=self._group_reports(fused),
+            degraded=degraded,
             assumptions=execution_assumptions(checked)
             + ASSUMPTIONS
             + (() if self.options.precision == "model" else (_WHAT_IF,)),

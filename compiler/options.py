@@ -82,6 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_vector_nodes: Amount | None = None
     chips: Literal["balanced", "single", "one-each"] = "balanced"
     strict: bool = False
+    degraded: Literal["allow", "error"] = "allow"
     precision: Literal["model", "int8", "float16"] = "model"
     verify: Literal["values", "none"] = "values"
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
@@ -89,6 +90,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tables: Annotated[tuple[dict[str, Extent], ...], msgspec.Meta(max_length=64)] = ()
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+    @property
+    def may_degrade(self) -> bool:
+        """Whether ops that a step of the compiler fails on are planned in a simpler way (IMPORT-7)."""
+        return self.degraded == "allow" and not self.strict
 
     @property
     def maxima(self) -> dict[str, int]:

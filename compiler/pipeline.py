@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from compiler.check_shapes import CheckShapes
+from compiler.degraded import DEFECTS, DefectError, Degradations
 from compiler.describe import Describe
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.batch import Rebatch
@@ -28,6 +29,7 @@ from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.broadcasts import FoldChannels
 from compiler.partition.dilations import SplitDilations
+from compiler.partition.leave_to_host import LeaveToHost
 from compiler.partition.normalisations import SplitNormalisations
 from compiler.partition.pads import SplitPads
 from compiler.partition.partition import PartitionGraph
@@ -44,6 +46,19 @@ from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.make_units import MakeUnits
 from compiler.shapes.segments import UnitCompiler
 from compiler.simulator.check import CheckValues
+
+# Passes that only improve a graph: where one fails by a defect of ours, compilation goes on without it (IMPORT-7).
+_IMPROVING: Final = (
+    FoldBatchNorm,
+    RecognisePatterns,
+    SplitNormalisations,
+    SplitReductions,
+    SplitPads,
+    FoldChannels,
+    SplitDilations,
+    TurnProducts,
+    UntieWeights,
+)
 
 
 class Pass(Protocol):
@@ -63,6 +78,7 @@ def build_pipeline(
     """The way of the data, top to bottom; each pass takes what the one before it returned."""
     compilers = SegmentCompilers(profile, options)
     partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
+    degradations = Degradations(allowed=options.may_degrade)
     return (
         ReadModel(),  # ModelSource -> OnnxModel
         ValidateModel(),  # OnnxModel -> OnnxModel
@@ -71,6 +87,7 @@ def build_pipeline(
         RecognisePatterns(source=source),  # Graph -> Graph
         Rebatch(batch=options.batch),  # Graph -> Graph
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
+        LeaveToHost(degradations=degradations),  # Graph -> Graph; compilation goes on from here after a defect
         SplitNormalisations(profile=profile, candidates=compilers.of),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=compilers.of),  # Graph -> Graph
         SplitPads(profile=profile, candidates=compilers.of),  # Graph -> Graph
@@ -80,15 +97,28 @@ def build_pipeline(
         UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
+        LeaveToHost(degradations=degradations),  # Graph -> Graph; what the passes since then made
         partition,  # Graph -> PartitionedGraph
-        FuseSegments(options=options, compilers=compilers),  # PartitionedGraph -> FusedGraph
+        FuseSegments(  # PartitionedGraph -> FusedGraph
+            options=options, compilers=compilers, degradations=degradations
+        ),
         MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph
         LowerSegments(  # MappedGraph -> LoweredGraph
-            source=source, profile=profile, options=options, compilers=compilers, partition=partition
+            source=source,
+            profile=profile,
+            options=options,
+            compilers=compilers,
+            partition=partition,
+            degradations=degradations,
         ),
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
         Describe(  # CheckedGraph -> Documents
-            source=source, profile=profile, options=options, compilers=compilers, pictures=pictures
+            source=source,
+            profile=profile,
+            options=options,
+            compilers=compilers,
+            pictures=pictures,
+            degradations=degradations,
         ),
     )
 
@@ -173,30 +203,60 @@ class PassTiming:
 def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[Any, tuple[PassTiming, ...]]:
     """Run passes in order, verifying what each returns.
 
-    Raises what a pass raises if it is a TesseraError, CompilationCancelledError if the observer asks to stop, and
-    InternalError naming the passes that ran for anything else.
+    Where a step fails by a defect of ours, the passes from the first `LeaveToHost` on run again, with what failed
+    planned in a simpler way (IMPORT-7). Raises what a pass raises if it is a TesseraError, CompilationCancelledError if
+    the observer asks to stop, and InternalError naming the passes that ran for anything else.
     """
     timings: list[PassTiming] = []
-    for step, current in enumerate(passes, start=1):
+    checkpoint: tuple[int, Any, Degradations] | None = None
+    step = 0
+    while step < len(passes):
+        current = passes[step]
         if observer.cancelled():
             raise CompilationCancelledError(current.name)
-        observer.phase(current.name, step, len(passes))
+        observer.phase(current.name, step + 1, len(passes))
+        if checkpoint is None and isinstance(current, LeaveToHost):
+            checkpoint = step, value, current.degradations
         begin = perf_counter()
         try:
-            value = current.run(value)
-            verify(value)
+            result = current.run(value)
+            verify(result)
+        except DefectError as error:
+            if checkpoint is None or not checkpoint[2].take(error):
+                raise
+            step, value = checkpoint[:2]
+            continue
+        except DEFECTS as error:
+            if not isinstance(current, _IMPROVING) or not _degradations(passes).leave_out(current.name, error):
+                raise _internal(current, timings, error) from error
+            result = value
         except (TesseraError, MemoryError):
             raise
         except Exception as error:
-            ran = ", ".join(timing.name for timing in timings) or "none"
-            raise InternalError(
-                f"pass {current.name} failed: {type(error).__name__}",
-                stage=current.name,
-                actual=str(error),
-                hint=f"This is a defect of Tessera. Passes that ran before: {ran}",
-            ) from error
+            raise _internal(current, timings, error) from error
+        value = result
+        step += 1
         timings.append(PassTiming(name=current.name, duration_s=perf_counter() - begin))
     return value, tuple(timings)
+
+
+def _degradations(passes: Sequence[Pass]) -> Degradations:
+    """What the pipeline may plan in a simpler way; nothing, if it has no pass for that."""
+    found = (current.degradations for current in passes if isinstance(current, LeaveToHost))
+    return next(found, Degradations(allowed=False))
+
+
+def _internal(current: Pass, timings: Sequence[PassTiming], error: Exception) -> InternalError:
+    """The error for a pass that failed by a defect of ours; what is such an error already stays itself."""
+    if isinstance(error, InternalError):
+        return error
+    ran = ", ".join(timing.name for timing in timings) or "none"
+    return InternalError(
+        f"pass {current.name} failed: {type(error).__name__}",
+        stage=current.name,
+        actual=str(error),
+        hint=f"This is a defect of Tessera. Passes that ran before: {ran}",
+    )
 
 
 def verify(value: object) -> None:

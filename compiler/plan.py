@@ -387,12 +387,25 @@ class GapDoc(Part, frozen=True, kw_only=True):
     entries: tuple[GapEntryDoc, ...]
 
 
+class DegradedDoc(Part, frozen=True, kw_only=True):
+    """Nodes that the compiler failed on: in which step and how, and what was done instead (IMPORT-7).
+
+    `instead`: `op by op` (each op is a group of its own), `on the host`, or `without this step` (no nodes: a step that
+    only improves the graph was left out).
+    """
+
+    nodes: tuple[str, ...]
+    stage: str
+    failed: str
+    instead: str
+
+
 class Plan(Part, frozen=True, kw_only=True):
     """plan.json: what was fused, why it stopped there, and how far it is from the physical limit.
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
     extents that the plan is for. `folded` are nodes evaluated at compile time, or needed by no output; every other
-    node is in exactly one group or host segment.
+    node is in exactly one group or host segment. `degraded` are defects that were planned around.
     """
 
     schema: Literal["tessera.plan/1"]
@@ -408,6 +421,7 @@ class Plan(Part, frozen=True, kw_only=True):
     folded: tuple[str, ...]
     patterns: tuple[PatternDoc, ...]
     partition: PartitionDoc
+    degraded: tuple[DegradedDoc, ...]
     segments: tuple[PlanSegment, ...]
 
 
@@ -483,6 +497,7 @@ class Report(Part, frozen=True, kw_only=True):
     op_counts: dict[str, int]
     weight_bytes: int
     groups: tuple[GroupReport, ...]
+    degraded: tuple[DegradedDoc, ...]
     assumptions: tuple[str, ...]
 
 

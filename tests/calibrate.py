@@ -24,7 +24,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.simulator.runtimes import run_model
+from compiler.frontend.runtimes import run_model
 from tests.models import light_path
 
 Array = NDArray[Any]

@@ -95,6 +95,9 @@ class Computer:
                 "report": self.store.put(report_json(compilation.report)),
                 "figures": figures_json(figures_of(compilation.plan, compilation.report, profile)),
             }
+            if compilation.plan.degraded:
+                log.error("degraded", entries=[f"{e.stage}: {e.failed}" for e in compilation.plan.degraded])
+                outcome["degraded"] = str(len(compilation.plan.degraded))
             if compilation.executable is not None:
                 with self.store.writer() as writer:
                     for piece in write(compilation.executable):

@@ -78,12 +78,22 @@ def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = Fa
     console.print(_totals(plan))
     for line in _gap(plan):
         console.print(Text(line))
+    for entry in plan.get("degraded", ()):  # not in the plan of an older service
+        console.print(Text(_degraded(entry), style="yellow"))
     for segment in plan["segments"]:
         if segment.get("search") is not None:
             found = msgspec.convert(segment["search"], SearchDoc)
             console.print(Text(search_line(segment["id"], found, plan["options"]["objective"])))
     if detailed:
         console.print(Text(_sums(plan)))
+
+
+def _degraded(entry: Mapping[str, Any]) -> str:
+    """One line on nodes that the compiler failed on (IMPORT-7)."""
+    nodes = [printable(name, 60) for name in entry["nodes"]]
+    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
+    what = f"{', '.join(nodes[:3])}{more} planned {entry['instead']}" if nodes else f"planned {entry['instead']}"
+    return f"Degraded: {what}, because step {entry['stage']} failed ({printable(entry['failed'], 200)})"
 
 
 def print_simulated(report: Mapping[str, Any], console: Console) -> None:

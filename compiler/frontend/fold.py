@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
-from compiler.errors import LimitError
+from compiler.errors import LimitError, ModelError
+from compiler.frontend.single_node import evaluated
 from compiler.frontend.source import Buffer
 from compiler.frontend.validate import MAX_ELEMENTS
 from compiler.frontend.values import constant_of, literal
@@ -24,7 +24,7 @@ from compiler.ir.constant import Constant, Literal, Splat
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, bounds_of, greater, is_always_least, is_dropped, lesser, unknown_extent
 from compiler.ops.base import Array, Call
-from compiler.units import DTYPE_NAMES, dtype_name
+from compiler.units import dtype_name
 
 # Constants up to this many elements are evaluated while lowering; larger ones stay descriptions.
 FOLD_ELEMENTS: Final = 65_536
@@ -37,7 +37,7 @@ _SCALES: Final = 64
 # Ops that only ever make constants.
 COMPILE_TIME: Final = ("Constant", "ConstantOfShape", "Range", "Shape", "Size")
 # Ops of the host that are evaluated at compile time: their result is bounded by their inputs and their shape.
-EVALUATED_BY_REFERENCE: Final = frozenset(
+EVALUATED_AT_ONCE: Final = frozenset(
     {
         "NonZero",
         "ScatterND",
@@ -156,15 +156,7 @@ def _range(call: Call) -> Folded | None:
         call.fail("the range has no end", actual=f"{start} to {limit} by {step}", limit="finite, a step other than 0")
     count = max(0, ceil((limit - start) / step))
     if count > FOLD_ELEMENTS:
-        raise LimitError(
-            "the range is too long",
-            code="expansion_too_large",
-            stage="import",
-            node=call.node,
-            op_type=call.op_type,
-            actual=count,
-            limit=FOLD_ELEMENTS,
-        )
+        return None
     values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
     extent = count
     if count and all(isinstance(value, int) for value in (start, limit, step)):
@@ -211,40 +203,30 @@ def keeps_quantised(kind: str, inputs: tuple[Constant, ...], output: Tensor) -> 
     return kind == "DequantizeLinear" or (kind in _MOVES and inputs[0].stored_dtype != inputs[0].dtype)
 
 
-def by_reference(node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array]) -> list[Array] | None:
-    """All outputs of a host op with small constant inputs, by ONNX's reference evaluation; None if it is not fit."""
-    if node.op_type not in EVALUATED_BY_REFERENCE or node.domain not in ("", "ai.onnx"):
+def evaluated_node(
+    node: onnx.NodeProto, call: Call, arrays: Mapping[str, Array], opsets: Mapping[str, int]
+) -> list[Array] | None:
+    """All outputs of a host op with small constant inputs, evaluated at compile time; None if that is not possible.
+
+    An evaluation that fails refuses nothing: the node stays where it is (IMPORT-7).
+    """
+    if node.op_type not in EVALUATED_AT_ONCE or node.domain not in ("", "ai.onnx"):
         return None
     if any(tensor is not None and tensor.name not in arrays for tensor in call.inputs):
         return None
-    if _expanded_elements(call, arrays) > FOLD_ELEMENTS:
+    try:
+        if _expanded_elements(call, arrays) > FOLD_ELEMENTS:
+            return None
+    except (ModelError, ValueError, IndexError):
         return None
     feeds = {
         name: arrays[tensor.name] for name, tensor in zip(node.input, call.inputs, strict=False) if tensor is not None
     }
-    graph = onnx.helper.make_graph(
-        [node],
-        "fold",
-        [
-            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in feeds.items()
-        ],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", call.opset)])
-    try:
-        results = ReferenceEvaluator(model).run(None, feeds)
-    except (IndexError, ValueError) as error:
-        call.fail("the op cannot be evaluated on its constant inputs", actual=f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001 - the reference lacks some forms; the host runs them
-        return None
-    arrays_out = [np.asarray(result) for result in results]
-    fits = all(array.size <= FOLD_ELEMENTS and array.dtype.name in DTYPE_NAMES for array in arrays_out)
-    return arrays_out if fits else None
+    return evaluated(node, feeds, opsets, elements_max=FOLD_ELEMENTS)
 
 
 def _expanded_elements(call: Call, arrays: Mapping[str, Array]) -> int:
-    """Elements of the result of the ops evaluated by reference that can grow beyond their inputs; 0 for others."""
+    """Elements of the result of those ops that can grow beyond their inputs; 0 for others."""
     if call.op_type.startswith("Bit"):
         # the element-wise ones among them broadcast
         return prod(np.broadcast_shapes(*(arrays[t.name].shape for t in call.inputs if t is not None)))

@@ -134,6 +134,23 @@ def host_results(
     return [symbols.result(found.get(output)) for output in node.output]
 
 
+def declared_results(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], dims: Mapping[str, int]
+) -> list[HostResult]:
+    """Types and shapes of the node's outputs by `types` of values alone; `dims` are the dynamic dimensions' extents."""
+    return [_declared(types.get(output), dims) for output in node.output]
+
+
+def _declared(kind: onnx.TypeProto | None, dims: Mapping[str, int]) -> HostResult:
+    if kind is None or not kind.HasField("tensor_type"):
+        return HostResult(dtype="" if kind is None else type_text(kind), shape=None)
+    tensor = kind.tensor_type
+    extents = [int(dim.dim_value) if dim.HasField("dim_value") else dims.get(dim.dim_param) for dim in tensor.shape.dim]
+    shape = tuple(extent for extent in extents if extent is not None and int(extent) >= 0)
+    is_whole = tensor.HasField("shape") and len(shape) == len(extents)
+    return HostResult(dtype=type_label(tensor.elem_type) or "", shape=shape if is_whole else None)
+
+
 def _of_control_flow(
     node: onnx.NodeProto, name: str, lenient: bool, known: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
 ) -> Mapping[str, onnx.TypeProto]:

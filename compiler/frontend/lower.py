@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
@@ -21,8 +22,8 @@ from compiler.frontend.fold import (
     FOLD_ELEMENTS,
     Folded,
     bounded,
-    by_reference,
     compile_time,
+    evaluated_node,
     keeps_quantised,
     literal_of,
     may_describe,
@@ -40,12 +41,13 @@ from compiler.frontend.functions import (
     schema_function,
     with_defaults,
 )
-from compiler.frontend.host import HostResult, host_macs, host_node, host_results
+from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
 from compiler.frontend.refusals import not_strict, unmade_value
 from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
-from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
+from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
+from compiler.frontend.single_node import is_legal, result_types
 from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
 from compiler.frontend.varying import can_be_computed, form_is_at_maxima, is_at_maxima, varies
@@ -53,13 +55,15 @@ from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, Attribute, Graph, HostNode, Op, Tensor
 from compiler.ir.symbol import Dim, symbols_of
 from compiler.ops import OP_KINDS
-from compiler.ops.base import Call, Inferred, Refusal, default_axes
+from compiler.ops.base import Array, Call, Inferred, Refusal, default_axes
 from compiler.units import DTYPE_NAMES
 
 # Deeper than calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can go.
 MAX_EXPANSION_DEPTH: Final = 128
 # Nodes lowered in all, whatever they were expanded from.
 MAX_LOWERED: Final = 400_000
+# Objections of definitions that ONNX Runtime is asked about, each a few milliseconds; further ones stand.
+_ASKED_MAX: Final = 256
 CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
@@ -115,6 +119,7 @@ class _Lowering:
         self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
         self.lowered = 0
+        self.asked = 0
         graph = model.proto.graph
         self.names = node_names(graph)
         self.used = {name for node in all_nodes(graph.node) for name in node.input}
@@ -134,10 +139,7 @@ class _Lowering:
     # The walk -------------------------------------------------------------------------------------------------------
 
     def node(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
-        """Lower one node, called `name` in the model.
-
-        What a definition did not foresee in a node's attributes or constants is the model's fault, not ours.
-        """
+        """Lower one node, called `name` in the model; an error of it names the node."""
         self.order.setdefault(name, len(self.order))
         self.lowered += 1
         if self.lowered > MAX_LOWERED or scope.depth > MAX_EXPANSION_DEPTH:
@@ -156,15 +158,6 @@ class _Lowering:
             if error.node is None:
                 error.node, error.op_type = name, node.op_type
             raise
-        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ModelError(
-                f"op {printable(node.op_type, 80)!r} cannot be read: its attributes or constants are malformed",
-                code="invalid_model",
-                stage="import",
-                node=name,
-                op_type=node.op_type,
-                actual=f"{type(error).__name__}: {error}",
-            ) from error
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], name: str, scope: Scope, *, inner_names: bool) -> None:
         self.used.update(value for node in nodes for value in node.input)
@@ -183,19 +176,72 @@ class _Lowering:
         domain = plain_domain(node.domain)
         version = scope.version(domain)
         signature = self.signatures.find(node.op_type, domain, version)
+        if signature is None and is_foreign(node):
+            self._foreign(node, name, scope)
+            return
         if signature is None or signature.deprecated:
             raise unknown_op(node, name, version, signature)
         call = self.table.call(node, name, version)
-        check_types(signature, name, call.inputs)
-        if node.op_type == "If" and 0 in call.values and not call.tensor(0).at_maxima:
-            branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
-            graph = next(attribute.g for attribute in node.attribute if attribute.name == branch)
-            body = branch_nodes(graph, node, name, self.fresh)
-            self._nodes(body, name, replace(scope, depth=scope.depth + 1), inner_names=True)
-            return
-        reason = self._native(node, name, call, scope) if domain == "" else f"domain {domain} runs on the host"
-        if reason is not None and not self._expanded(node, name, call, signature, scope):
-            self._on_host(node, name, signature, scope, reason)
+        reason = self._on_chip(node, name, call, signature, scope)
+        if reason is not None:
+            results = self._host_results(node, name, signature, scope)
+            self._on_host(node, name, scope, reason, results)
+
+    def _on_chip(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> str | None:
+        """Lower the node without the host; None if that was done, else why not.
+
+        A definition may object to a legal node, or fail on it: the host runs what ONNX Runtime accepts (IMPORT-7).
+        """
+        objection: TesseraError
+        try:
+            check_types(signature, name, call.inputs)
+            if self._branch(node, name, call, scope):
+                return None
+            domain = plain_domain(node.domain)
+            reason = self._native(node, name, call, scope) if not domain else f"domain {domain} runs on the host"
+            if reason is None or self._expanded(node, name, call, signature, scope):
+                return None
+            return reason
+        except ModelError as error:
+            objection = error
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            objection = ModelError(
+                f"op {printable(node.op_type, 80)!r} cannot be read: its attributes or constants are malformed",
+                code="invalid_model",
+                stage="import",
+                node=name,
+                op_type=node.op_type,
+                actual=f"{type(error).__name__}: {error}",
+            )
+        if not self._is_legal(node, name, signature, scope):
+            raise objection
+        return f"the compiler does not handle this form of the op: {objection.message}"
+
+    def _branch(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
+        """Replace an If whose condition is known by the branch that it takes; True if so."""
+        if node.op_type != "If" or 0 not in call.values or call.tensor(0).at_maxima:
+            return False
+        branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
+        graph = next(attribute.g for attribute in node.attribute if attribute.name == branch)
+        body = branch_nodes(graph, node, name, self.fresh)
+        self._nodes(body, name, replace(scope, depth=scope.depth + 1), inner_names=True)
+        return True
+
+    def _is_legal(self, node: onnx.NodeProto, name: str, signature: Signature | None, scope: Scope) -> bool:
+        """Whether ONNX Runtime accepts a node that a definition objects to."""
+        self.asked += 1
+        if self.asked > _ASKED_MAX:
+            return False
+        tensors, values = self._operands(node)
+        elements: int | None = None
+        if signature is not None:
+            try:
+                results = host_results(node, name, signature, tensors, values, scope.opsets)
+            except ModelError:
+                results = []
+            if results and all(result.shape is not None for result in results):
+                elements = sum(prod(map(int, result.shape or ())) for result in results)
+        return is_legal(node, tensors, values, scope.opsets, elements)
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
         """Evaluate the node, put it in other terms, or append its op; None if that was done, else why not."""
@@ -208,7 +254,7 @@ class _Lowering:
             return f"the shape of its input {unknown.name!r} is known only when the host has run"
         if node.op_type in CONTROL_FLOW:
             return "control flow runs on the host"
-        if self._by_reference(node, call):
+        if self._evaluated(node, call, scope):
             return None
         replaced = decompose(node, call, self.fresh)
         if replaced is not None:
@@ -337,8 +383,11 @@ class _Lowering:
             return Folded(constant=constant, shape=output.shape, at_maxima=unknown)
         return None
 
-    def _by_reference(self, node: onnx.NodeProto, call: Call) -> bool:
-        results = by_reference(node, call, self.table.values) if node.op_type not in OP_KINDS else None
+    def _evaluated(self, node: onnx.NodeProto, call: Call, scope: Scope) -> bool:
+        """Evaluate an op of the host whose inputs are small constants; True if that was done."""
+        results = None
+        if node.op_type not in OP_KINDS:
+            results = evaluated_node(node, call, self.table.values, scope.opsets)
         if results is None:
             return False
         unknown = any(varies(t) or (t is not None and t.name in self.table.symbolic) for t in call.inputs)
@@ -406,14 +455,41 @@ class _Lowering:
         self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=False)
         return True
 
-    def _on_host(self, node: onnx.NodeProto, name: str, signature: Signature, scope: Scope, reason: str) -> None:
+    def _foreign(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
+        """Leave an op of a domain that ONNX does not define to the host.
+
+        The types of its results are those that ONNX Runtime infers, should it know the domain, or those that the model
+        declares (`value_info`).
+        """
+        tensors, values = self._operands(node)
+        types = result_types(node, tensors, values, scope.opsets)
+        reason = f"domain {printable(node.domain, 80)} runs on the host"
+        if not types:
+            types = self.table.declared
+            reason = (
+                f"no function of the model defines op {printable(node.op_type, 80)!r} of domain"
+                f" {printable(node.domain, 80)!r}, and ONNX Runtime does not know it"
+            )
+        self._on_host(node, name, scope, reason, declared_results(node, types, self.table.fixed_dims))
+
+    def _operands(self, node: onnx.NodeProto) -> tuple[dict[str, Tensor], dict[str, Array]]:
+        """What the node reads and captures, by name: the tensors, and the values of those that are small constants."""
+        tensors = {
+            value: self.table.tensors[self.table.resolved(value)]
+            for value in [*node.input, *captured(node)]
+            if value and self.table.resolved(value) in self.table.tensors
+        }
+        return tensors, {v: self.table.values[t.name] for v, t in tensors.items() if t.name in self.table.values}
+
+    def _on_host(
+        self, node: onnx.NodeProto, name: str, scope: Scope, reason: str, results: Sequence[HostResult]
+    ) -> None:
         """Leave the node to the host: one op per used result, and the node itself."""
         reads = [self.table.resolved(value) if value else "" for value in node.input]
         inner = [self.table.resolved(value) for value in captured(node)]
         for value, source in zip([*node.input, *captured(node)], [*reads, *inner], strict=True):
             if value and source not in self.table.tensors:
                 raise unmade_value(node, name, value)
-        results = self._host_results(node, name, signature, scope)
         macs = host_macs(node, [self.table.tensors.get(value) for value in reads])
         key = name
         count = 0
@@ -423,15 +499,18 @@ class _Lowering:
         self.host[key] = host_node(node, name, reason, [*reads, *inner], scope.opsets, self.functions, macs)
         for position, (output, result) in enumerate(zip(node.output, results, strict=True)):
             if output and output in self.used:
+                self.table.forget(output)
                 self._host_result(output, result, name, (*reads, *inner), (("node", key), ("result", position)))
 
     def _host_results(self, node: onnx.NodeProto, name: str, signature: Signature, scope: Scope) -> list[HostResult]:
         """Types and shapes of the node's outputs, as far as they are known."""
-        shown = {
-            value: self.table.tensors[self.table.resolved(value)] for value in [*node.input, *captured(node)] if value
-        }
-        values = {value: self.table.values[t.name] for value, t in shown.items() if t.name in self.table.values}
-        return host_results(node, name, signature, shown, values, scope.opsets)
+        tensors, values = self._operands(node)
+        try:
+            return host_results(node, name, signature, tensors, values, scope.opsets)
+        except ModelError:
+            if not self._is_legal(node, name, None, scope):
+                raise
+            return declared_results(node, self.table.declared, self.table.fixed_dims)
 
     def _host_result(
         self,
@@ -500,6 +579,8 @@ class _Lowering:
         for op in reversed(self.ops):
             if op.output in needed:
                 kept.append(op)
+                # an attempt that failed may have left an op with the same result before this one
+                needed.discard(op.output)
                 needed.update(name for name in op.inputs if name)
         return tuple(reversed(kept))
 

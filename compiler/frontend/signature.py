@@ -147,20 +147,14 @@ def check_node(node: onnx.NodeProto, name: str, signature: Signature | None, ver
     return signature
 
 
+def is_foreign(node: onnx.NodeProto) -> bool:
+    """Whether a node's domain is one whose operators ONNX does not define."""
+    return node.domain not in (*KNOWN_DOMAINS, "ai.onnx")
+
+
 def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signature | None) -> ModelError:
     """The error for an operator that this opset does not have: which opset has it, if any."""
     domain = node.domain
-    if domain not in (*KNOWN_DOMAINS, "ai.onnx"):
-        return ModelError(
-            f"domain {printable(domain, 80)!r} is not known and no function of the model defines the op",
-            code="unknown_domain",
-            stage="import",
-            node=name,
-            op_type=node.op_type,
-            actual=printable(domain, 80),
-            limit="ai.onnx, ai.onnx.ml, ai.onnx.training, or a domain of the model's own functions",
-            hint="Export the model without operators of a runtime's own, or with their definitions as functions",
-        )
     since = _first_version(node.op_type, "" if domain == "ai.onnx" else domain, version)
     if signature is not None and signature.deprecated:
         hint = f"It was withdrawn in opset {signature.since}; export with its successor"

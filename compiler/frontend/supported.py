@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from compiler.frontend.decompose import DECOMPOSED
-from compiler.frontend.fold import COMPILE_TIME, EVALUATED_BY_REFERENCE, FOLD_ELEMENTS
+from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
 from compiler.frontend.functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODES, all_nodes, has_function
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.read import MAX_FILE_BYTES
@@ -83,7 +83,7 @@ def _others() -> Iterator[str]:
     yield (
         f"{_list(folded)}: evaluated where their inputs are known. Any native operator with only constant inputs is"
         f" evaluated too: up to {FOLD_ELEMENTS} elements while importing, larger results are described and computed"
-        f" when needed. So are, up to that size: {_list(set(EVALUATED_BY_REFERENCE))}."
+        f" when needed. So are, up to that size: {_list(set(EVALUATED_AT_ONCE))}."
     )
     yield ""
     yield "An If whose condition is known is replaced by the branch that it takes."

@@ -44,6 +44,11 @@ class ValueTable:
         # constants that are descriptions: how many descriptions deep
         self.depths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
+        # the same as extents that remember what they stand for
+        self.fixed_dims: dict[str, int] = {}
+        graph = model.proto.graph
+        # the types that the model says its values have
+        self.declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         self.graph_inputs: list[str] = []
         self.empty_inputs: list[str] = []
         self._initialisers(model)
@@ -161,9 +166,11 @@ class ValueTable:
         name = dim.dim_param or f"{tensor}.{axis}"
         if name in self.dims:
             self.fixed[name] = self.dims[name]
-            if name in self.plain:
-                return self.dims[name]
-            return Dim.symbol(name, self.dims[name], self.minima.get(name, 1))
+            extent = self.dims[name]
+            if name not in self.plain:
+                extent = Dim.symbol(name, extent, self.minima.get(name, 1))
+            self.fixed_dims[name] = extent
+            return extent
         missing.setdefault(name, f"{what} on axis {axis}")
         return 1
 
@@ -222,6 +229,11 @@ class ValueTable:
         )
         if folded.symbolic is not None:
             self.symbolic[name] = folded.symbolic
+
+    def forget(self, name: str) -> None:
+        """Drop what an attempt that failed has noted of a value."""
+        for known in (self.tensors, self.alias, self.values, self.symbolic, self.depths):
+            known.pop(name, None)
 
     def elements(self, tensor: Tensor) -> Symbolic:
         """The elements of a small constant, as extents that remember what they stand for where they do."""

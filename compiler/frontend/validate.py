@@ -20,7 +20,7 @@ from compiler.frontend.functions import FunctionTable, captured, function_key, s
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
 from compiler.frontend.refusals import unmade_value
-from compiler.frontend.signature import Signatures, check_node
+from compiler.frontend.signature import Signatures, check_node, is_foreign
 from compiler.frontend.wire import MAX_NODES, MAX_VALUES
 
 MAX_NESTING: Final = 16
@@ -175,7 +175,9 @@ def _check_nodes(
         if function_key(node) not in table.functions:
             domain = plain_domain(node.domain)
             version = versions.get(domain, 1)
-            check_node(node, name, signatures.find(node.op_type, domain, version), version)
+            signature = signatures.find(node.op_type, domain, version)
+            if signature is not None or not is_foreign(node):
+                check_node(node, name, signature, version)
             check_bodies(node, name)
         for attribute in node.attribute:
             if attribute.HasField("t"):

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from compiler.cost.objective import Totals, objective_value
+from compiler.degraded import defects_of, failed_group
 from compiler.errors import LimitError, printable
 from compiler.fusion.gap_fields import amounts, field_of_rule
 from compiler.fusion.pinned import Pin, Unheld, choose_pinned
@@ -150,10 +151,11 @@ class Evaluator:
     def _chosen(self, group: int, content: tuple[object, ...], geometry: GroupGeometry) -> Choice | Refusal:
         """The tiling of a group of a content not met before."""
         constraints, pin = self.constraints(group), self._pins.get(group)
-        if pin is None:
-            found = choose_tiling(geometry, self.profile, constraints, self._wishes)
-        else:
-            found = self._as_pinned(group, geometry, constraints, pin)
+        with defects_of("tiling", [failed_group(self.facts, bits(group))]):
+            if pin is None:
+                found = choose_tiling(geometry, self.profile, constraints, self._wishes)
+            else:
+                found = self._as_pinned(group, geometry, constraints, pin)
         if not len(self._by_content) % _COLLECTED_AFTER:
             collect_new()
         self._by_content[content] = (geometry.inputs, geometry.indices, found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from compiler.cost.objective import Totals, objective_value
+from compiler.degraded import Degradations, defects_of, failed_group
 from compiler.errors import InternalError
 from compiler.fusion.boundary import Reasons, boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
@@ -15,10 +16,12 @@ from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
 from compiler.fusion.improve import improve
 from compiler.fusion.none import none_groups
+from compiler.fusion.pinned import Pin
 from compiler.fusion.schedule import SegmentSchedule, resolve
 from compiler.fusion.search import SearchResult, search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.garbage import collection_paused
+from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
 from compiler.tiling.choose import Refusal
@@ -36,10 +39,16 @@ class FuseSegments:
     name: str = "fuse"
     options: Options
     compilers: SegmentCompilers = field(repr=False)
+    degradations: Degradations = field(default_factory=Degradations, repr=False)
 
     def run(self, partitioned: PartitionedGraph) -> FusedGraph:
         """Raises LimitError if a single op does not fit the chip, naming it."""
-        with collection_paused():
+        whole = [
+            failed_group(partitioned.facts, segment.ops)
+            for segment in partitioned.segments
+            if segment.kind is SegmentKind.CHIP
+        ]
+        with collection_paused(), defects_of(self.name, whole):
             return self._fused(partitioned)
 
     def _fused(self, partitioned: PartitionedGraph) -> FusedGraph:
@@ -52,6 +61,7 @@ class FuseSegments:
         }
         schedule = self.options.schedule
         pinned = {} if schedule is None else resolve(schedule, partitioned, graphs)
+        pinned = _op_by_op(pinned, graphs, facts, self.degradations.alone)
         work = {
             number: _work(compiler.evaluator(graph.ops), graph, pinned.get(number)) for number, graph in graphs.items()
         }
@@ -70,6 +80,24 @@ class FuseSegments:
             plain = _Grouped(evaluator=part.plain, groups=part.baseline)
             baseline.append(_finished(plain, part, segment, None))
         return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
+
+
+def _op_by_op(
+    pinned: Mapping[int, SegmentSchedule],
+    graphs: Mapping[int, SegmentGraph],
+    facts: GraphFacts,
+    alone: Collection[str],
+) -> dict[int, SegmentSchedule]:
+    """What is pinned by segment, with a group of its own for every op whose result `alone` names (IMPORT-7)."""
+    result = dict(pinned)
+    for number, graph in graphs.items():
+        masks = [1 << op for op in graph.ops if facts.graph.ops[op].output in alone]
+        if not masks:
+            continue
+        known = result.get(number, SegmentSchedule())
+        pins = {group: pin for group, pin in known.pins.items() if not group & sum(masks)}
+        result[number] = replace(known, pins=pins | dict.fromkeys(masks, Pin()))
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from compiler.degraded import DEFECTS, DefectError, Degradations, FailedGroup, failed_group, reason_of
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource, opened
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
-from compiler.fusion.groups import FusedSegment
+from compiler.fusion.groups import FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph, MapToChips
 from compiler.garbage import collection_paused
 from compiler.ops.facts import GraphFacts
@@ -71,6 +72,7 @@ class LowerSegments:
     options: Options
     compilers: SegmentCompilers = field(repr=False)
     partition: PartitionGraph = field(repr=False)
+    degradations: Degradations = field(default_factory=Degradations, repr=False)
 
     def run(self, mapped: MappedGraph) -> LoweredGraph:
         """Raises LimitError naming op, limit and amount where a single op's program exceeds a limit (PART-3)."""
@@ -96,9 +98,8 @@ class LowerSegments:
                     result.append(lowered)
             if not failed:
                 return LoweredGraph(mapped=mapped, segments=tuple(result))
-            again = FuseSegments(options=self.options, compilers=self.compilers).run(
-                self.partition.run(facts.graph, facts)
-            )
+            fuse = FuseSegments(options=self.options, compilers=self.compilers, degradations=self.degradations)
+            again = fuse.run(self.partition.run(facts.graph, facts))
             mapped = MapToChips(profile=self.profile, options=self.options).run(again)
         raise LimitError(
             "cutting segments does not bring their programs within the profile's limits",
@@ -128,17 +129,30 @@ class LowerSegments:
         key = tuple((group.ops, group.choice.tiling) for group in found.groups)
         if key in known:
             return _called(known[key], found.segment.id)
-        ops = found.segment.ops
+        try:
+            result = self._proved(facts, found, found.groups)
+        except DEFECTS as error:
+            raise DefectError(
+                "the lowering or the proof of a program failed",
+                groups=self._at_fault(facts, found),
+                stage="lower",
+                actual=reason_of(error),
+            ) from error
+        if not isinstance(result, Refused):
+            known[key] = result
+        return result
+
+    def _proved(self, facts: GraphFacts, found: FusedSegment, groups: Sequence[Group]) -> LoweredSegment | Refused:
+        """A program of some groups of a segment, proved."""
+        ops = tuple(op for group in groups for op in group.ops)
+        names = {id(group): f"{found.segment.id}.g{number}" for number, group in enumerate(found.groups)}
         program = lower_segment(
             facts,
             self.profile,
             found.segment.id,
-            [
-                PlannedGroup(name=f"{found.segment.id}.g{number}", ops=group.ops, tiling=group.choice.tiling)
-                for number, group in enumerate(found.groups)
-            ],
+            [PlannedGroup(name=names[id(group)], ops=group.ops, tiling=group.choice.tiling) for group in groups],
             handed_out(facts, ops),
-            self.compilers.of(facts).resident_bytes(ops),
+            self.compilers.of(facts).resident_bytes(found.segment.ops),
             Decoders(facts.graph, opened(facts.graph.source, self.source)),
         )
         try:
@@ -149,8 +163,18 @@ class LowerSegments:
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error
-        result = known[key] = LoweredSegment(program=program, verified=verified, sizes=program_sizes(program))
-        return result
+        return LoweredSegment(program=program, verified=verified, sizes=program_sizes(program))
+
+    def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
+        """The groups of a segment whose programs fail alone; if none does, those of several ops, or all."""
+        failing = []
+        for group in found.groups:
+            try:
+                self._proved(facts, found, (group,))
+            except DEFECTS:
+                failing.append(group)
+        suspects = failing or [group for group in found.groups if len(group.ops) > 1] or list(found.groups)
+        return [failed_group(facts, group.ops) for group in suspects]
 
     def _too_large(
         self,

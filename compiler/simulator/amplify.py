@@ -25,11 +25,11 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.errors import TesseraError
+from compiler.frontend.runtimes import Value
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op
 from compiler.simulator.compare import Comparison, compare, limits_of, rounding_of
 from compiler.simulator.reference import evaluated
-from compiler.simulator.runtimes import Value
 
 # The largest of many elements of one sample lies about as far out as that of another, seldom four times as far.
 _ROOM: Final = 4.0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from compiler.degraded import DefectError, defects_of, failed_group
 from compiler.errors import InternalError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph
@@ -18,7 +19,7 @@ from compiler.simulator.amplify import Judged, Verdict, judge_again
 from compiler.simulator.compare import Comparison, compare, limits_of
 from compiler.simulator.host import random_tensors
 from compiler.simulator.inputs import random_inputs
-from compiler.simulator.reference import run_reference
+from compiler.simulator.reference import reference_of_graph, run_reference
 from compiler.simulator.run import run_executable
 
 # The seed of the inputs of every compilation's check.
@@ -100,18 +101,44 @@ class CheckValues:
         if executable is None or reason:
             check = ValueCheck(seed=SEED, judge="", reason=reason, comparisons=())
             return CheckedGraph(lowered=lowered, executable=executable, check=check)
-        graph = lowered.mapped.fused.partitioned.graph
-        check = check_values(executable, graph, self.source)
+        fused = lowered.mapped.fused
+        graph = fused.partitioned.graph
+        groups = [group.ops for found in fused.segments for group in found.groups]
+        with defects_of(self.name, [failed_group(fused.facts, ops) for ops in groups if len(ops) > 1]):
+            check = check_values(executable, graph, self.source)
         worst = check.worst
         if worst is not None and not check.holds:
-            raise InternalError(
-                f"the program computes other values than the model: {worst.tensor!r} is off at {worst.where}",
-                stage=self.name,
-                actual=f"{worst.max_error:g} (got {worst.got}, expected {worst.expected})",
-                limit=f"{worst.limit:g}",
-                hint="This is a defect of Tessera; option verify=none compiles without the check",
+            message = f"the program computes other values than the model: {worst.tensor!r} is off at {worst.where}"
+            actual, limit = f"{worst.max_error:g} (got {worst.got}, expected {worst.expected})", f"{worst.limit:g}"
+            wrong = _first_wrong(executable, graph, self.source, groups)
+            if wrong is None:
+                raise InternalError(
+                    message,
+                    stage=self.name,
+                    actual=actual,
+                    limit=limit,
+                    hint="This is a defect of Tessera; option verify=none compiles without the check",
+                )
+            raise DefectError(
+                message, groups=[failed_group(fused.facts, wrong)], stage=self.name, actual=actual, limit=limit
             )
         return CheckedGraph(lowered=lowered, executable=executable, check=check)
+
+
+def _first_wrong(
+    executable: Executable, graph: Graph, source: ModelSource, groups: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """The first group whose results differ from those of its ops' definitions; None if there is none."""
+    inputs = random_inputs(graph, SEED)
+    got: dict[str, Any] = {}
+    run_executable(executable, inputs, results=got.__setitem__)
+    limits, random = limits_of(graph), random_tensors(graph)
+    expected = reference_of_graph(graph, source, inputs, wanted=set(got) - random)
+    for ops in groups:
+        for name in (graph.ops[op].output for op in ops if graph.ops[op].output in got):
+            if name in expected and not compare(name, got[name], expected[name], limit=limits.get(name)).holds:
+                return ops
+    return None
 
 
 def check_values(executable: Executable, graph: Graph, source: ModelSource, seed: int = SEED) -> ValueCheck:

@@ -23,11 +23,13 @@ from onnx import helper, numpy_helper
 
 from compiler.errors import InternalError, ModelError
 from compiler.frontend.functions import captured, rename
+from compiler.frontend.runtimes import Runtime, Value, is_random, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise, type_of_text
 from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import HOST, Graph, HostNode, Op
-from compiler.simulator.runtimes import Runtime, Value, is_random, run_model, seed_random_nodes
+from compiler.ops.host_form import DOMAIN as IR_DOMAIN
+from compiler.ops.host_form import evaluate_host_node
 
 _IR_VERSION: Final = 10
 # Operators that ONNX Runtime sums up in float32, term by term; onnx.reference does it as a fast transform, in float64.
@@ -100,12 +102,30 @@ def _run_calls(
 ) -> dict[str, Value]:
     result: dict[str, Value] = {}
     # one model has one set of operator versions; a node from a function may have been written for others
-    for (_, precise), run in groupby(calls, key=lambda call: (call.node.opsets, call.node.op_type in _ON_REFERENCE)):
+    for (opsets, precise), run in groupby(calls, key=_alike):
+        if IR_DOMAIN in dict(opsets):
+            for call in run:
+                made = _evaluated(call, known)
+                known |= made
+                result |= made
+            continue
         order: tuple[Runtime, Runtime] = ("onnxruntime", "onnx.reference")
         made = _run_together(types, list(run), known, threads, order[::-1] if precise else order)
         known |= made
         result |= made
     return result
+
+
+def _alike(call: HostCall) -> tuple[tuple[tuple[str, int], ...], bool]:
+    """What calls have in common that run as one model; of the IR's ops each runs alone."""
+    return call.node.opsets, call.node.op_type in _ON_REFERENCE
+
+
+def _evaluated(call: HostCall, known: Mapping[str, Value]) -> dict[str, Value]:
+    """What a call of an op of the IR makes, by the op's own definition."""
+    node = onnx.NodeProto.FromString(call.node.node)
+    arrays = [np.asarray(known[name]) if name else None for name in call.node.inputs]
+    return {call.results[0]: evaluate_host_node(node, call.node.name, arrays)}
 
 
 def random_tensors(graph: Graph) -> frozenset[str]:

@@ -19,12 +19,12 @@ from onnx import TensorProto, helper
 from compiler.errors import InternalError, RequestError, printable
 from compiler.frontend.functions import all_nodes, subgraphs
 from compiler.frontend.read import OnnxModel, ReadModel
+from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import constant_of, materialise
 from compiler.ir.graph import Graph, Op
 from compiler.ops import call_of, definition
 from compiler.simulator.host import host_runs, run_host, value_of_constant
-from compiler.simulator.runtimes import Array, Value, run_model, seed_random_nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ ORDER = (
     "units",
     "ir",
     "ops",
+    "degraded",
     "address",
     "profile",
     "memory",

@@ -214,13 +214,13 @@ CASES: Final[tuple[Case, ...]] = (
     case(
         "a-function-that-is-missing",
         _calling(_neg("g")),
-        reject("unknown_function unknown_op unknown_domain", "call"),
+        accept("call"),
         "a call of nothing",
     ),
     case(
         "a-function-that-calls-a-missing-one",
         _calling(_function("f", [_call("g", ["a"], ["b"])])),
-        reject("unknown_function unknown_op unknown_domain", "g"),
+        accept(),
         "a call of nothing, one level down",
     ),
     case(

@@ -15,6 +15,7 @@ from compiler.errors import LimitError, ModelError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise
 from compiler.ir.constant import Splat, Stored
+from compiler.ops import OP_KINDS
 from compiler.options import Options, parse_assignments
 from compiler.profile import builtin_profile
 from tests.models import Model, error_of, import_graph
@@ -345,12 +346,60 @@ def test_functions_that_double_for_ever_are_refused_before_they_are_expanded() -
     assert (caught.value.code, caught.value.actual) == ("expansion_too_large", 2**24)
 
 
-def test_an_unknown_domain_is_refused() -> None:
-    """IMPORT-4."""
+def test_an_op_without_a_definition_is_the_hosts_with_the_shape_that_the_model_declares() -> None:
+    """IMPORT-7: what follows it runs on the chip."""
     model = Model()
-    model.output(model.node("Relu", [model.input([1, 4])], domain="com.example", name="the one"))
-    error = refused(model)
-    assert (error.code, error.node, error.actual) == ("unknown_domain", "the one", "com.example")
+    made = model.node("Foo", [model.input([1, 4])], domain="com.example", name="the one", out="made")
+    model.output(model.relu(made))
+    proto = model.proto()
+    proto.graph.value_info.append(helper.make_tensor_value_info("made", TensorProto.FLOAT, [1, 8]))
+    graph = import_graph(proto.SerializeToString())
+    assert [op.kind for op in graph.ops] == ["Host", "Relu"]
+    assert graph.tensors["made"].shape == (1, 8)
+    assert "'com.example'" in graph.host["the one"].reason
+
+
+def test_without_a_declared_shape_all_that_depends_on_an_undefined_op_is_the_hosts() -> None:
+    """IMPORT-7."""
+    model = Model()
+    x = model.input([1, 4])
+    model.output(model.relu(model.node("Foo", [x], domain="com.example"), name="after"))
+    model.output(model.relu(x, name="beside"))
+    graph = model.graph()
+    assert {op.node: op.kind for op in graph.ops} == {"Foo_0": "Host", "after": "Host", "beside": "Relu"}
+
+
+def test_an_op_of_onnx_runtimes_own_domain_is_the_hosts_with_the_shape_that_it_infers() -> None:
+    """IMPORT-7."""
+    model = Model()
+    model.output(model.relu(model.node("Gelu", [model.input([1, 4])], domain="com.microsoft", name="gelu")))
+    graph = model.graph()
+    assert [op.kind for op in graph.ops] == ["Host", "Relu"]
+    assert graph.host["gelu"].reason == "domain com.microsoft runs on the host"
+
+
+def test_what_a_definition_fails_on_is_the_hosts_if_onnx_runtime_accepts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IMPORT-7; what ONNX Runtime refuses too keeps our error."""
+
+    def fails(*_: Any) -> Any:
+        raise KeyError("broken on purpose")
+
+    monkeypatch.setattr(type(OP_KINDS["Softmax"]), "infer", fails)
+    model = Model()
+    model.output(model.relu(model.node("Softmax", [model.input([1, 4])], name="soft")))
+    graph = model.graph()
+    assert [op.kind for op in graph.ops] == ["Host", "Relu"]
+    assert "broken on purpose" not in graph.host["soft"].reason
+    wrong = Model()
+    wrong.output(wrong.node("Softmax", [wrong.input([1, 4])], name="soft", axis=7))
+    assert (refused(wrong).code, refused(wrong).node) == ("invalid_model", "soft")
+
+
+def test_an_integer_division_by_a_constant_0_stays_refused() -> None:
+    """ONNX Runtime would end the process on it."""
+    model = Model()
+    model.output(model.node("Div", [model.ints(4, 6), model.ints(2, 0)], name="it"), INT)
+    assert (refused(model).code, refused(model).node) == ("invalid_model", "it")
 
 
 def test_a_used_second_output_keeps_the_node_on_the_host() -> None:

@@ -129,7 +129,6 @@ def test_a_reference_to_a_functions_attribute_has_whatever_type_that_has() -> No
             "an op of the opset",
             "It was withdrawn in opset 10; export with its successor",
         ),
-        (helper.make_node("Relu", ["x"], ["y"], domain="com.example"), 1, "unknown_domain", None, None),
         (helper.make_node("Foo", ["x"], ["y"], domain="ai.onnx.ml"), 3, "unknown_op", "an op of the opset", None),
         (helper.make_node("Gelu", ["x"], ["y"], domain="ai.onnx"), 17, "unknown_op", "opset 20 or later", None),
     ],

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler.errors import InternalError, ModelError
+from compiler.frontend.runtimes import run_model
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph
 from compiler.simulator.host import host_reads, host_runs, random_tensors, run_host, value_of_constant
 from compiler.simulator.reference import reference_of_graph, run_reference
-from compiler.simulator.runtimes import run_model
 from tests.models import Model
 
 FLOAT, INT, BOOL, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING

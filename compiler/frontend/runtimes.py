@@ -88,13 +88,38 @@ def run_model(
     return Run(values=None, judge="", reason="; ".join(reasons))
 
 
-def _on_onnxruntime(
-    model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array], threads: int
-) -> Run:
-    """ONNX Runtime on the CPU, without its graph optimisations: each operator computes what its definition says."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What ONNX Runtime says of a model that it loaded: `outputs` by name, (type, extents; None for one not known).
+
+    `reason` says why it did not load it; empty if it did.
+    """
+
+    outputs: Mapping[str, tuple[str, tuple[int | None, ...]]]
+    reason: str
+
+
+def load_model(model: onnx.ModelProto) -> Loaded:
+    """Loads a model on ONNX Runtime without running it; no error leaves this function."""
     import onnxruntime
 
     judge = f"ONNX Runtime {onnxruntime.__version__}"
+    try:
+        data = _restamped(model).SerializeToString()
+        session = onnxruntime.InferenceSession(data, _session_options(1), providers=["CPUExecutionProvider"])
+    except _failures(onnxruntime.capi.onnxruntime_pybind11_state) as error:
+        return Loaded(outputs={}, reason=f"{judge} does not load it: {_one_line(error)}")
+    outputs = {
+        found.name: (found.type, tuple(e if isinstance(e, int) and e >= 0 else None for e in found.shape))
+        for found in session.get_outputs()
+    }
+    return Loaded(outputs=MappingProxyType(outputs), reason="")
+
+
+def _session_options(threads: int) -> Any:
+    """How ONNX Runtime runs models here: deterministic, silent, without graph optimisations."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -102,6 +127,17 @@ def _on_onnxruntime(
     options.use_deterministic_compute = True
     # fused kernels of quantised operators round elsewhere than the operators do
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
+
+
+def _on_onnxruntime(
+    model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array], threads: int
+) -> Run:
+    """ONNX Runtime on the CPU, without its graph optimisations: each operator computes what its definition says."""
+    import onnxruntime
+
+    judge = f"ONNX Runtime {onnxruntime.__version__}"
+    options = _session_options(threads)
     light, shared = _with_references(_restamped(model), weights)
     buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in shared.items()}
     if buffers:

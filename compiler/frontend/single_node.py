@@ -1,0 +1,155 @@
+"""One ONNX node on ONNX Runtime: its values, whether it is legal, and the types of its results (IMPORT-7).
+
+In: a node, the tensors it reads, and their values where they are known. Out: an answer, or none; an evaluation that
+fails never refuses a model. Nothing here changes the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from compiler.frontend.functions import captured, subgraphs
+from compiler.frontend.runtimes import load_model, run_model
+from compiler.frontend.values import ONNX_CODES, type_of_text
+from compiler.ir.graph import Tensor
+from compiler.ops.base import Array
+from compiler.units import DTYPE_NAMES, numpy_dtype
+
+# A node whose operands and results hold more elements than this is loaded on ONNX Runtime, but not run.
+_RUN_ELEMENTS: Final = 2**20
+_IR_VERSION: Final = 10
+# ONNX Runtime divides integers with the processor's instruction: a divisor of 0 ends the process.
+_TRAPS: Final = frozenset(("Div", "Mod"))
+
+
+def evaluated(
+    node: onnx.NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, int], *, elements_max: int
+) -> list[Array] | None:
+    """The values of all named outputs; None where nothing evaluates the node, or a result is too large or of the host.
+
+    `arrays` are its inputs by name. ONNX Runtime evaluates; onnx.reference does only where ONNX Runtime cannot.
+    """
+    feeds = {name: arrays[name] for name in dict.fromkeys(node.input) if name}
+    types = {
+        name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    }
+    run = run_model(_model(node, types, {}, opsets), feeds)
+    if run.values is None or not all(isinstance(value, np.ndarray) for value in run.values):
+        return None
+    fits = all(value.size <= elements_max and value.dtype.name in DTYPE_NAMES for value in run.values)
+    return list(run.values) if fits else None
+
+
+def is_legal(
+    node: onnx.NodeProto,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Array],
+    opsets: Mapping[str, int],
+    result_elements: int | None,
+) -> bool:
+    """Whether ONNX Runtime accepts a node that one of our definitions objects to (IMPORT-7).
+
+    It is loaded with its operands' types and known values, and run where `result_elements` (None: unknown) and its
+    operands are few; unknown operands are 0. Nodes with subgraphs, and with operands of unknown type, are not judged.
+    """
+    if any(True for _ in subgraphs(node)) or not all(tensor.is_known for tensor in tensors.values()):
+        return False
+    types = _types(tensors)
+    if types is None:
+        return False
+    model = _model(node, types, values, opsets)
+    unknown = {name: tensor for name, tensor in tensors.items() if name not in values}
+    total = sum(tensor.elements for tensor in tensors.values())
+    may_run = (
+        result_elements is not None
+        and total + result_elements <= _RUN_ELEMENTS
+        and node.op_type not in _TRAPS
+        and all(tensor.dtype in DTYPE_NAMES for tensor in unknown.values())
+    )
+    if not may_run:
+        return not load_model(model).reason and not _divides_by_zero(node, values)
+    feeds = {
+        name: np.zeros(tuple(map(int, tensor.shape)), dtype=numpy_dtype(tensor.dtype))
+        for name, tensor in unknown.items()
+    }
+    return run_model(model, feeds, runtimes=("onnxruntime",)).values is not None
+
+
+def result_types(
+    node: onnx.NodeProto, tensors: Mapping[str, Tensor], values: Mapping[str, Array], opsets: Mapping[str, int]
+) -> Mapping[str, onnx.TypeProto]:
+    """The types that ONNX Runtime infers for the results of an operator without a schema in onnx; empty if unknown."""
+    types = _types(tensors)
+    if types is None:
+        return MappingProxyType({})
+    found: dict[str, onnx.TypeProto] = {}
+    for name, (kind, extents) in load_model(_model(node, types, values, opsets)).outputs.items():
+        proto = type_of_text(kind)
+        if proto is not None and proto.HasField("tensor_type") and None not in extents:
+            proto = helper.make_tensor_type_proto(proto.tensor_type.elem_type, list(extents))
+        if proto is not None:
+            found[name] = proto
+    return MappingProxyType(found)
+
+
+def _types(tensors: Mapping[str, Tensor]) -> dict[str, onnx.TypeProto] | None:
+    """The operands' types as ONNX writes them; None if one has none."""
+    types: dict[str, onnx.TypeProto] = {}
+    for name, tensor in tensors.items():
+        code = ONNX_CODES.get(tensor.dtype)
+        kind = (
+            type_of_text(tensor.dtype)
+            if code is None
+            else helper.make_tensor_type_proto(code, [int(e) for e in tensor.shape] if tensor.is_known else None)
+        )
+        if kind is None:
+            return None
+        types[name] = kind
+    return types
+
+
+def _model(
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    values: Mapping[str, Array],
+    opsets: Mapping[str, int],
+) -> onnx.ModelProto:
+    """A model of this node alone; `values` are initializers, the other operands its inputs."""
+    reads: Collection[str] = dict.fromkeys(name for name in [*node.input, *captured(node)] if name)
+    domains = dict(opsets)
+    domains.setdefault(node.domain, 1)
+    return helper.make_model(
+        helper.make_graph(
+            [node],
+            "node",
+            [onnx.ValueInfoProto(name=name, type=types[name]) for name in reads if name not in values],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+            initializer=[_initializer(name, values[name], types[name]) for name in reads if name in values],
+        ),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in sorted(domains.items())],
+        ir_version=_IR_VERSION,
+    )
+
+
+def _initializer(name: str, values: Array, kind: onnx.TypeProto) -> onnx.TensorProto:
+    """A constant of small values, in the element type of its tensor; extents that vary are their maxima."""
+    plain: Any = values
+    if values.dtype == object:
+        plain = values.astype(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
+    return onnx.numpy_helper.from_array(np.asarray(plain), name)
+
+
+def _divides_by_zero(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:
+    """Whether an integer division has a constant divisor with a 0 in it."""
+    if node.op_type not in _TRAPS or len(node.input) < 2 or node.input[1] not in values:
+        return False
+    divisor = np.asarray(values[node.input[1]])
+    return bool(divisor.dtype.kind in "iuO" and prod(divisor.shape) and not np.all(divisor))

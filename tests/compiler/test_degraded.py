@@ -1,0 +1,158 @@
+"""What a step of the compiler fails on is planned in a simpler way, and said (IMPORT-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.compile import Compilation, compile_model
+from compiler.degraded import DefectError
+from compiler.errors import LimitError
+from compiler.fusion import evaluate
+from compiler.ops.facts import GraphFacts
+from compiler.options import Options
+from compiler.partition.products import TurnProducts
+from compiler.profile import builtin_profile
+from compiler.program import lower
+from compiler.program.segment import PlannedGroup
+from compiler.simulator.values import Chip
+from tests.models import Model
+
+pytestmark = pytest.mark.degrades
+
+Fails = Callable[[GraphFacts, PlannedGroup], bool]
+
+
+def network() -> bytes:
+    """Two convolutions with a normalisation, and a pooling: one group on a chip with memory."""
+    model = Model()
+    x = model.conv(model.input([1, 8, 16, 16]), 8, 16, name="first")
+    x = model.conv(model.relu(x, name="relu"), 16, 16, stride=2, name="second")
+    model.output(model.pool(model.relu(model.norm(x, 16)), name="pool"))
+    return model.data()
+
+
+def compiled(**options: Any) -> Compilation:
+    return compile_model(network(), builtin_profile("edge4"), Options(**options))
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, fails: Fails, error: Exception | None = None) -> None:
+    """Let lowering fail on the groups for which `fails` holds."""
+    proper = lower.lower_segment
+
+    def lowered(facts: GraphFacts, profile: Any, name: str, groups: Sequence[PlannedGroup], *rest: Any) -> Any:
+        if any(fails(facts, group) for group in groups):
+            raise error or KeyError("broken on purpose")
+        return proper(facts, profile, name, groups, *rest)
+
+    monkeypatch.setattr(lower, "lower_segment", lowered)
+
+
+def kinds(facts: GraphFacts, group: PlannedGroup) -> list[str]:
+    return [facts.graph.ops[op].kind for op in group.ops]
+
+
+def test_a_group_whose_lowering_fails_is_planned_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, lambda _, group: len(group.ops) > 1)
+    found = compiled()
+    (entry,) = found.plan.degraded
+    assert entry.instead == "op by op"
+    assert entry.stage == "lower"
+    assert "broken on purpose" in entry.failed
+    assert set(entry.nodes) >= {"first", "relu", "second", "pool"}
+    (segment,) = found.plan.segments
+    assert len(segment.groups) == 5
+    assert found.report.values_checked
+    assert found.report.degraded == found.plan.degraded
+
+
+def test_an_op_whose_lowering_fails_alone_runs_on_the_host_with_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, lambda facts, group: "MaxPool" in kinds(facts, group))
+    found = compiled()
+    assert [(entry.instead, len(entry.nodes) > 1) for entry in found.plan.degraded] == [
+        ("op by op", True),
+        ("on the host", False),
+    ]
+    assert found.plan.degraded[-1].nodes == ("pool",)
+    assert [segment.kind for segment in found.plan.segments] == ["chip", "host"]
+    assert found.report.values_checked
+
+
+def test_a_graph_of_which_nothing_can_be_lowered_runs_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, lambda *_: True)
+    found = compiled()
+    assert [segment.kind for segment in found.plan.segments] == ["host"]
+    assert found.report.values_checked
+    assert found.executable is not None
+
+
+@pytest.mark.parametrize("option", [{"degraded": "error"}, {"strict": True}])
+def test_options_make_it_an_error_that_names_the_node(monkeypatch: pytest.MonkeyPatch, option: dict[str, Any]) -> None:
+    breaks(monkeypatch, lambda _, group: len(group.ops) > 1)
+    with pytest.raises(DefectError, match="lowering or the proof") as caught:
+        compiled(**option)
+    assert caught.value.code == "internal_error"
+    assert caught.value.node == "first"
+
+
+@pytest.mark.parametrize("error", [LimitError("too long", code="time_limit"), MemoryError()])
+def test_limits_of_time_and_memory_degrade_nothing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    breaks(monkeypatch, lambda *_: True, error)
+    with pytest.raises(type(error)):
+        compiled()
+
+
+def test_wrong_values_lead_to_the_group_that_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of several ops whose result is disturbed in the simulation is planned op by op, and its values hold."""
+    proper = Chip.read
+
+    def read(self: Chip, name: str) -> Any:
+        values = np.array(proper(self, name))
+        # only the fused group computes in one step what the pooling makes
+        return values + 1 if len(self.program.steps) and len(groups_of(self)) == 1 else values
+
+    monkeypatch.setattr(Chip, "read", read)
+    found = compiled()
+    (entry,) = found.plan.degraded
+    assert (entry.stage, entry.instead) == ("check values", "op by op")
+    assert "computes other values" in entry.failed
+    assert found.report.values_checked
+
+
+def groups_of(chip: Chip) -> set[str]:
+    return {step.group for step in chip.program.steps}
+
+
+def test_a_step_that_only_improves_the_graph_is_left_out_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any) -> Any:
+        raise AssertionError("broken on purpose")
+
+    monkeypatch.setattr(TurnProducts, "run", run)
+    found = compiled()
+    (entry,) = found.plan.degraded
+    assert (entry.nodes, entry.stage, entry.instead) == ((), "turn-products", "without this step")
+    assert found.report.values_checked
+
+
+def test_an_op_whose_tiling_fails_is_left_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    proper = evaluate.choose_tiling
+
+    def chosen(geometry: Any, *rest: Any) -> Any:
+        if any(op.kind == "MaxPool" for op in geometry.ops):
+            raise ZeroDivisionError("broken on purpose")
+        return proper(geometry, *rest)
+
+    monkeypatch.setattr(evaluate, "choose_tiling", chosen)
+    found = compiled()
+    assert ("pool",) in [entry.nodes for entry in found.plan.degraded]
+    assert "host" in [segment.kind for segment in found.plan.segments]
+    assert found.report.values_checked
+
+
+def test_nothing_is_degraded_where_nothing_fails() -> None:
+    found = compiled()
+    assert found.plan.degraded == ()
+    assert found.report.degraded == ()
