@@ -16,9 +16,10 @@ from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.products import TurnProducts
 from compiler.profile import builtin_profile
-from compiler.program import lower
+from compiler.program import lower, segment
 from compiler.program.segment import PlannedGroup
 from compiler.simulator.values import Chip
+from compiler.tiling.choose import choose_tiling
 from tests.models import Model
 
 pytestmark = pytest.mark.degrades
@@ -41,7 +42,7 @@ def compiled(**options: Any) -> Compilation:
 
 def breaks(monkeypatch: pytest.MonkeyPatch, fails: Fails, error: Exception | None = None) -> None:
     """Let lowering fail on the groups for which `fails` holds."""
-    proper = lower.lower_segment
+    proper = segment.lower_segment
 
     def lowered(facts: GraphFacts, profile: Any, name: str, groups: Sequence[PlannedGroup], *rest: Any) -> Any:
         if any(fails(facts, group) for group in groups):
@@ -63,8 +64,8 @@ def test_a_group_whose_lowering_fails_is_planned_op_by_op(monkeypatch: pytest.Mo
     assert entry.stage == "lower"
     assert "broken on purpose" in entry.failed
     assert set(entry.nodes) >= {"first", "relu", "second", "pool"}
-    (segment,) = found.plan.segments
-    assert len(segment.groups) == 5
+    (part,) = found.plan.segments
+    assert len(part.groups) == 5
     assert found.report.values_checked
     assert found.report.degraded == found.plan.degraded
 
@@ -77,14 +78,14 @@ def test_an_op_whose_lowering_fails_alone_runs_on_the_host_with_its_values(monke
         ("on the host", False),
     ]
     assert found.plan.degraded[-1].nodes == ("pool",)
-    assert [segment.kind for segment in found.plan.segments] == ["chip", "host"]
+    assert [part.kind for part in found.plan.segments] == ["chip", "host"]
     assert found.report.values_checked
 
 
 def test_a_graph_of_which_nothing_can_be_lowered_runs_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch, lambda *_: True)
     found = compiled()
-    assert [segment.kind for segment in found.plan.segments] == ["host"]
+    assert [part.kind for part in found.plan.segments] == ["host"]
     assert found.report.values_checked
     assert found.executable is not None
 
@@ -138,7 +139,7 @@ def test_a_step_that_only_improves_the_graph_is_left_out_where_it_fails(monkeypa
 
 
 def test_an_op_whose_tiling_fails_is_left_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    proper = evaluate.choose_tiling
+    proper = choose_tiling
 
     def chosen(geometry: Any, *rest: Any) -> Any:
         if any(op.kind == "MaxPool" for op in geometry.ops):
@@ -148,7 +149,7 @@ def test_an_op_whose_tiling_fails_is_left_to_the_host(monkeypatch: pytest.Monkey
     monkeypatch.setattr(evaluate, "choose_tiling", chosen)
     found = compiled()
     assert ("pool",) in [entry.nodes for entry in found.plan.degraded]
-    assert "host" in [segment.kind for segment in found.plan.segments]
+    assert "host" in [part.kind for part in found.plan.segments]
     assert found.report.values_checked
 
 
