@@ -32,8 +32,8 @@ def _head() -> Iterator[str]:
         f"Tessera reads IR versions 1 to {onnx.IR_VERSION} and opsets 1 to {newest} of the default domain. An operator"
         " is run by the accelerator if the table of native operators lists it and its limits hold; else it is put in"
         " terms of others, or evaluated at compile time, or it stays on the host, and the plan says why. Option"
-        " `strict` makes the latter an error. An operator that ONNX does not know in the model's opset is an error; one of"
-        " a domain that ONNX does not define stays on the host."
+        " `strict` makes the latter an error. An operator that ONNX does not know in the model's opset is an error; one"
+        " of a domain that ONNX does not define stays on the host."
     )
     yield ""
 
