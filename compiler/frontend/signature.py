@@ -29,7 +29,11 @@ class Formal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """An operator at one opset version; `variadic` says that the last input may come many times."""
+    """An operator at one opset version; `variadic` says that the last input may come many times.
+
+    `deprecated`: withdrawn for good. What a later version replaced under its own name still means what it meant, and
+    ONNX Runtime runs it (GroupNormalization with a scale per group, opset 18 to 20).
+    """
 
     op_type: str
     since: int
@@ -81,7 +85,7 @@ def _signature(schema: OpSchema) -> Signature:
     return Signature(
         op_type=schema.name,
         since=schema.since_version,
-        deprecated=schema.deprecated,
+        deprecated=schema.deprecated and onnx.defs.get_schema(schema.name, schema.domain).deprecated,
         inputs=formals,
         variadic=last is not None and last.option == option.Variadic,
         homogeneous=last is None or last.is_homogeneous,

@@ -254,7 +254,8 @@ class InstanceNormalization(OpKind):
 class GroupNormalization(OpKind):
     """Normalisation over `num_groups` groups of channels of each image, and their spatial axes.
 
-    Scale and bias have one element per channel; up to opset 20 one per group.
+    Scale and bias have one element per channel; up to opset 20 one per group. The IR's attribute `per_channel` says
+    which, whatever the model's opset.
     """
 
     op_class = OpClass.VECTOR
@@ -266,10 +267,11 @@ class GroupNormalization(OpKind):
             call.fail("input must have a channel axis", actual=data.shape)
         if groups < 1 or data.shape[1] % groups:
             call.fail("num_groups must divide the channels", actual=groups, limit=f"a divisor of {data.shape[1]}")
-        expected = data.shape[1] if call.opset >= 21 else groups
+        per_channel = call.integer("per_channel", int(call.opset >= 21))
+        expected = data.shape[1] if per_channel else groups
         for index in (1, 2):
             if call.tensor(index).shape != (expected,):
-                what = "channel" if call.opset >= 21 else "group"
+                what = "channel" if per_channel else "group"
                 call.fail(
                     f"input {index} must have one element per {what}",
                     actual=call.tensor(index).shape,
@@ -281,7 +283,7 @@ class GroupNormalization(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0, 1, 2),
-            attributes={"num_groups": groups, "epsilon": call.number("epsilon", 1e-5)},
+            attributes={"num_groups": groups, "epsilon": call.number("epsilon", 1e-5), "per_channel": per_channel},
         )
 
     def access(self, call: Call) -> Access:

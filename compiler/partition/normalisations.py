@@ -2,7 +2,7 @@
 
 An instance normalisation needs all of an image's channel at once. Its mean and its variance are reductions, which may
 be taken axis by axis (`reductions.py`); the rest works on one element at a time. So it is with the largest value and
-the sum of a softmax.
+the sum of a softmax. A group's mean is the mean of its channels' means.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
 from compiler.partition.alone import refused_alone
-from compiler.partition.made import Made
+from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
 from compiler.units import numpy_dtype
 
 _SUMMED: Final = ("Softmax", "LogSoftmax")
-_KINDS: Final = ("InstanceNormalization", "LayerNormalization", "RMSNormalization", *_SUMMED)
+# These have one value of scale and bias for each channel, or for each group of channels.
+_BY_CHANNEL: Final = ("GroupNormalization", "InstanceNormalization")
+_KINDS: Final = (*_BY_CHANNEL, "LayerNormalization", "RMSNormalization", *_SUMMED)
 # In less precision what lies between would be rounded to it, which the op at once does not.
 _DTYPE: Final = "float32"
 
@@ -56,11 +58,13 @@ class SplitNormalisations:
         """Whether it is one that can be taken apart and that needs more than half a core's memory for a position."""
         if op.kind not in _KINDS or graph.tensors[op.output].dtype != _DTYPE:
             return False
-        if op.kind == "InstanceNormalization" and any(graph.tensors[name].constant is None for name in op.inputs[1:]):
+        if op.kind in _BY_CHANNEL and any(graph.tensors[name].constant is None for name in op.inputs[1:]):
             return False  # whoever computes them would have to give them other axes
-        shape = graph.tensors[op.inputs[0]].shape
-        size = prod(shape[axis] for axis in _axes(graph, op)) * numpy_dtype(graph.tensors[op.output].dtype).itemsize
-        return 2 * size > self.profile.nram.capacity_bytes
+        data = graph.tensors[op.inputs[0]]
+        if op.kind == "GroupNormalization" and any(axis == 1 for axis, _ in data.symbols):
+            return False  # how many channels a group has is not known
+        elements = _width(graph, op) * prod(data.shape[axis] for axis in _axes(graph, op))
+        return 2 * elements * numpy_dtype(graph.tensors[op.output].dtype).itemsize > self.profile.nram.capacity_bytes
 
 
 def _axes(graph: Graph, op: Op) -> tuple[int, ...]:
@@ -73,6 +77,12 @@ def _axes(graph: Graph, op: Op) -> tuple[int, ...]:
     first = attributes.get("axis", 2)
     assert isinstance(first, int)
     return tuple(range(first, len(graph.tensors[op.inputs[0]].shape)))
+
+
+def _width(graph: Graph, op: Op) -> int:
+    """The channels that statistics are taken over together."""
+    groups = dict(op.attributes).get("num_groups")
+    return graph.tensors[op.inputs[0]].shape[1] // groups if isinstance(groups, int) else 1
 
 
 class _Parts:
@@ -105,10 +115,10 @@ class _Parts:
         epsilon = self._epsilon(op)
         ops: list[Op] = []
         if op.kind != "RMSNormalization":
-            mean = self._add(ops, op, "ReduceMean", (data,), "mean", axes)
+            mean = self._mean(ops, op, data, "mean", axes)
             data = self._add(ops, op, "Sub", (data, mean), "centred")
         squares = self._add(ops, op, "Mul", (data, data), "squares")
-        variance = self._add(ops, op, "ReduceMean", (squares,), "variance", axes)
+        variance = self._mean(ops, op, squares, "variance", axes)
         shifted = self._add(ops, op, "Add", (variance, epsilon), "shifted", axes)
         deviation = self._add(ops, op, "Sqrt", (shifted,), "deviation", axes)
         result = self._add(ops, op, "Div", (data, deviation), "normal")
@@ -117,6 +127,31 @@ class _Parts:
             result = self._add(ops, op, kind, (result, parameter), "scaled" if kind == "Mul" else "moved")
         del self.tensors[result]
         return [*ops[:-1], replace(ops[-1], output=op.output)]
+
+    def _mean(self, ops: list[Op], op: Op, data: str, what: str, axes: tuple[int, ...]) -> str:
+        """The mean over the axes, of a group norm also over the channels of a group, for each channel."""
+        mean, width = self._add(ops, op, "ReduceMean", (data,), what, axes), _width(self._graph, op)
+        if width == 1:
+            return mean
+        channels = self.tensors[mean]
+        grouped = opened(channels, 1, (channels.shape[1] // width, width))
+        one = replace(grouped, shape=(*grouped.shape[:2], 1, *grouped.shape[3:]))
+        seen, reduced, spread = (self._made.add(tensor) for tensor in (grouped, one, grouped))
+        result = self._made.add(replace(channels, name=f"{op.output}/{what} of groups"))
+        made = (
+            reshape(op, mean, self.tensors[seen]),
+            Op(
+                kind="ReduceMean",
+                inputs=(seen,),
+                output=reduced,
+                origin=op.origin,
+                attributes=(("axes", (2,)), ("keepdims", 1)),
+            ),
+            Op(kind="Expand", inputs=(reduced,), output=spread, origin=op.origin),
+            reshape(op, spread, self.tensors[result]),
+        )
+        ops += made
+        return result
 
     def _add(
         self, ops: list[Op], op: Op, kind: str, inputs: tuple[str, ...], what: str, reduced: tuple[int, ...] = ()
@@ -136,12 +171,17 @@ class _Parts:
         return name
 
     def _parameter(self, op: Op, name: str) -> str:
-        """Scale or bias as it broadcasts: of an instance normalisation one value for each channel there is."""
-        given = self.tensors[name]
-        if op.kind != "InstanceNormalization" or given.constant is None:
+        """Scale or bias as it broadcasts: one value for each channel there is where `_BY_CHANNEL` says so."""
+        given, data = self.tensors[name], self.tensors[op.inputs[0]]
+        if op.kind not in _BY_CHANNEL or given.constant is None:
             return name
-        shape = (*given.shape, *(1,) * (len(self.tensors[op.inputs[0]].shape) - 2))
-        constant = derive("Reshape", (given.constant,), shape)
+        constant = given.constant
+        channels = given.shape if given.symbols else data.shape[1:2]
+        if channels != given.shape:  # one value for each group
+            column = derive("Reshape", (constant,), (*given.shape, 1))
+            constant = derive("Expand", (column,), (*given.shape, channels[0] // given.shape[0]))
+        shape = (*channels, *(1,) * (len(data.shape) - 2))
+        constant = derive("Reshape", (constant,), shape)
         # axis and positions of what varies stay what they are
         return self._made.add(
             replace(given, name=f"{name}/by-channel", shape=shape, axes=default_axes(len(shape)), constant=constant)

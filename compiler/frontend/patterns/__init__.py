@@ -9,6 +9,7 @@ from typing import Final
 
 from compiler.frontend.patterns.activations import ACTIVATIONS
 from compiler.frontend.patterns.attention import find_attention
+from compiler.frontend.patterns.group_normalisation import GROUP_NORMALISATIONS
 from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite
 from compiler.frontend.patterns.normalisations import NORMALISATIONS
 from compiler.frontend.patterns.softmax import SOFTMAX
@@ -19,8 +20,12 @@ from compiler.ir.pattern import Pattern
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, default_axes
 
-# Kind of the op at which a pattern is looked for -> the rewrite. Each is the rarest op of its pattern.
-_REWRITES: Final[Mapping[str, Rewrite]] = MappingProxyType({**ACTIVATIONS, **NORMALISATIONS, **SOFTMAX})
+# Kind of the op at which a pattern is looked for -> the rewrite. Each is the rarest op of its pattern. What stands
+# later is found in what came of the earlier.
+_REWRITES: Final[tuple[Mapping[str, Rewrite], ...]] = (
+    MappingProxyType({**ACTIVATIONS, **NORMALISATIONS, **SOFTMAX}),
+    GROUP_NORMALISATIONS,
+)
 # The operator set whose attributes the rewrites speak.
 _OPSET: Final = 23
 # What the inputs of a replacing op are called, if they are new.
@@ -44,19 +49,21 @@ class RecognisePatterns:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with what was recognised."""
-        rewritten = self._rewritten(graph)
+        rewritten = graph
+        for rewrites in _REWRITES:
+            rewritten = self._rewritten(rewritten, rewrites)
         patterns = dict.fromkeys((*rewritten.patterns, *self._attention(rewritten)))
         position = rewritten.producer
         return replace(rewritten, patterns=tuple(sorted(patterns, key=lambda pattern: position[pattern.ops[-1]])))
 
-    def _rewritten(self, graph: Graph) -> Graph:
+    def _rewritten(self, graph: Graph, rewrites: Mapping[str, Rewrite]) -> Graph:
         lookup = Lookup(graph, opened(graph.source, self.source))
         tensors = dict(graph.tensors)
         replaced: dict[int, Op] = {}
         taken: set[int] = set()
-        patterns = list(graph.patterns)
+        patterns: list[Pattern] = []
         for index, op in enumerate(graph.ops):
-            rewrite = _REWRITES.get(op.kind)
+            rewrite = rewrites.get(op.kind)
             found = rewrite(lookup, index) if rewrite is not None else None
             if found is None or not taken.isdisjoint(found.ops):
                 continue
@@ -71,7 +78,9 @@ class RecognisePatterns:
         ops = tuple(replaced.get(i, op) for i, op in enumerate(graph.ops) if i in replaced or i not in taken)
         names = {name for op in ops for name in (*op.inputs, op.output)} | {*graph.inputs, *graph.outputs}
         kept = {name: tensor for name, tensor in tensors.items() if name in names}
-        return replace(graph, ops=ops, tensors=MappingProxyType(kept), patterns=tuple(patterns))
+        # a pattern whose op became part of a larger one is no longer there
+        earlier = [pattern for pattern in graph.patterns if kept.keys() >= set(pattern.ops)]
+        return replace(graph, ops=ops, tensors=MappingProxyType(kept), patterns=(*earlier, *patterns))
 
     def _attention(self, graph: Graph) -> list[Pattern]:
         lookup = Lookup(graph, opened(graph.source, self.source))

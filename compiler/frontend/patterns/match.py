@@ -16,6 +16,8 @@ from compiler.ir.graph import Attribute, Graph, Op, Tensor
 # How far a written constant may be from the number meant, relatively: what rounding to the element type explains.
 _TOLERANCES: Final[Mapping[str, float]] = MappingProxyType({"bfloat16": 4e-3})
 _TOLERANCE: Final = 1e-3
+# The most elements that are looked at to see whether all are one value; networks have fewer channels.
+_READ: Final = 65536
 _NO_ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType({})
 
 
@@ -72,6 +74,15 @@ class Lookup:
             found = constant is not None and _has_one_element(constant)
             self._scalars[name] = float(materialise(constant, self.source).item()) if constant and found else None
         return self._scalars[name]
+
+    def uniform(self, name: str) -> float | None:
+        """The value of all elements of a constant, if it is one value and quickly told; None for anything else."""
+        constant = self.graph.tensors[name].constant
+        if constant is None or isinstance(constant.data, Derived | Opaque) or not 0 < prod(constant.shape) <= _READ:
+            return self.scalar(name) if constant is not None else None
+        values = materialise(constant, self.source)
+        first = values.reshape(-1)[0]
+        return float(first) if bool((values == first).all()) else None
 
     def split(self, op: Op) -> tuple[str, float] | None:
         """An op of two inputs as the one that is computed and the value of the other, a constant of one element.

@@ -50,6 +50,24 @@ def test_an_instance_normalisation_of_a_large_image_is_taken_apart_with_the_same
     assert all(output.holds for output in report.values.outputs)
 
 
+@pytest.mark.parametrize("opset", [18, 21])
+def test_a_group_norm_of_a_large_image_is_taken_apart_with_the_same_values(opset: int) -> None:
+    """IMPORT-8: the mean of a group is that of its channels' means, so no view has more than a value a channel."""
+    model = Model(opset=opset)
+    x, width = model.input([2, 6, 200, 210], "x"), 6 if opset > 20 else 3
+    model.output(
+        model.node("GroupNormalization", [x, model.weight(width), model.weight(width)], name="wide", num_groups=3)
+    )
+    found = split(model.graph())
+    mean = ["ReduceMean", "Reshape", "ReduceMean", "Expand", "Reshape"]
+    assert [op.kind for op in found.ops] == [*mean, "Sub", "Mul", *mean, "Add", "Sqrt", "Div", "Mul", "Add"]
+    assert all(found.tensors[op.output].elements == 12 for op in found.ops if op.kind in ("Reshape", "Expand"))
+    if opset < 21:  # the harder one: its values have to be spread over channels
+        report = compile_model(model.data(), builtin_profile("edge4")).report
+        assert report.values_checked
+        assert all(output.holds for output in report.values.outputs)
+
+
 def test_it_has_units_for_images_of_any_size() -> None:
     assert not misses(instance("h", "w"), {"h": (33, 400), "w": (33, 400)}, count=2)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.patterns import RecognisePatterns
@@ -85,3 +86,40 @@ def assert_same_values(proto: onnx.ModelProto, graph: Graph, tolerance: float = 
 
 def s(model: Model, value: float, dtype: Any = np.float32, shape: tuple[int, ...] = ()) -> str:
     return model.constant(np.full(shape, value), dtype=dtype)
+
+
+def exposed(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """The model with each inner value read by somebody else, or handed out."""
+    inner = [node.output[0] for node in proto.graph.node if node.output[0] != proto.graph.output[0].name]
+    for name in inner:
+        handed = copy.deepcopy(proto)
+        handed.graph.output.append(onnx.ValueInfoProto(name=name))
+        yield name, handed
+        read = copy.deepcopy(proto)
+        read.graph.node.append(helper.make_node("Neg", [name], ["other"], name="other"))
+        read.graph.output.append(onnx.ValueInfoProto(name="other"))
+        yield name, read
+
+
+def mutants(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """Near misses: the inputs of one node swapped, one kind exchanged, one constant off by a twentieth."""
+    other = {"Add": "Sub", "Sub": "Add", "Mul": "Div", "Div": "Mul", "Erf": "Tanh", "Tanh": "Erf", "Sqrt": "Exp"}
+    for index, node in enumerate(proto.graph.node):
+        if len(node.input) == 2 and node.op_type in other:
+            swapped = copy.deepcopy(proto)
+            swapped.graph.node[index].input[:] = reversed(node.input)
+            yield swapped
+        if node.op_type in other:
+            exchanged = copy.deepcopy(proto)
+            exchanged.graph.node[index].op_type = other[node.op_type]
+            yield exchanged
+        if node.op_type.startswith("Reduce") and len(node.attribute) == 2:
+            turned = copy.deepcopy(proto)
+            turned.graph.node[index].attribute[0].ints[:] = [0]
+            yield turned
+    for index, tensor in enumerate(proto.graph.initializer):
+        array = numpy_helper.to_array(tensor)
+        if array.size == 1 and array.dtype == np.float32:
+            changed = copy.deepcopy(proto)
+            changed.graph.initializer[index].CopyFrom(numpy_helper.from_array(array * np.float32(1.05), tensor.name))
+            yield changed
