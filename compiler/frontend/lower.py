@@ -42,7 +42,7 @@ from compiler.frontend.functions import (
 )
 from compiler.frontend.host import HostResult, host_macs, host_node, host_results
 from compiler.frontend.nodes import node_names
-from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
+from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.refusals import not_strict, unmade_value
 from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, unknown_op
@@ -177,7 +177,7 @@ class _Lowering:
         function = self.functions.find(node)
         if function is not None:
             body = instantiate(function, node, name, self.fresh)
-            versions = opset_versions(function.opset_import, what=f"function {function.name!r}")
+            versions = function_opsets(function, self.model.opsets)
             self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=True)
             return
         domain = plain_domain(node.domain)
