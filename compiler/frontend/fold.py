@@ -28,6 +28,8 @@ from compiler.units import dtype_name
 
 # Constants up to this many elements are evaluated while lowering; larger ones stay descriptions.
 FOLD_ELEMENTS: Final = 65_536
+# A range whose ends vary is evaluated up to so many: the host would not know that it varies.
+_VARYING_RANGE: Final = 2**20
 # A description is computed from descriptions up to so deep ...
 MAX_DERIVATION: Final = 32
 # ... and holds at most so many times the bytes that it is computed from: an expansion is left to the accelerator.
@@ -155,13 +157,25 @@ def _range(call: Call) -> Folded | None:
     if not all(isfinite(value) for value in (start, limit, step)) or not step:
         call.fail("the range has no end", actual=f"{start} to {limit} by {step}", limit="finite, a step other than 0")
     count = max(0, ceil((limit - start) / step))
-    if count > FOLD_ELEMENTS:
-        return None
+    varies = any(isinstance(value, Dim) for value in (start, limit, step))
+    if count > FOLD_ELEMENTS and not varies:
+        bounded((count,), call.node, "the range")
+        return None  # left to the host
+    if count > _VARYING_RANGE:
+        raise LimitError(
+            "the range is too long for one whose ends vary",
+            code="expansion_too_large",
+            stage="import",
+            node=call.node,
+            op_type=call.op_type,
+            actual=count,
+            limit=_VARYING_RANGE,
+        )
     values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
     extent = count
     if count and all(isinstance(value, int) for value in (start, limit, step)):
         extent = -((start - limit) // step)  # rounded up; remembers what the ends stand for
-    elif any(isinstance(value, Dim) for value in (start, limit, step)):
+    elif varies:
         extent = unknown_extent(count)
     elements = None
     if isinstance(start, Dim) or isinstance(step, Dim):

@@ -10,14 +10,17 @@ from typing import Final
 import onnx
 from onnx import helper, shape_inference
 
-from compiler.errors import ModelError
+from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs, with_defaults
 from compiler.frontend.signature import KNOWN_DOMAINS, Signature
 from compiler.frontend.values import ONNX_CODES, type_label, type_of_text, type_text
 from compiler.ir.graph import HostNode, Tensor
 from compiler.ir.symbol import Dim, Expression
 from compiler.ops.base import Array
+from compiler.units import DTYPE_NAMES, element_bytes
 
+# What the host holds whole while the model runs: an input, an output, and what one of its nodes reads or makes.
+MAX_HOST_BYTES: Final = 2**34
 # Shape inference is shown constants up to so many elements.
 _SHOWN_ELEMENTS: Final = 4096
 _RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
@@ -74,6 +77,24 @@ def host_node(
         functions=functions.called_in(node),
         macs=macs,
     )
+
+
+def host_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor in the host's memory: at least so many, of types that only the host knows."""
+    return tensor.elements * (element_bytes(tensor.dtype) if tensor.dtype in DTYPE_NAMES else 1)
+
+
+def check_held(tensor: Tensor, node: str | None) -> None:
+    """Raises LimitError naming `node`, which makes the tensor, if that is too large for the host to hold (IMPORT-4)."""
+    if tensor.is_known and host_bytes(tensor) > MAX_HOST_BYTES:
+        raise LimitError(
+            f"tensor {printable(tensor.name, 120)!r} is too large for the host, which has to hold it",
+            code="tensor_too_large",
+            stage="import",
+            node=node,
+            actual=f"{host_bytes(tensor)} bytes in {tuple(map(int, tensor.shape))}",
+            limit=f"{MAX_HOST_BYTES} bytes",
+        )
 
 
 def host_macs(node: onnx.NodeProto, tensors: Sequence[Tensor | None]) -> int | None:

@@ -41,9 +41,9 @@ from compiler.frontend.functions import (
     schema_function,
     with_defaults,
 )
-from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
+from compiler.frontend.host import HostResult, check_held, declared_results, host_macs, host_node, host_results
 from compiler.frontend.nodes import node_names
-from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
+from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.refusals import not_strict, unmade_value
 from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
@@ -170,7 +170,7 @@ class _Lowering:
         function = self.functions.find(node)
         if function is not None:
             body = instantiate(function, node, name, self.fresh)
-            versions = opset_versions(function.opset_import, what=f"function {function.name!r}")
+            versions = function_opsets(function, self.model.opsets)
             self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=True)
             return
         domain = plain_domain(node.domain)
@@ -557,6 +557,7 @@ class _Lowering:
         folded = (name for name in self.order if name not in live and name not in self.inlined)
         unread = (*(name for name in self.table.graph_inputs if name not in names), *self.table.empty_inputs)
         hosts = {str(dict(op.attributes)["node"]) for op in kept if op.kind == HOST}
+        self._check_host(kept, outputs)
         return Graph(
             name=proto.name or self.table.source.name,
             ops=kept,
@@ -572,6 +573,18 @@ class _Lowering:
             unread=tuple(replace(settled(self.table.tensors[name]), constant=None) for name in unread),
             source=self.model.source,
         )
+
+    def _check_host(self, ops: Sequence[Op], outputs: Sequence[str]) -> None:
+        """Raises LimitError for a tensor that the host has to hold and that is too large for it (IMPORT-4)."""
+        held = dict.fromkeys(name for op in ops if op.kind == HOST for name in (*op.inputs, op.output) if name)
+        made = {op.output: op.node for op in ops}
+        for name in held | dict.fromkeys((*self.table.graph_inputs, *outputs)):
+            check_held(self.table.tensors[name], made.get(name) or self._maker(name))
+
+    def _maker(self, name: str) -> str | None:
+        """The node of the model that makes a value, folded or not; None if there is none of that name."""
+        nodes = zip(self.names, self.model.proto.graph.node, strict=True)
+        return next((maker for maker, node in nodes if name in node.output), None)
 
     def _needed(self, outputs: Sequence[str]) -> tuple[Op, ...]:
         needed = set(outputs)

@@ -10,13 +10,15 @@ from typing import Final
 import onnx
 from google.protobuf.message import DecodeError
 
-from compiler.errors import LimitError, ModelError
+from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.archive import SiblingFiles, open_archive, safe_path
 from compiler.frontend.source import ModelSource
 from compiler.frontend.wire import split_weights
 
 MAX_FILE_BYTES: Final = 2**31 - 1
 DEFAULT_DOMAIN: Final = ""
+# The default domain's version in models that import other domains alone: the newest that ONNX Runtime knows.
+UNSAID_OPSET: Final = 26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +122,23 @@ def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
             actual=proto.ir_version,
             limit=f"1 to {onnx.IR_VERSION}",
         )
+    if not proto.opset_import:
+        raise ModelError(
+            "the model imports no opset, so nothing says which ops its nodes are",
+            code="missing_opset",
+            stage="import",
+            actual="no opset_import",
+            limit="the version of each operator set that the model uses",
+            hint="Export the model again, or set its opset_import",
+        )
     return opset_versions(proto.opset_import, what="the model")
 
 
 def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
-    """Versions by domain; raises ModelError for one given twice, or outside what the pinned onnx knows."""
+    """Versions by domain; raises ModelError for two of one domain, or outside what the pinned onnx knows.
+
+    Where other domains are imported, but not the default one, that has the version that ONNX Runtime takes it for.
+    """
     result: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
         if isinstance(entry.domain, bytes):
@@ -136,16 +150,16 @@ def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
                 limit="UTF-8",
             )
         domain = plain_domain(entry.domain)
-        if domain in result:
+        if result.get(domain, entry.version) != entry.version:
             raise ModelError(
-                f"{what} imports the {domain or 'default'} opset more than once",
+                f"{what} imports two versions of the {domain or 'default'} opset",
                 code="duplicate_opset",
                 stage="import",
                 actual=f"{result[domain]}, {entry.version}",
                 limit="one version",
             )
         result[domain] = int(entry.version)
-    opset = result.setdefault(DEFAULT_DOMAIN, 1)
+    opset = result.setdefault(DEFAULT_DOMAIN, UNSAID_OPSET)
     newest = onnx.defs.onnx_opset_version()
     if not 1 <= opset <= newest:
         raise ModelError(
@@ -157,6 +171,15 @@ def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
             hint=f"Convert the model to opset {newest} or older",
         )
     return MappingProxyType(result)
+
+
+def function_opsets(function: onnx.FunctionProto, model: Mapping[str, int]) -> Mapping[str, int]:
+    """The versions by which a function's nodes are read: the model's, of domains that both import.
+
+    ONNX wants both to mean the same op; where they do not, ONNX Runtime reads the model's.
+    """
+    own = opset_versions(function.opset_import, what=f"function {printable(function.name, 80)!r}")
+    return MappingProxyType({domain: model.get(domain, version) for domain, version in own.items()})
 
 
 def plain_domain(domain: str) -> str:

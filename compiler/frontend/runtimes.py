@@ -19,16 +19,16 @@ from onnx import TensorProto
 
 from compiler.errors import printable
 from compiler.frontend.functions import all_nodes, subgraphs
-from compiler.frontend.read import plain_domain
+from compiler.frontend.read import UNSAID_OPSET, plain_domain
 from compiler.frontend.values import type_of_text
 
 Array = NDArray[Any]
 # A tensor, a sequence (list) of them, or an optional one (None if it is empty).
 Value = Any
 NO_WEIGHTS: Final[Mapping[str, Array]] = MappingProxyType({})
-# What the pinned ONNX Runtime reads.
+# What the pinned ONNX Runtime reads: it takes the newest operator set where a model names none.
 _NEWEST_IR: Final = 13
-_NEWEST_OPSET: Final = 26
+_NEWEST_OPSET: Final = UNSAID_OPSET
 # Operators whose results are random; what numbers they draw is fixed by a seed (see `seed_random_nodes`).
 _RANDOM: Final = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -39,13 +39,15 @@ _FROM_NUMPY: Final = frozenset(
 )
 _LOCATION: Final = "memory"
 Runtime = Literal["onnxruntime", "onnx.reference"]
-# What the evaluation in Python raises; ImportError where an operator needs a package that is not there.
+# What the evaluation in Python raises; ImportError where an operator needs a package that is not there, MemoryError for
+# an array of any size: ONNX Runtime calls that a failure too.
 _REFERENCE_FAILURES: Final = (
     ArithmeticError,
     AssertionError,
     AttributeError,
     ImportError,
     LookupError,
+    MemoryError,
     RuntimeError,
     TypeError,
     ValueError,
@@ -239,7 +241,7 @@ def _restamped(model: onnx.ModelProto) -> onnx.ModelProto:
     came later, the older set means the same.
     """
     opsets = {plain_domain(entry.domain): entry.version for entry in model.opset_import}
-    newest = opsets.get("", 1)
+    newest = opsets.get("", UNSAID_OPSET)
     if model.ir_version <= _NEWEST_IR and newest <= _NEWEST_OPSET:
         return model
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]

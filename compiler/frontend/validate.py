@@ -18,7 +18,7 @@ from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.control_flow import check_bodies
 from compiler.frontend.functions import FunctionTable, captured, function_key, subgraphs
 from compiler.frontend.nodes import node_names
-from compiler.frontend.read import OnnxModel, opset_versions, plain_domain
+from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.refusals import unmade_value
 from compiler.frontend.signature import Signatures, check_node, is_foreign
 from compiler.frontend.wire import MAX_NODES, MAX_VALUES
@@ -58,7 +58,7 @@ def _validated(model: OnnxModel) -> OnnxModel:
     names = node_names(proto.graph)
     _check_nodes(list(zip(names, proto.graph.node, strict=True)), model.opsets, table, signatures)
     for function in proto.functions:
-        versions = opset_versions(function.opset_import, what=f"function {printable(function.name, 80)!r}")
+        versions = function_opsets(function, model.opsets)
         inner = [(f"{function.name}/{node.name or node.op_type}", node) for node in function.node]
         _check_nodes(inner, versions, table, signatures)
         if len(set(function.input)) < len(function.input):

@@ -80,7 +80,7 @@ class Conv(Product):
         dilations = per_axis(call, "dilations", rank, 1)
         spans = dilated(kernel, dilations)
         pads = padding(call, strides, spans)
-        extents = window_extents(call, strides, spans, pads, ceil=False)
+        extents = window_extents(call, strides, spans, pads)
         attributes: dict[str, Attribute] = {
             "kernel_shape": kernel,
             "strides": strides,

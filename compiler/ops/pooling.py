@@ -18,17 +18,18 @@ from compiler.ops.windows import (
     SPATIAL_AXES,
     dilated,
     local_pads,
+    padded_extents,
     padding,
     per_axis,
+    pooled_extents,
     spatial_rank,
     taps,
     taps_of,
     window_access,
-    window_extents,
     window_of,
     window_overlap,
 )
-from compiler.units import numpy_dtype
+from compiler.units import ceil_div, numpy_dtype
 
 
 class Pool(OpKind):
@@ -52,7 +53,8 @@ class Pool(OpKind):
         dilations = per_axis(call, "dilations", rank, 1)
         spans = dilated(kernel, dilations)
         pads = padding(call, strides, spans)
-        extents = window_extents(call, strides, spans, pads, ceil=bool(call.integer("ceil_mode", 0)))
+        extents = pooled_extents(call, strides, spans, pads, ceil=bool(call.integer("ceil_mode", 0)))
+        # taps behind the padded input meet nothing, and are left out
         return Inferred(
             shape=(*data.shape[:2], *extents),
             dtype=data.dtype,
@@ -60,7 +62,10 @@ class Pool(OpKind):
             kind=self.kind,
             inputs=(0,),
             attributes={
-                "kernel_shape": kernel,
+                "kernel_shape": tuple(
+                    max(1, min(size, ceil_div(int(padded), dilation)))
+                    for size, padded, dilation in zip(kernel, padded_extents(call, pads), dilations, strict=True)
+                ),
                 "strides": strides,
                 "dilations": dilations,
                 "pads": pads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -79,27 +79,54 @@ def padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tup
 
 
 def window_extents(
+    call: Call, strides: tuple[int, ...], spans: tuple[int, ...], pads: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Output extents of a convolution whose kernel spans `spans`, which must not exceed its padded input."""
+    result = []
+    for index, padded in enumerate(padded_extents(call, pads)):
+        if padded < spans[index]:
+            _fail_kernel(call, index, spans[index], padded)
+        result.append((padded - spans[index]) // strides[index] + 1)
+    return tuple(result)
+
+
+def pooled_extents(
     call: Call, strides: tuple[int, ...], spans: tuple[int, ...], pads: tuple[int, ...], *, ceil: bool
 ) -> tuple[int, ...]:
-    """Output extents of a window of dilated size `spans`."""
+    """Output extents of a pooling, whose kernel may exceed its padded input by less than a stride (IMPORT-4).
+
+    The count divides towards zero, as ONNX Runtime does: a kernel that exceeds its input by less than a stride has
+    one position, by less than two none, and the output is empty.
+    """
     rank = len(spans)
     result = []
-    for index, extent in enumerate(call.tensor(0).shape[2:]):
-        padded = extent + pads[index] + pads[rank + index]
-        room = padded - spans[index]
-        if room < 0:
-            call.fail(
-                f"the kernel is larger than its padded input on spatial axis {index}",
-                code="invalid_shape",
-                actual=spans[index],
-                limit=padded,
-            )
-        count = (ceil_div(room, strides[index]) if ceil else room // strides[index]) + 1
+    for index, padded in enumerate(padded_extents(call, pads)):
+        room, stride = padded - spans[index], strides[index]
+        count = (ceil_div(room, stride) if ceil or room < 0 else room // stride) + 1
+        if count < 0:
+            _fail_kernel(call, index, spans[index], padded)
         # a last window may not start in the padding behind the input
-        if ceil and pads[rank + index] + strides[index] > spans[index]:
-            count = lesser(count, ceil_div(extent + pads[index], strides[index]))
+        if ceil and pads[rank + index] + stride > spans[index]:
+            count = lesser(count, ceil_div(call.tensor(0).shape[2 + index] + pads[index], stride))
         result.append(count)
     return tuple(result)
+
+
+def padded_extents(call: Call, pads: tuple[int, ...]) -> tuple[int, ...]:
+    """The spatial extents of input 0 with their padding."""
+    rank = len(pads) // 2
+    return tuple(
+        extent + pads[index] + pads[rank + index] for index, extent in enumerate(call.tensor(0).shape[2 : 2 + rank])
+    )
+
+
+def _fail_kernel(call: Call, index: int, span: int, padded: int) -> NoReturn:
+    call.fail(
+        f"the kernel is larger than its padded input on spatial axis {index}",
+        code="invalid_shape",
+        actual=span,
+        limit=int(padded),
+    )
 
 
 def window_access(call: Call) -> tuple[AxisMap, ...]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from compiler.degraded import DefectError, defects_of, failed_group
-from compiler.errors import InternalError, TesseraError
+from compiler.errors import InternalError, TesseraError, printable
+from compiler.frontend.host import host_bytes
 from compiler.frontend.source import ModelSource
-from compiler.ir.graph import Graph
+from compiler.ir.constant import Derived, Splat
+from compiler.ir.graph import Graph, Tensor
 from compiler.options import Options
 from compiler.profile.schema import Profile
 from compiler.program.build import executable_of
@@ -24,6 +26,8 @@ from compiler.simulator.run import run_executable
 
 # The seed of the inputs of every compilation's check.
 SEED: Final = 5
+# A model with a larger tensor, constants that lie in its file apart, is not run for its values.
+MAX_CHECKED_BYTES: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +155,10 @@ def check_values(executable: Executable, graph: Graph, source: ModelSource, seed
     except TesseraError as error:
         # text, sequences, types that only the host knows: nothing can be made up, so nothing is compared
         return ValueCheck(seed=seed, judge="", reason=error.message, comparisons=())
+    largest = max((t for t in graph.tensors.values() if _is_made(t)), key=host_bytes, default=None)
+    if largest is not None and host_bytes(largest) > MAX_CHECKED_BYTES:
+        reason = f"tensor {printable(largest.name, 120)!r} has {host_bytes(largest)} bytes; limit {MAX_CHECKED_BYTES}"
+        return ValueCheck(seed=seed, judge="", reason=reason, comparisons=())
     unread = {tensor.name: tensor.shape for tensor in graph.unread if tensor.is_known}
     reference = run_reference(source, inputs, zeros_for_missing=True, missing_shapes=unread)
     if not reference.has_run:
@@ -158,6 +166,11 @@ def check_values(executable: Executable, graph: Graph, source: ModelSource, seed
     outputs = run_executable(executable, inputs)
     check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
     return check if check.holds else _judged_again(check, executable, graph, source, inputs)
+
+
+def _is_made(tensor: Tensor) -> bool:
+    """True for a tensor that takes memory of its own when the model runs."""
+    return tensor.is_known and (tensor.constant is None or isinstance(tensor.constant.data, Splat | Derived))
 
 
 def _judged_again(

@@ -224,6 +224,11 @@ EXPANSIONS: Final[Mapping[str, Fill]] = MappingProxyType(
         "matmul of a column by a row": lambda m: m.node(
             "MatMul", [m.input([2**22, 1]), m.input([1, 2**22])], name="node"
         ),
+        "a constant output of 2 to the 40": lambda m: m.node("ConstantOfShape", [m.ints(2**40)], name="node"),
+        "a random output of 2 to the 40": lambda m: m.node("RandomNormal", [], name="node", shape=[2**40]),
+        "a unit matrix of 2 to the 40": lambda m: m.node(
+            "EyeLike", [m.node("ConstantOfShape", [m.ints(2**20, 2**20)])], name="node"
+        ),
         "an input of 2 to the 62 elements": lambda m: m.relu(m.input([2**31, 2**31], "x"), "node"),
         "an input of extents that overflow": lambda m: m.relu(m.input([2**62, 8], "x"), "node"),
         "an input of the largest extent": lambda m: m.relu(m.input([2**63 - 1], "x"), "node"),

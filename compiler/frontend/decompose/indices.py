@@ -8,8 +8,21 @@ from typing import Final
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.build import Decomposition, NodeList
+from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
 from compiler.ops.base import NUMBERS, Call
+
+# Positions are written out as a constant; longer ones are left to the host.
+_MOST_POSITIONS: Final = 1 << 20
+
+
+def _too_many_rows(_: onnx.NodeProto, call: Call) -> object | None:
+    longest = max(call.tensor(0).shape[-2:], default=0)
+    return int(longest) if longest > _MOST_POSITIONS else None
+
+
+def _too_deep(_: onnx.NodeProto, call: Call) -> object | None:
+    depth = int(call.value(1, "depth").reshape(-1)[0])
+    return depth if depth > _MOST_POSITIONS else None
 
 
 def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
@@ -27,10 +40,6 @@ def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     nodes.add("Where", kept, node.input[0], nodes.number(0, data.dtype), out=node.output[0])
 
 
-# The positions of a OneHot are written out as a constant.
-_DEPTH_MAX: Final = 1 << 20
-
-
 def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """OneHot of constant depth: the on-value where the index, counted from the end if negative, is the position."""
     indices, values = call.tensor(0), call.tensor(2)
@@ -39,8 +48,6 @@ def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     depth, rank = int(call.value(1, "depth").reshape(-1)[0]), len(indices.shape)
     if depth < 1:
         call.fail("depth must be positive", actual=depth, limit="at least 1")
-    if depth > _DEPTH_MAX:
-        call.fail("depth is too large", code="tensor_too_large", actual=depth, limit=_DEPTH_MAX)
     axis = call.axis("axis", -1, rank + 1)
     index = node.input[0] if indices.dtype == "int64" else nodes.cast(node.input[0], "int64")
     wrapped = nodes.add("Add", index, nodes.number(depth, "int64"))
@@ -51,10 +58,16 @@ def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     nodes.add("Where", hot, on, off, out=node.output[0])
 
 
-TRILU: Final = Decomposition(op_type="Trilu", replace=_trilu, dtypes=MappingProxyType({1: ("int64",)}))
+TRILU: Final = Decomposition(
+    op_type="Trilu",
+    replace=_trilu,
+    dtypes=MappingProxyType({1: ("int64",)}),
+    limits=(Limit(f"the matrix has at most {_MOST_POSITIONS} rows and columns", _too_many_rows),),
+)
 ONE_HOT: Final = Decomposition(
     op_type="OneHot",
     replace=_one_hot,
     dtypes=MappingProxyType({0: NUMBERS, 1: (*NUMBERS, "float64", "int16", "uint16", "uint32", "uint64")}),
     constant_inputs=MappingProxyType({1: "depth"}),
+    limits=(Limit(f"depth is at most {_MOST_POSITIONS}", _too_deep),),
 )

@@ -125,12 +125,24 @@ def test_a_constant_that_grows_is_not_computed_while_importing(build: Callable[[
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float32])
-def test_a_range_that_is_too_long_to_hold_runs_on_the_host(kind: type) -> None:
+def test_a_range_that_is_too_long_to_evaluate_is_left_to_the_host(kind: type) -> None:
+    """IMPORT-7: ONNX Runtime runs it."""
     model = Model()
     ends = [model.constant(value, dtype=kind) for value in (0, FOLD_ELEMENTS + 1, 1)]
-    model.output(model.node("Range", ends, name="range"), INT if kind is np.int64 else FLOAT)
-    (op,) = model.graph().ops
+    model.output(model.node("Range", ends, name="range"), helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+    (op,) = same_values(model.proto()).ops
     assert (op.kind, op.node) == ("Host", "range")
+
+
+def test_a_range_that_is_too_long_and_varies_is_refused() -> None:
+    """The host would make all of it, whatever the extents are."""
+    model = Model()
+    length = model.node("Squeeze", [model.node("Shape", [model.input(["n"])])])
+    model.output(model.node("Range", [model.constant(0), length, model.constant(1)], name="range"), INT)
+    with pytest.raises(LimitError) as caught:
+        model.graph({"n": 2**20 + 1})
+    error = caught.value
+    assert (error.code, error.node, error.actual, error.limit) == ("expansion_too_large", "range", 2**20 + 1, 2**20)
 
 
 @pytest.mark.parametrize(("start", "limit", "step"), [(0, 10, 0), (0, np.inf, 1), (np.nan, 1, 1)])

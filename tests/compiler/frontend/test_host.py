@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from compiler.errors import ModelError
+from compiler.errors import LimitError, ModelError
+from compiler.frontend.host import MAX_HOST_BYTES
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
@@ -54,6 +55,41 @@ def loop(model: Model, state: str, trips: str, *, name: str = "loop") -> tuple[s
     graph = body(inner, [("i", INT), ("go", BOOL), ("s", FLOAT)], [("still", BOOL), ("next", FLOAT), ("row", FLOAT)])
     found = model.nodes_out("Loop", [trips, "", state], [f"{name}.end", f"{name}.rows"], name=name, body=graph)
     return found[0], found[1]
+
+
+# What the host holds
+
+
+LARGE: dict[str, Callable[[Model], object]] = {
+    "a constant output": lambda m: m.node("ConstantOfShape", [m.ints(2**32 + 1)], name="node"),
+    "an output of a view": lambda m: m.node("Transpose", [m.node("ConstantOfShape", [m.ints(2, 2**32)])], name="node"),
+    "a result of the host": lambda m: m.node("RandomNormal", [], name="node", shape=[2**32 + 1]),
+    "an identity": lambda m: m.node("EyeLike", [m.input([2**16 + 1, 2**16], "x")], name="node"),
+    "a long range": lambda m: m.node("Range", [m.constant(0), m.constant(2**31 + 1), m.constant(1)], name="node"),
+    "a constant that the host reads": lambda m: m.node(
+        "NonZero", [m.node("ConstantOfShape", [m.ints(2**32 + 1)], name="node")]
+    ),
+    "an input that the host reads": lambda m: m.node("Det", [m.input([2**28 + 1, 4, 4], "x")]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LARGE))
+def test_what_is_too_large_for_the_host_is_refused_by_node_size_and_limit(name: str) -> None:
+    """IMPORT-4: not a matter of the memory that happens to be there."""
+    model = Model()
+    model.output(str(LARGE[name](model)))
+    with pytest.raises(LimitError) as caught:
+        model.graph()
+    error = caught.value
+    assert (error.code, error.limit) == ("tensor_too_large", f"{MAX_HOST_BYTES} bytes")
+    assert int(str(error.actual).split()[0]) > MAX_HOST_BYTES
+    assert error.node == "node" or "'x'" in error.message
+
+
+def test_what_the_host_can_hold_is_not_refused() -> None:
+    model = Model()
+    model.output(model.node("ConstantOfShape", [model.ints(2**32)], name="node"))
+    assert model.graph().ops == ()
 
 
 # Kinds of nodes

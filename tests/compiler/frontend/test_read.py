@@ -6,10 +6,11 @@ import mmap
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 
 from compiler.errors import ModelError
-from compiler.frontend.read import ReadModel
+from compiler.frontend.read import UNSAID_OPSET, ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
 from tests.compiler.planning import plan_model
@@ -113,11 +114,34 @@ def test_opsets_of_all_domains_are_kept() -> None:
     assert ReadModel().run(ModelSource.from_bytes(proto.SerializeToString())).opsets == {"": 17, "local": 7}
 
 
-def test_a_model_that_imports_no_default_opset_has_version_1() -> None:
-    """ONNX: IR version 2 and older name none."""
+def test_a_model_that_imports_no_opset_is_refused() -> None:
+    """IMPORT-4: as by ONNX Runtime, whatever the IR version is."""
+    for ir_version in (2, 8):
+        proto = simple(ir_version=ir_version)
+        del proto.opset_import[:]
+        assert refused(proto.SerializeToString()).code == "missing_opset"
+
+
+def test_a_domain_imported_twice_in_one_version_is_read() -> None:
+    proto = simple()
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx", 17))
+    assert ReadModel().run(ModelSource.from_bytes(proto.SerializeToString())).opsets == {"": 17}
+
+
+def test_the_default_opset_that_nothing_imports_is_the_newest_of_onnx_runtime() -> None:
+    """IMPORT-4: what ONNX Runtime runs is legal, and Gelu is an op of opset 20."""
     proto = simple()
     del proto.opset_import[:]
-    assert ReadModel().run(ModelSource.from_bytes(proto.SerializeToString())).opsets == {"": 1}
+    proto.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    proto.graph.node[0].op_type = "Gelu"
+    opsets = ReadModel().run(ModelSource.from_bytes(proto.SerializeToString())).opsets
+    assert opsets == {"": UNSAID_OPSET, "local": 1}
+    onnxruntime.InferenceSession(proto.SerializeToString())
+    proto.opset_import.append(onnx.helper.make_opsetid("", UNSAID_OPSET))
+    onnxruntime.InferenceSession(proto.SerializeToString())
+    proto.opset_import[1].version += 1
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match=f"till opset {UNSAID_OPSET}"):
+        onnxruntime.InferenceSession(proto.SerializeToString())
 
 
 def test_a_memory_mapped_file_compiles_as_its_bytes_do(tmp_path: Path) -> None:

@@ -125,6 +125,16 @@ CASES: Final[Mapping[str, Build]] = MappingProxyType(
         "MaxPool": use("MaxPool", IMAGE, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
         "MaxPool dilated": use("MaxPool", IMAGE, kernel_shape=[2, 2], pads=[1, 0, 1, 1], dilations=[3, 2]),
         "MaxPool ceil": use("MaxPool", IMAGE, kernel_shape=[2, 3], strides=[2, 2], ceil_mode=1),
+        "MaxPool beyond its input": use("MaxPool", IMAGE, kernel_shape=[9, 3], strides=[5, 2], dilations=[1, 2]),
+        "AveragePool beyond its input": use("AveragePool", IMAGE, kernel_shape=[1280, 1280], strides=[1280, 1280]),
+        "AveragePool beyond its padded input": use(
+            *("AveragePool", IMAGE),
+            kernel_shape=[9, 9],
+            strides=[4, 9],
+            pads=[1, 0, 1, 1],
+            ceil_mode=1,
+            count_include_pad=1,
+        ),
         "AveragePool": use("AveragePool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
         "AveragePool counting padding": use(
             "AveragePool",

@@ -45,12 +45,12 @@ def shapes_agree(model: Model, outputs: list[str], *, dtype: Any = np.float32) -
     assert found == expected
 
 
-def window_attributes(draw: Draw, rank: int, *, dilation: bool = True) -> dict[str, Any]:
+def window_attributes(draw: Draw, rank: int, *, dilation: bool = True, largest: int = 4) -> dict[str, Any]:
     """Random kernel, strides, dilations and padding."""
-    kernel = [draw.draw(st.integers(1, 4)) for _ in range(rank)]
+    kernel = [draw.draw(st.integers(1, largest)) for _ in range(rank)]
     attributes: dict[str, Any] = {
         "kernel_shape": kernel,
-        "strides": [draw.draw(st.integers(1, 3)) for _ in range(rank)],
+        "strides": [draw.draw(st.integers(1, largest - 1)) for _ in range(rank)],
     }
     if dilation and draw.draw(st.booleans()):
         attributes["dilations"] = [draw.draw(st.integers(1, 2)) for _ in range(rank)]
@@ -82,18 +82,14 @@ def test_convolutions(draw: Draw) -> None:
 @settings(max_examples=150)
 @given(st.data())
 def test_poolings(draw: Draw) -> None:
+    """IMPORT-4: with kernels beyond the padded input, which have a position where the stride is as large."""
     rank = draw.draw(st.sampled_from([1, 2, 2, 3]))
     kind = draw.draw(st.sampled_from(["MaxPool", "AveragePool"]))
-    attributes = window_attributes(draw, rank, dilation=kind == "MaxPool")
+    attributes = window_attributes(draw, rank, dilation=kind == "MaxPool", largest=draw.draw(st.sampled_from([4, 12])))
     if attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
         attributes["ceil_mode"] = draw.draw(st.integers(0, 1))
     model = Model()
     extents = [draw.draw(st.integers(1, 9)) for _ in range(rank)]
-    pads = attributes.get("pads", [0] * (2 * rank))
-    for axis, extent in enumerate(extents):
-        span = (attributes["kernel_shape"][axis] - 1) * attributes.get("dilations", [1] * rank)[axis] + 1
-        # the runtime rounds a negative quotient up and computes one element; IMPORT-4 refuses
-        assume(extent + pads[axis] + pads[rank + axis] >= span or attributes.get("auto_pad", "").startswith("SAME"))
     shapes_agree(model, [model.output(model.node(kind, [model.input([1, 2, *extents])], **attributes))])
 
 

@@ -64,6 +64,14 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     ),
     "rotary in double": ("RotaryEmbedding", "input 0 is of", ones("x", "c", "s", dtype=np.float64), ["y"], {}),
     "diagonal of another type": ("Trilu", "input 1 is of", ones("x", "k", shape=(2, 2)), ["y"], {}),
+    "a long row": ("Trilu", "rows and columns", ones("x", shape=(1, 2**20 + 1), dtype=np.int8), ["y"], {}),
+    "a large depth": (
+        "OneHot",
+        "depth is at most",
+        ones("i", shape=(2,), dtype=np.int64) | {"constant": np.array(2**20 + 1)} | ones("v", shape=(2,)),
+        ["y"],
+        {},
+    ),
     "depth at run time": (
         "OneHot",
         "depth (input 1) is known",
@@ -78,7 +86,7 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
 def test_a_node_beyond_a_limit_stays_what_it_is_and_the_limit_says_why(case: str) -> None:
     kind, text, feeds, outputs, attributes = CASES[case]
     node = helper.make_node(kind, [name.strip() for name in feeds], outputs, **attributes)
-    call = call_of_node(node, feeds, 25, constants=())
+    call = call_of_node(node, feeds, 25, constants=[i for i, name in enumerate(feeds) if name == "constant"])
     assert decompose(node, call, str) is None
     found = why_not_decomposed(node, call)
     assert found is not None

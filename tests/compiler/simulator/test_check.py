@@ -1,0 +1,33 @@
+"""When the value check does not run the model, and what it says then (SIM-1, IMPORT-4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.compile import compile_model
+from compiler.profile import builtin_profile
+from compiler.simulator import runtimes
+from compiler.simulator.check import MAX_CHECKED_BYTES
+from compiler.simulator.runtimes import run_model
+from tests.models import Model
+
+
+def test_a_model_of_a_tensor_too_large_to_check_compiles_and_says_which() -> None:
+    """A file of some bytes whose output takes 4 GiB: its plan is made, and nobody needs the memory."""
+    model = Model()
+    y = model.output(model.node("ConstantOfShape", [model.ints(2**30)]))
+    values = compile_model(model.data(), builtin_profile("edge4")).report.values
+    assert not values.checked
+    assert values.reason == f"tensor '{y}' has {2**32} bytes; limit {MAX_CHECKED_BYTES}"
+
+
+def test_a_runtime_without_memory_is_one_that_could_not_run_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> None:
+        raise MemoryError("Unable to allocate 4.00 TiB")
+
+    monkeypatch.setattr(runtimes, "_with_data", exhausted)
+    model = Model()
+    model.output(model.relu(model.input([1], "x")))
+    found = run_model(model.proto(), {}, runtimes=("onnx.reference",))
+    assert found.values is None
+    assert "Unable to allocate 4.00 TiB" in found.reason
