@@ -46,6 +46,9 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
+# A hint may hold options to copy, which are of no use when they are cut.
+_CHARACTERS = {"hint": 4000}
+
 _HTTP_CODES = {
     400: "malformed_request",
     404: "not_found",
@@ -87,7 +90,8 @@ def status_of(error: TesseraError) -> HTTPStatus:
 def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
     """A problem from the parts that TesseraError.to_dict gives; texts become one printable line each."""
     clean: dict[str, Any] = {
-        name: printable(value) if isinstance(value, str) else value for name, value in parts.items()
+        name: printable(value, _CHARACTERS.get(name, 300)) if isinstance(value, str) else value
+        for name, value in parts.items()
     }
     code = str(clean.pop("code", "error"))
     return Problem(

@@ -282,5 +282,7 @@ def parse_assignments(assignments: Iterable[str]) -> Options:
             if not isinstance(inner, dict):
                 raise RequestError(f"option {printable(parent, 60)} is set twice", code="invalid_option")
             target = inner
-        target[leaf] = value
+        known = target.get(leaf)
+        # an object adds to what was said of the same option before, as the words with dots do
+        target[leaf] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
     return parse_options(values)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from http import HTTPStatus
+from pathlib import Path
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -19,6 +22,11 @@ from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.errors import ProgramError
+
+# The console script; what else runs these functions (a test) is no command to repeat.
+PROGRAM: Final = "tessera"
+# A hint may hold a command to paste, which is of no use when it is cut.
+_HINT_CHARACTERS: Final = 4000
 
 
 class ExitCode(IntEnum):
@@ -125,7 +133,15 @@ def show(error: TesseraError, *, as_json: bool) -> None:
     }
     for name, value in rows.items():
         if value is not None:
-            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(str(value), 1000)))
+            most = _HINT_CHARACTERS if name == "hint" else 1000
+            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(str(value), most)))
+
+
+def _offer_command(error: TesseraError) -> None:
+    """Name the whole command, to paste, where the hint of a missing dimension has the words to add (IMPORT-10)."""
+    before, option, rest = (error.hint or "").partition("--set ")
+    if option and Path(sys.argv[0]).name == PROGRAM:
+        error.hint = f"{before}{shlex.join(sys.argv)} --set {rest}"
 
 
 @contextmanager
@@ -134,6 +150,8 @@ def failures(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except TesseraError as error:
+        if error.code == "dynamic_dim":
+            _offer_command(error)
         show(error, as_json=as_json)
         raise typer.Exit(exit_code_of(error)) from None
     except OSError as error:

@@ -58,13 +58,15 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
     """Run in this process; raises InternalError or ModelError where outputs are not those of the model."""
     options = _options(target)
     given = _given(feed)
+    if feed.shapes and is_executable(target.path):
+        raise _no_shapes()
     with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target.path):
+        target = _with_dims(target, feed.shapes, given)
+        options = _options(target)
         if shapes.is_package(target.path) or shapes.has_ranges(options):
             of = shapes.shaped(target.path, target.profile, options, console)
             executable, digest = shapes.executable_at(of, shapes.dims_for(of, feed.shapes, given))
             given, report = shapes.without_unread(of, given), None
-        elif feed.shapes:
-            raise _no_shapes()
         else:
             executable, digest, report = _executable(target, console)
             given = _without_unread(target.path, executable, given)
@@ -92,6 +94,7 @@ def run_on_server(server: str, target: Target, feed: Feed, console: Console, *, 
         if is_executable(target.path):
             job = client.simulate(executable=target.path, inputs=feed.inputs, seed=feed.seed)
         else:
+            target = _with_dims(target, (), _given(feed))
             compiled = _compiled_on_server(server, target, console)
             job = client.simulate(job=compiled, inputs=feed.inputs, seed=feed.seed)
         job = compiling.follow(client, job, target.path.name, console)
@@ -171,6 +174,11 @@ def _options(target: Target) -> Options:
     if shapes.is_package(target.path):
         refuse_decided("a package", target.settings)
     return options
+
+
+def _with_dims(target: Target, words: Sequence[str], given: Mapping[str, Array] | None) -> Target:
+    """The same with values of option dims that shapes in words, or of given inputs, show (IMPORT-10)."""
+    return replace(target, settings=shapes.settings_with_dims(target.path, target.settings, words, given))
 
 
 def _unchecked(target: Target) -> Target:
@@ -270,10 +278,10 @@ def _no_judge(path: Path) -> RequestError:
 
 def _no_shapes() -> RequestError:
     return RequestError(
-        "only a model with dimensions left open, or a package, runs at shapes of its own",
+        "an executable runs at the shapes that it was compiled for",
         code="invalid_request",
-        actual="--shape",
-        hint='Give ranges: --set dims.NAME=\'{"min": 1, "max": 512}\'',
+        actual="--shape with an executable",
+        hint="Leave out --shape, or name the model or a package of it",
     )
 
 

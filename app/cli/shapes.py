@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +14,27 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.inputs import PACKAGE_MAGIC, existing_model, load_profile, open_model, starts_with, uncompiled_model
+from app.cli.inputs import (
+    PACKAGE_MAGIC,
+    existing_model,
+    is_executable,
+    load_profile,
+    open_model,
+    starts_with,
+    uncompiled_model,
+)
 from app.cli.progress import ProgressBar
 from app.simulations.arrays import Array
 from compiler.compile import compile_package
 from compiler.errors import InternalError, RequestError, printable
+from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
-from compiler.options import DimRange, Options
+from compiler.options import DimRange, Options, parse_assignments
 from compiler.profile import profile_digest
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
+from compiler.shapes.declared import dims_from_arrays, dims_from_words
 from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values
 from compiler.shapes.instantiate import instantiate, simple_tables
@@ -50,6 +61,22 @@ def is_package(path: Path) -> bool:
 def has_ranges(options: Options) -> bool:
     """Whether options leave a dimension open."""
     return any(isinstance(extent, DimRange) and extent.min < extent.max for extent in options.dims.values())
+
+
+def settings_with_dims(
+    path: Path, settings: Sequence[str], words: Sequence[str], given: Mapping[str, Array] | None
+) -> list[str]:
+    """The settings, and values of option `dims` that they leave out and shapes show (IMPORT-10).
+
+    Shapes are words such as `x:1x3x225x199`, or those of given inputs. Raises RequestError for shapes that the model or
+    the settings do not allow. What was compiled already has no open dimensions: its settings stay.
+    """
+    if not (words or given) or is_executable(path) or is_package(path):
+        return list(settings)
+    options = parse_assignments(settings)
+    graph = ReadModel().run(open_model(path)).proto.graph
+    dims = dims_from_words(graph, options, words) if words else dims_from_arrays(graph, options, given or {})
+    return [*settings, f"dims={json.dumps(dims)}"] if dims else list(settings)
 
 
 def shaped(path: Path, profile: str | None, options: Options, console: Console) -> Shaped:

@@ -94,11 +94,13 @@ def table(
             raise RequestError(
                 "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
             )
-        options = parse_assignments(all_settings(settings, strict=False, no_verify=True))
+        words = all_settings(settings, strict=False, no_verify=True)
+        options = parse_assignments(words)
         if shaping.is_package(target):
             refuse_decided("a package", settings or ())
         folder = None if no_cache else TableFolder.of(cache)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shaping.as_package(target):
+            options = parse_assignments(shaping.settings_with_dims(target, words, shapes or (), None))
             of = shaping.shaped(target, profile, options, Console(stderr=True, markup=False))
             document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
         if as_json:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import onnx
 
 from compiler.errors import ModelError, printable
 from compiler.ir.graph import Graph
+
+# So many dimensions are named with the input that shows them; the hint has all.
+_NAMED: Final = 16
+# An extent to start from: networks for images shrink their maps 32 times, so a smaller one may be refused.
+_EXTENT: Final = 64
+# Names that a shell and `key=value` leave as they are.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:/-]+", re.ASCII)
 
 
 def unmade_value(node: onnx.NodeProto, name: str, value: str) -> ModelError:
@@ -22,18 +33,39 @@ def unmade_value(node: onnx.NodeProto, name: str, value: str) -> ModelError:
     )
 
 
-def missing_dims(missing: Mapping[str, str]) -> ModelError:
-    names = list(missing)
-    first = printable(names[0], 80)
-    more = f" (and {len(names) - 1} more: {', '.join(printable(n, 40) for n in names[1:6])})" if names[1:] else ""
+def missing_dims(missing: Mapping[str, tuple[str, int]]) -> ModelError:
+    """The error for dimensions without an extent; `missing` says of each the input and the axis that show it first.
+
+    The hint has an extent for each to start from (1 along axis 0, which is mostly the batch), as option `dims` of a
+    request and, at its end, as words for the command line (IMPORT-10).
+    """
+    where = "; ".join(
+        f"{printable(name, 80)!r} ({what}, axis {axis})" for name, (what, axis) in list(missing.items())[:_NAMED]
+    )
+    more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    extents = {name: 1 if axis == 0 else _EXTENT for name, (_, axis) in missing.items()}
     return ModelError(
-        f"{missing[names[0]]} has the dynamic dimension {first!r}, and option dims gives no maximum for it{more}",
+        f"the request gives no extent for {len(missing)} dynamic dimensions: {where}{more}"
+        if len(missing) > 1
+        else f"the request gives no extent for dynamic dimension {where}",
         code="dynamic_dim",
         stage="import",
-        actual=", ".join(printable(n, 40) for n in names[:8]),
-        limit="a maximum for every dynamic dimension",
-        hint="Give them one: " + " ".join(f"--set dims.{printable(n, 40)}=1" for n in names[:8]),
+        actual=", ".join(printable(n, 40) for n in missing),
+        limit="an extent or a range for every dynamic dimension",
+        hint=f'Give extents, such as "dims": {json.dumps(extents)} in options, or {" ".join(_words(extents))}',
     )
+
+
+def _words(extents: Mapping[str, int]) -> Iterator[str]:
+    """Options of the command line for extents by name: those with unusual names as JSON."""
+    unusual = {}
+    for name, extent in extents.items():
+        if _PLAIN.fullmatch(name):
+            yield f"--set dims.{name}={extent}"
+        else:
+            unusual[name] = extent
+    if unusual:
+        yield f"--set {shlex.quote('dims=' + json.dumps(unusual))}"
 
 
 def not_strict(graph: Graph) -> ModelError:

@@ -81,7 +81,7 @@ class ValueTable:
 
         An input without elements is a constant: nobody has to give it.
         """
-        missing: dict[str, str] = {}
+        missing: dict[str, tuple[str, int]] = {}
         for value in graph.input:
             if value.name in self.tensors:
                 continue
@@ -151,7 +151,12 @@ class ValueTable:
         self.graph_inputs.append(name)
 
     def _extent(
-        self, dim: onnx.TensorShapeProto.Dimension, axis: int, tensor: str, what: str, missing: dict[str, str]
+        self,
+        dim: onnx.TensorShapeProto.Dimension,
+        axis: int,
+        tensor: str,
+        what: str,
+        missing: dict[str, tuple[str, int]],
     ) -> int:
         if dim.HasField("dim_value"):
             if dim.dim_value < 0:
@@ -163,7 +168,7 @@ class ValueTable:
                     limit="at least 0",
                 )
             return int(dim.dim_value)
-        name = dim.dim_param or f"{tensor}.{axis}"
+        name = dimension_name(dim, tensor, axis)
         if name in self.dims:
             self.fixed[name] = self.dims[name]
             extent = self.dims[name]
@@ -171,7 +176,7 @@ class ValueTable:
                 extent = Dim.symbol(name, extent, self.minima.get(name, 1))
             self.fixed_dims[name] = extent
             return extent
-        missing.setdefault(name, f"{what} on axis {axis}")
+        missing.setdefault(name, (what, axis))
         return 1
 
     def resolved(self, value: str) -> str:
@@ -241,5 +246,15 @@ class ValueTable:
         return self.values[tensor.name].astype(object) if known is None else known
 
 
+def dimension_name(dim: onnx.TensorShapeProto.Dimension, tensor: str, axis: int) -> str:
+    """What option dims calls a dimension without an extent: its own name, else x.1 for axis 1 of input x."""
+    return dim.dim_param or f"{tensor}.{axis}"
+
+
 def _dynamic(graph: onnx.GraphProto) -> set[str]:
-    return {dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    return {
+        dimension_name(dim, value.name, axis)
+        for value in graph.input
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value")
+    }

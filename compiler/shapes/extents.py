@@ -24,6 +24,8 @@ class Range:
     step: int = 1
 
     def __str__(self) -> str:
+        if self.low == self.high:
+            return str(self.low)
         return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
     def __contains__(self, extent: int) -> bool:
@@ -81,18 +83,12 @@ def dims_of(
     RequestError naming the input and what is allowed: for one that the model does not have or that is missing, a wrong
     rank or extent, two extents of one dimension, and a dimension outside its range.
     """
-    known = {one.name: one for one in inputs}
-    for name in shapes:
-        if name not in known:
-            raise _refused(f"the model has no input {printable(name, 80)!r}", "unknown_input", name, ", ".join(known))
-    dims: dict[str, int] = {}
-    for one in inputs:
-        if one.name in shapes:
-            _learn(one, tuple(shapes[one.name]), ranges, dims)
-        elif one.is_read and not partial:
-            raise _refused(
-                f"input {printable(one.name, 80)!r} is missing", "missing_input", ", ".join(shapes) or "none", str(one)
-            )
+    dims = dims_shown(inputs, ranges, shapes)
+    if not partial:
+        for one in inputs:
+            if one.is_read and one.name not in shapes:
+                given = ", ".join(shapes) or "none"
+                raise _refused(f"input {printable(one.name, 80)!r} is missing", "missing_input", given, str(one))
     missing = [name for name in ranges if name not in dims]
     if missing:
         raise _refused(
@@ -101,9 +97,23 @@ def dims_of(
             ", ".join(shapes),
             ", ".join(map(str, inputs)),
         )
-    for one in inputs:
-        if one.name in shapes:
-            _check_extents(one, tuple(shapes[one.name]), ranges, dims)
+    return dims
+
+
+def dims_shown(
+    inputs: Sequence[InputShape], ranges: Mapping[str, Range], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """The values of the dynamic dimensions that shapes of inputs show; raises as `dims_of` for impossible shapes."""
+    known = {one.name: one for one in inputs}
+    for name in shapes:
+        if name not in known:
+            raise _refused(f"the model has no input {printable(name, 80)!r}", "unknown_input", name, ", ".join(known))
+    given = [(one, tuple(shapes[one.name])) for one in inputs if one.name in shapes]
+    dims: dict[str, int] = {}
+    for one, shape in given:
+        _learn(one, shape, ranges, dims)
+    for one, shape in given:
+        _check_extents(one, shape, ranges, dims)
     return dims
 
 

@@ -238,7 +238,7 @@ def test_dimensions_are_set_by_a_number_or_a_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "exit_code", "code", "names"),
     [
-        ([], 3, "dynamic_dim", ["batch", "height", "width", "--set dims.batch=1 --set dims.height=1"]),
+        ([], 3, "dynamic_dim", ["batch", "height", "width", "--set dims.batch=1 --set dims.height=64"]),
         (["dims.height=4"], 3, "dynamic_dim", ["batch", "width"]),
         (['dims={"batch":1,"height":4,"width":4,"depth":4}'], 2, "unknown_dim", ["depth", "batch, height"]),
         (["dims.batch=0"], 2, "invalid_option", ["dims", "0"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -219,10 +220,69 @@ def test_a_shape_that_cannot_be_is_refused_with_what_is_allowed(
     assert names in json.dumps(problem)
 
 
-def test_a_shape_is_no_option_of_a_model_without_ranges() -> None:
-    answer = tessera("run", str(BERT), "--profile", "edge4", "--set", "dims.batch=1", "--shape", "input_ids:1x3")
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A model of two inputs with open dimensions: the sum of `x` [batch, rows] and `bias` [rows]."""
+    model = Model()
+    model.output(model.node("Add", [model.input(["batch", "rows"], "x"), model.input(["rows"], "bias")]))
+    path = tmp_path / "rows.onnx"
+    path.write_bytes(model.data())
+    return path
+
+
+def test_a_run_takes_dimensions_from_its_inputs(rows: Path, tmp_path: Path) -> None:
+    """IMPORT-10."""
+    x, bias = np.arange(10, dtype=np.float32).reshape(2, 5), np.ones(5, np.float32)
+    np.savez(tmp_path / "in.npz", x=x, bias=bias)
+    words = ("run", str(rows), "--profile", "edge4", "--inputs", str(tmp_path / "in.npz"))
+    answer = tessera(*words, "--outputs", str(tmp_path / "out.npz"), "--check")
+    assert answer.exit_code == 0, answer.output
+    with np.load(tmp_path / "out.npz") as outputs:
+        np.testing.assert_array_equal(outputs[outputs.files[0]], x + bias)
+
+
+def test_a_run_whose_inputs_contradict_each_other_names_the_dimension(rows: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.zeros((2, 5), np.float32), bias=np.zeros(4, np.float32))
+    answer = tessera("run", str(rows), "--profile", "edge4", "--inputs", str(tmp_path / "in.npz"), "--json")
     assert answer.exit_code == 2
-    assert "dimensions left open" in answer.stderr
+    problem = json.loads(answer.stderr)
+    assert (problem["code"], problem["actual"]) == ("contradicting_extents", "5 and 4 (axis 0 of bias)")
+
+
+@pytest.mark.parametrize("command", ["run", "table"])
+def test_shapes_need_no_option_dims_and_go_with_a_part_of_it(rows: Path, command: str) -> None:
+    """IMPORT-10."""
+    for settings in ((), ("--set", "dims.batch=2"), ("--set", 'dims.rows={"min":1,"max":8}')):
+        answer = tessera(command, str(rows), "--profile", "edge4", *settings, "--shape", "x:2x5", "--json")
+        assert answer.exit_code == 0, answer.output
+        answered = json.loads(answer.stdout)
+        assert (answered["outputs"] if command == "run" else answered["routines"])[0]["shape"] == [2, 5]
+
+
+def test_dimensions_that_nothing_gives_are_all_named_with_a_command_to_paste(
+    rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IMPORT-10."""
+    words = ["run", str(rows), "--profile", "edge4"]
+    monkeypatch.setattr(sys, "argv", ["tessera", *words])
+    answer = tessera(*words, "--json")
+    assert answer.exit_code == 3
+    problem = json.loads(answer.stderr)
+    for name in ("'batch' (input 'x', axis 0)", "'rows' (input 'x', axis 1)"):
+        assert name in problem["message"]
+    command = problem["hint"][problem["hint"].index("tessera run") :]
+    pasted = tessera(*shlex.split(command)[1:])
+    assert pasted.exit_code == 0, pasted.output
+
+
+def test_a_shape_is_no_option_of_an_executable(rows: Path, tmp_path: Path) -> None:
+    made = tessera(
+        "compile", str(rows), "--profile", "edge4", "--set", 'dims={"batch":1,"rows":3}', "-o", str(tmp_path)
+    )
+    assert made.exit_code == 0, made.output
+    answer = tessera("run", str(tmp_path / "executable.tsx"), "--shape", "x:1x3")
+    assert answer.exit_code == 2
+    assert "shapes that it was compiled for" in answer.stderr
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 29), (4, 64)])

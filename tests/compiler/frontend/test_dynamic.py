@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from compiler.errors import ModelError, RequestError
 from compiler.ir.graph import Graph, Tensor
-from compiler.options import DimRange, Options
+from compiler.options import DimRange, Options, parse_assignments
 from tests.models import Model, import_graph
 
 FOLDER = Path(__file__).parents[2] / "data" / "exported"
@@ -166,8 +167,23 @@ def test_every_dimension_without_a_maximum_is_named() -> None:
         model.graph({"rows": 2})
     error = caught.value
     assert (error.code, error.actual) == ("dynamic_dim", "batch, y.0")
-    assert "input 'x' on axis 0" in error.message
-    assert error.hint == "Give them one: --set dims.batch=1 --set dims.y.0=1"
+    assert "'batch' (input 'x', axis 0); 'y.0' (input 'y', axis 0)" in error.message
+    assert error.hint is not None
+    assert '"dims": {"batch": 1, "y.0": 1}' in error.hint
+    assert error.hint.endswith("--set dims.batch=1 --set dims.y.0=1")
+
+
+def test_the_hint_for_dimensions_with_unusual_names_can_be_pasted() -> None:
+    """IMPORT-10."""
+    names = ["past length", "a=b", "it's", "Länge", "plain"]
+    model = Model()
+    model.output(model.relu(model.input(names, "x")))
+    with pytest.raises(ModelError) as caught:
+        model.graph({})
+    assert caught.value.hint is not None
+    words = shlex.split(caught.value.hint.partition("--set ")[2])
+    options = parse_assignments(word for word in words if word != "--set")
+    assert options.dims == {name: 64 if axis else 1 for axis, name in enumerate(names)}
 
 
 def test_a_dimension_may_be_given_as_a_range_and_counts_by_its_maximum() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from compiler.errors import ModelError, TesseraError
+from compiler.errors import LimitError, ModelError, TesseraError
 from compiler.frontend.fold import FOLD_ELEMENTS, MAX_DERIVATION, symbolic_result
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise

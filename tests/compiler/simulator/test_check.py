@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from compiler.compile import compile_model
+from compiler.frontend import runtimes
+from compiler.frontend.runtimes import run_model
 from compiler.profile import builtin_profile
-from compiler.simulator import runtimes
 from compiler.simulator.check import MAX_CHECKED_BYTES
-from compiler.simulator.runtimes import run_model
 from tests.models import Model
 
 

@@ -1,0 +1,78 @@
+"""Values of dynamic dimensions from shapes in a request, before anything is compiled (IMPORT-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import onnx
+
+from compiler.frontend.table import dimension_name
+from compiler.ir.symbol import Expression
+from compiler.ops.base import Array
+from compiler.options import DimRange, Options
+from compiler.shapes.extents import InputShape, Range, dims_shown, parse_shapes
+
+_MOST: Final = 2**31 - 1
+
+
+def dims_from_words(graph: onnx.GraphProto, options: Options, words: Sequence[str]) -> dict[str, int]:
+    """As `dims_from_shapes`, of words such as `x:1x3x225x199`."""
+    inputs = declared_inputs(graph)
+    return dims_from_shapes(graph, options, parse_shapes(words, inputs, _ranges(inputs, options)))
+
+
+def dims_from_arrays(graph: onnx.GraphProto, options: Options, arrays: Mapping[str, Array]) -> dict[str, int]:
+    """As `dims_from_shapes`, of arrays by name.
+
+    Where option `dims` leaves nothing out, whether arrays fit is left to who takes them.
+    """
+    inputs = declared_inputs(graph)
+    if set(_ranges(inputs, options)) <= set(options.dims):
+        return {}
+    others = {value.name for value in graph.input} - {one.name for one in inputs}
+    return dims_from_shapes(graph, options, {name: a.shape for name, a in arrays.items() if name not in others})
+
+
+def dims_from_shapes(graph: onnx.GraphProto, options: Options, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The extents of the dimensions that shapes of inputs show and option `dims` leaves out.
+
+    Raises RequestError for a shape that the model or option `dims` does not allow, and where shapes show two extents of
+    one dimension.
+    """
+    inputs = declared_inputs(graph)
+    shown = dims_shown(inputs, _ranges(inputs, options), shapes)
+    return {name: extent for name, extent in shown.items() if name not in options.dims}
+
+
+def declared_inputs(graph: onnx.GraphProto) -> tuple[InputShape, ...]:
+    """The inputs that a model declares as tensors with a shape; those with an initialiser are constants."""
+    constants = {proto.name for proto in graph.initializer}
+    return tuple(
+        InputShape(name=value.name, dtype="", extents=_extents(value))
+        for value in graph.input
+        if value.name not in constants and value.type.tensor_type.HasField("shape")
+    )
+
+
+def _extents(value: onnx.ValueInfoProto) -> tuple[int | Expression, ...]:
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") else Expression(terms=((dimension_name(dim, value.name, axis), 1),))
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+    )
+
+
+def _ranges(inputs: Sequence[InputShape], options: Options) -> dict[str, Range]:
+    """What option `dims` allows for every dimension that inputs show."""
+    names = sorted(
+        {name for one in inputs for extent in one.extents if not isinstance(extent, int) for name in extent.symbols}
+    )
+    return {name: _range(options.dims.get(name)) for name in names}
+
+
+def _range(asked: int | DimRange | None) -> Range:
+    if asked is None:
+        return Range(low=1, high=_MOST)
+    if isinstance(asked, DimRange):
+        return Range(low=asked.min, high=asked.max, step=asked.step)
+    return Range(low=asked, high=asked)
