@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     )
     schedule: Schedule | None = None
     partition: Literal["auto"] | tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=4096)], ...] = "auto"
-    merge: Merge = "forward-greedy"
+    merge: Merge = "optimal"
     min_macs: Amount | None = None
     max_macs: Amount | None = None
     min_weight_bytes: Amount | None = None

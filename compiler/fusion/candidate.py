@@ -6,6 +6,7 @@ own stationary weights leave: what fusion does not group it leaves alone, so gro
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -82,22 +83,26 @@ class SegmentCompiler:
             found = self._evaluators[resident] = Evaluator(self.facts, self.profile.beside(resident), self.options)
         return found
 
-    def within_limits(self, parts: Sequence[tuple[int, ...]]) -> Callable[[int, int], bool] | None:
-        """For a chain of parts: whether the limits allow parts `begin` to `end` as one segment, told at once.
+    def farthest(self, parts: Sequence[tuple[int, ...]]) -> list[int] | None:
+        """For a chain of parts: where a segment that begins with part i ends at the latest by the limits.
 
         Necessary, not sufficient. None where nothing is limited that adds up over parts.
         """
         columns = []
         if self.profile.is_stationary and not self._weights.has_common:
-            columns.append(([self._weights.resident_bytes_per_core(p) - 1 for p in parts], self._capacity))
+            # each part's bytes are rounded up, their sum only once
+            columns.append(([max(0, self._weights.resident_bytes_per_core(p) - 1) for p in parts], self._capacity))
         if self.profile.limits.weight_bytes is not None and not self._weights.has_common:
             columns.append(([self._weights.size_bytes(p) for p in parts], self.profile.limits.weight_bytes))
         if self.profile.limits.macs is not None:
             columns.append(([int(self._macs[list(p)].sum()) for p in parts], self.profile.limits.macs))
         if not columns:
             return None
-        sums = [(list(accumulate([0, *amounts])), limit) for amounts, limit in columns]
-        return lambda begin, end: all(total[end] - total[begin] <= limit for total, limit in sums)
+        ends = [len(parts)] * len(parts)
+        for amounts, limit in columns:
+            sums = list(accumulate(amounts, initial=0))
+            ends = [min(end, bisect_right(sums, sums[begin] + limit) - 1) for begin, end in enumerate(ends)]
+        return ends
 
     def refusal(self, ops: tuple[int, ...]) -> Refused | None:
         """Why the ops do not compile as one segment; None if they do."""

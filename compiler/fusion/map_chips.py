@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from compiler.fusion.groups import FusedGraph
 from compiler.options import Options
 from compiler.partition.chips import ChipAssignment, SegmentLoad, assign_chips, hand_overs
+from compiler.partition.mapping_graph import MappingGraph
 from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
 
@@ -15,12 +16,14 @@ from compiler.profile.schema import Profile
 class MappedGraph:
     """A fused graph, the chip of each segment (None on the host), and each chip's load and traffic.
 
-    `assignment` numbers the chip segments only, in order.
+    `assignment` numbers the chip segments only, in order. `mapping` is the graph's mapping graph, its nodes on the
+    chips of their segments (PART-6).
     """
 
     fused: FusedGraph
     chip_of: tuple[int | None, ...]
     assignment: ChipAssignment
+    mapping: MappingGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +51,13 @@ class MapToChips:
         capacities = [self.profile.dram.capacity_bytes] * self.profile.chips
         passed = hand_overs(facts, [found.segment.ops for found in fused.segments], number)
         assignment = assign_chips(loads, passed, capacities, self.options.chips)
+        chip_of = tuple(
+            assignment.chip_of[number[index]] if index in number else None for index in range(len(fused.segments))
+        )
+        chip_of_op = {op: chip for chip, found in zip(chip_of, fused.segments, strict=True) for op in found.segment.ops}
         return MappedGraph(
             fused=fused,
-            chip_of=tuple(
-                assignment.chip_of[number[index]] if index in number else None for index in range(len(fused.segments))
-            ),
+            chip_of=chip_of,
             assignment=assignment,
+            mapping=fused.partitioned.mapping.on_chips(chip_of_op),
         )

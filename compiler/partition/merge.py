@@ -7,15 +7,16 @@ words it. What they have in common:
   too large by itself stays, as a run of one.
 - Whether a run compiles is asked at most once, of singles never, and nothing is inferred from other runs: a run may
   compile although a part of it does not.
+- `optimal` is for one chip; for several, `merge_for_chips` deals the chain out to them first.
 - A run of three or more that fails is regrouped: its last member is left out, then the next, down to two.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import prod
 from typing import Final, Literal, assert_never, get_args
 
 import numpy as np
@@ -25,15 +26,24 @@ Run = tuple[int, int]
 Compiles = Callable[[int, int], bool]
 MergeStrategy = Literal["pairwise", "thresholds", "forward", "forward-greedy", "bidirectional", "optimal"]
 MERGE_STRATEGIES: Final[tuple[MergeStrategy, ...]] = get_args(MergeStrategy)
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Possible = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one member asks of the accelerator; no figure is negative."""
+    """What one member asks of the accelerator; no figure is negative.
+
+    `cycles`: how long a chip computes on it. `entering_bytes`: what crosses into it from the members before it, should
+    it begin a run. Only merging for several chips asks for these two.
+    """
 
     macs: int
     weight_bytes: int
     vector_nodes: int
+    cycles: float = 0.0
+    entering_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +93,15 @@ def merge_chain(
     strategy: MergeStrategy,
     limits: MergeLimits,
     *,
-    may_compile: Compiles | None = None,
+    farthest: Sequence[int] | None = None,
 ) -> Merged:
     """The runs of the chain that become one executable each.
 
-    `compiles(begin, end)` says whether a run of two or more members compiles. `may_compile`, where given, is a cheap
-    necessary condition: it spares calls of `compiles` and never changes the result.
+    `compiles(begin, end)` says whether a run of two or more members compiles. `farthest`, where given, is a cheap
+    necessary condition: no run from member i compiles beyond farthest[i]. It spares calls of `compiles` and never
+    changes the result.
     """
-    chain = _Chain(loads, compiles, limits, may_compile)
+    chain = _Chain(loads, compiles, limits, farthest)
     match strategy:
         case "pairwise":
             runs = _pairwise(chain)
@@ -103,9 +114,33 @@ def merge_chain(
         case "bidirectional":
             runs = _bidirectional(chain)
         case "optimal":
-            runs = _optimal(chain)
+            runs = _optimal(chain, 0, chain.size)
         case _:
             assert_never(strategy)
+    return Merged(runs=tuple(runs), steps=chain.steps())
+
+
+def merge_for_chips(
+    loads: Sequence[Load],
+    compiles: Compiles,
+    limits: MergeLimits,
+    *,
+    chips: int,
+    reprograms: bool,
+    farthest: Sequence[int] | None = None,
+) -> Merged:
+    """The runs of the chain by strategy `optimal` for several chips, each of which takes a stretch of the chain.
+
+    Least first: the cycles of the slowest chip, the bytes that cross between chips, and then in each chip's stretch
+    what `optimal` minimises. `reprograms` says that a chip with several executables loads their weights for every
+    batch: then one executable per chip is preferred wherever the chain compiles so.
+    """
+    chain = _Chain(loads, compiles, limits, farthest)
+    dealt = _dealt(chain, chips, np.tri(chain.size, chain.size + 1, dtype=np.bool_) == 0)
+    alone = _one_run_each(chain, chips)
+    if alone is not None and (reprograms or chain.slowest(alone) <= chain.slowest(dealt)):
+        return Merged(runs=tuple(alone), steps=chain.steps())
+    runs = [run for stretch in dealt for run in _optimal(chain, *stretch)]
     return Merged(runs=tuple(runs), steps=chain.steps())
 
 
@@ -113,7 +148,7 @@ class _Chain:
     """The members' loads under the limits, and what has been tried so far."""
 
     def __init__(
-        self, loads: Sequence[Load], compiles: Compiles, limits: MergeLimits, may_compile: Compiles | None
+        self, loads: Sequence[Load], compiles: Compiles, limits: MergeLimits, farthest: Sequence[int] | None
     ) -> None:
         self.size = len(loads)
         columns = (
@@ -124,9 +159,12 @@ class _Chain:
         self._sums = [list(accumulate(column, initial=0)) for column in columns]
         self._minima = (limits.min_macs, limits.min_weight_bytes, limits.min_vector_nodes)
         self._maxima = (limits.max_macs, limits.max_weight_bytes, limits.max_vector_nodes)
+        self._floats = [np.array(sums, dtype=np.float64) for sums in self._sums]
+        self.cycles: _Floats = np.array([0.0, *accumulate(load.cycles for load in loads)], dtype=np.float64)
+        self.entering: _Ints = np.array([*(load.entering_bytes for load in loads), 0], dtype=np.int64)
         self._compiles = compiles
-        self._may_compile = may_compile
         self._compiled: dict[Run, bool] = {}
+        self._reach = [self._farthest(begin, farthest) for begin in range(self.size)]
 
     def load(self, begin: int, end: int) -> list[int]:
         """The run's sums: MACs, weight bytes, vector nodes."""
@@ -140,26 +178,48 @@ class _Chain:
         """Whether no sum of the run falls below its minimum."""
         return all(m is None or v >= m for v, m in zip(self.load(begin, end), self._minima, strict=True))
 
-    def may_merge(self, begin: int, end: int) -> bool:
-        """Whether nothing known beforehand speaks against the run."""
-        if end - begin == 1:
-            return True
-        return self.below_maxima(begin, end) and (self._may_compile is None or self._may_compile(begin, end))
-
     def merges(self, begin: int, end: int) -> bool:
         """Whether the run lies within the maxima and compiles; compiled on trial the first time it is asked."""
         if end - begin == 1:
             return True
         known = self._compiled.get((begin, end))
         if known is None:
-            if not self.may_merge(begin, end):
+            if end > self._reach[begin]:
                 return False
             known = self._compiled[begin, end] = self._compiles(begin, end)
         return known
 
+    def possible(self, begin: int, end: int) -> _Possible:
+        """[i, j]: whether nothing known beforehand speaks against the run from i to j, inside a stretch."""
+        table = np.zeros((self.size, self.size + 1), dtype=np.bool_)
+        for first in range(begin, end):
+            table[first, first + 1 : min(self._reach[first], end) + 1] = True
+        return table
+
+    def shares(self, begin: int, ends: _Ints, within: Run) -> _Floats:
+        """The largest share, over MACs, weight bytes and vector nodes, of runs from `begin` in a stretch's sums."""
+        found = np.zeros(len(ends))
+        for sums in self._floats:
+            total = sums[within[1]] - sums[within[0]]
+            if total:
+                found = np.maximum(found, (sums[ends] - sums[begin]) / total)
+        return found
+
+    def slowest(self, runs: Sequence[Run]) -> float:
+        """The cycles of the longest run."""
+        return max((float(self.cycles[end] - self.cycles[begin]) for begin, end in runs), default=0.0)
+
     def steps(self) -> tuple[MergeStep, ...]:
         """The trials so far, in order."""
         return tuple(MergeStep(begin=b, end=e, compiled=compiled) for (b, e), compiled in self._compiled.items())
+
+    def _farthest(self, begin: int, farthest: Sequence[int] | None) -> int:
+        """Where a run from `begin` ends at the latest by what is known beforehand; a single member always may be."""
+        ends = [self.size if farthest is None else farthest[begin]]
+        for sums, maximum in zip(self._sums, self._maxima, strict=True):
+            if maximum is not None:
+                ends.append(bisect_right(sums, sums[begin] + maximum) - 1)
+        return max(begin + 1, min(ends))
 
 
 def _singles(begin: int, end: int) -> list[Run]:
@@ -257,66 +317,103 @@ def _bidirectional(chain: _Chain) -> list[Run]:
     return front + back[::-1]
 
 
-def _optimal(chain: _Chain) -> list[Run]:
-    """The fewest runs; of those the best balance; of those the lexicographically first.
+def _optimal(chain: _Chain, begin: int, end: int) -> list[Run]:
+    """The fewest runs of a stretch; of those the best balance; of those the lexicographically first.
 
-    A run's share is the largest, over MACs, weight bytes and vector nodes, of its sum over the chain's; the best
-    balance is the smallest largest share, compared exactly. Exact for any outcome of compiling: the best cover is
-    computed as if every run not yet tried compiled, its runs are tried, largest share first, and after a failure the
-    cover is computed anew. A cover whose runs all compile is then the best of all. Runs that cannot be in such a
-    cover are never tried; in the worst case all runs within the maxima are. O(n²) per cover.
+    A run's share is the largest, over MACs, weight bytes and vector nodes, of its sum over the stretch's; the best
+    balance is the smallest largest share. Exact for any outcome of compiling: the best cover is computed as if every
+    run not yet tried compiled, its runs are tried, largest share first, and after a failure the cover is computed
+    anew. A cover whose runs all compile is then the best of all. Runs that cannot be in such a cover are never tried;
+    in the worst case all runs within the maxima are. O(n²) per cover.
     """
-    if not chain.size:
-        return []
-    if chain.merges(0, chain.size):
-        return [(0, chain.size)]  # no other cover has so few
-    rank = _share_ranks(chain)
-    possible = rank >= 0
+    if begin == end or chain.merges(begin, end):
+        return [(begin, end)] if begin < end else []  # no other cover has so few
+    possible = chain.possible(begin, end)
     while True:
-        cover = _best_cover(possible, rank)
-        failed = next((run for run in sorted(cover, key=lambda r: (-rank[r], r)) if not chain.merges(*run)), None)
+        cover = _best_cover(chain, begin, end, possible)
+        largest = [-float(chain.shares(b, np.array([e]), (begin, end))[0]) for b, e in cover]
+        failed = _first_failure(chain, [run for _, run in sorted(zip(largest, cover, strict=True))])
         if failed is None:
             return cover
         possible[failed] = False
 
 
-def _share_ranks(chain: _Chain) -> NDArray[np.int64]:
-    """[begin, end]: the place of the run's share among all shares, ascending, equal for equal ones; -1: ruled out."""
-    totals = chain.load(0, chain.size)
-    # over one common denominator shares are integers
-    weights = [prod(t for other, t in enumerate(totals) if t and other != r) if totals[r] else 0 for r in range(3)]
-    shares: dict[Run, int] = {}
-    for begin in range(chain.size):
-        for end in range(begin + 1, chain.size + 1):
-            if end - begin > 1 and not chain.below_maxima(begin, end):
-                break
-            if chain.may_merge(begin, end):
-                shares[begin, end] = max(v * w for v, w in zip(chain.load(begin, end), weights, strict=True))
-    place = {share: number for number, share in enumerate(sorted(set(shares.values())))}
-    rank = np.full((chain.size, chain.size + 1), -1, dtype=np.int64)
-    for run, share in shares.items():
-        rank[run] = place[share]
-    return rank
+def _first_failure(chain: _Chain, runs: Sequence[Run]) -> Run | None:
+    """The first of the runs that does not compile."""
+    return next((run for run in runs if not chain.merges(*run)), None)
 
 
-def _best_cover(possible: NDArray[np.bool_], rank: NDArray[np.int64]) -> list[Run]:
-    """The cover by possible runs with the fewest runs, then the smallest largest rank, then lexicographically first."""
-    size = len(possible)
-    # of the members from each one on: the fewest runs, and the smallest largest rank with so few
-    count = np.zeros(size + 1, dtype=np.int64)
-    worst = np.zeros(size + 1, dtype=np.int64)
-    for begin in reversed(range(size)):
-        ends = np.flatnonzero(possible[begin])
-        fewest = count[ends].min()
-        ends = ends[count[ends] == fewest]
-        count[begin] = fewest + 1
-        worst[begin] = np.maximum(rank[begin, ends], worst[ends]).min()
+def _best_cover(chain: _Chain, begin: int, end: int, possible: _Possible) -> list[Run]:
+    """The cover by possible runs with the fewest; of those the smallest largest share; then lexicographically first."""
+    # of the members from each one on: the fewest runs, and the smallest largest share with so few
+    count = np.zeros(end + 1, dtype=np.int64)
+    worst = np.zeros(end + 1, dtype=np.float64)
+
+    def choices(first: int) -> tuple[_Ints, _Floats]:
+        ends = np.flatnonzero(possible[first, : end + 1])
+        ends = ends[count[ends] == count[ends].min()]
+        return ends, np.maximum(chain.shares(first, ends, (begin, end)), worst[ends])
+
+    for first in reversed(range(begin, end)):
+        ends, largest = choices(first)
+        count[first] = count[ends[0]] + 1
+        worst[first] = largest.min()
+    cover: list[Run] = []
+    first = begin
+    while first < end:
+        ends, largest = choices(first)
+        last = int(ends[largest <= worst[begin]][0])
+        cover.append((first, last))
+        first = last
+    return cover
+
+
+def _one_run_each(chain: _Chain, chips: int) -> list[Run] | None:
+    """The best runs, at most one per chip, that all compile, tried as `_optimal` does; None if there are none."""
+    possible = chain.possible(0, chain.size)
+    while True:
+        cover = _dealt(chain, chips, possible)
+        if not cover:
+            return None
+        failed = _first_failure(chain, sorted(cover, key=lambda run: (-chain.slowest([run]), run)))
+        if failed is None:
+            return cover
+        possible[failed] = False
+
+
+def _dealt(chain: _Chain, chips: int, possible: _Possible) -> list[Run]:
+    """The chain in at most so many possible stretches; empty if there is no such way.
+
+    Least first: the cycles of the longest, the bytes that cross between them, their number; then lexicographically
+    first. Exact, by dynamic programming from the back: O(chips · n²).
+    """
+    size = chain.size
+    ends = [np.flatnonzero(row) for row in possible]
+    # least[c][i]: of the members from i on, in at most c stretches, the smallest largest cycles
+    least = [np.full(size + 1, np.inf)]
+    least[0][size] = 0.0
+    for _ in range(chips):
+        lengths = [
+            np.maximum(chain.cycles[to] - chain.cycles[begin], least[-1][to]).min(initial=np.inf)
+            for begin, to in enumerate(ends)
+        ]
+        least.append(np.array([*lengths, 0.0]))
+    bound = least[chips][0]
+    if not np.isfinite(bound):
+        return []
+    ends = [to[chain.cycles[to] - chain.cycles[begin] <= bound] for begin, to in enumerate(ends)]
+    # a stretch more counts less than any byte
+    price = np.where(np.arange(size + 1) < size, chain.entering.astype(np.float64) * (chips + 1) + 1, 0.0)
+    behind = [np.where(np.arange(size + 1) < size, np.inf, 0.0)]
+    for _ in range(chips):
+        amounts = [(price[to] + behind[-1][to]).min(initial=np.inf) for to in ends]
+        behind.append(np.array([*amounts, 0.0]))
     cover: list[Run] = []
     begin = 0
-    while begin < size:
-        ends = np.flatnonzero(possible[begin])
-        ends = ends[count[ends] == count[begin] - 1]
-        end = int(ends[np.maximum(rank[begin, ends], worst[ends]) <= worst[0]][0])
-        cover.append((begin, end))
-        begin = end
+    for left in range(chips - 1, -1, -1):
+        if begin < size:
+            to = ends[begin]
+            end = int(to[np.argmin(price[to] + behind[left][to])])
+            cover.append((begin, end))
+            begin = end
     return cover

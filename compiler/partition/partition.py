@@ -7,8 +7,8 @@ cut further, until all parts do or a single op fails; then neighbours are merged
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from math import ceil
 from typing import Final, Protocol
 
@@ -22,7 +22,7 @@ from compiler.options import Options
 from compiler.partition.chain import alternating_parts
 from compiler.partition.cuts import articulation_cuts, balanced_cuts, crossing_bytes, named_cuts, output_taps
 from compiler.partition.mapping_graph import MappingGraph, Unit, mapping_graph
-from compiler.partition.merge import Load, MergeLimits, merge_chain
+from compiler.partition.merge import Load, Merged, MergeLimits, merge_chain, merge_for_chips
 from compiler.partition.segments import (
     Apart,
     Cut,
@@ -57,8 +57,8 @@ class Candidates(Protocol):
     def refusal(self, ops: tuple[int, ...]) -> Refused | None:
         """Why the ops do not compile as one segment; None if they do."""
 
-    def within_limits(self, parts: Sequence[tuple[int, ...]]) -> Callable[[int, int], bool] | None:
-        """For a chain of parts: whether the limits allow parts `begin` to `end` as one segment, told at once.
+    def farthest(self, parts: Sequence[tuple[int, ...]]) -> Sequence[int] | None:
+        """For a chain of parts: where a segment that begins with part i ends at the latest by the limits.
 
         Necessary, not sufficient. None where nothing is limited that adds up over parts.
         """
@@ -96,17 +96,21 @@ class PartitionGraph:
         """
         facts = facts or graph_facts(graph)
         with collection_paused():
-            return _Partition(facts, self.candidates(facts), mapping_graph(facts, self.profile), self.options).run()
+            mapping = mapping_graph(facts, self.profile)
+            return _Partition(facts, self.candidates(facts), mapping, self.profile, self.options).run()
 
 
 class _Partition:
     """The state of one partition; lives as long as it."""
 
-    def __init__(self, facts: GraphFacts, candidates: Candidates, mapping: MappingGraph, options: Options) -> None:
+    def __init__(
+        self, facts: GraphFacts, candidates: Candidates, mapping: MappingGraph, profile: Profile, options: Options
+    ) -> None:
         self.facts = facts
         self.graph = facts.graph
         self.candidates = candidates
         self.mapping = mapping
+        self.profile = profile
         self.options = options
         self._inside = _inside_patterns(facts.graph)
         self.failed: list[FailedCompile] = []
@@ -235,49 +239,73 @@ class _Partition:
 
     def _merged(self, parts: list[_Part]) -> list[_Part]:
         """Neighbours on the chip merged by the chosen strategy; cuts of the host and of the user stay (PART-4)."""
-        result: list[_Part] = []
-        run: list[_Part] = []
-        for part in parts:
-            if run and (part.host or part.fixed):
-                result.extend(self._merged_run(run))
-                run = []
-            if part.host:
-                result.append(part)
-            else:
-                run.append(part)
-        return [*result, *self._merged_run(run)]
+        if self.options.merge == "none":
+            return parts
+        stretches: list[list[_Part]] = []
+        for before, part in pairwise([None, *parts]):
+            if part is None or part.host:
+                continue
+            if before is None or before.host or part.fixed:
+                stretches.append([])
+            stretches[-1].append(part)
+        if self._chips > 1 and self.options.merge == "optimal":
+            merged = self._merged_for_chips(stretches)
+        else:
+            merged = [part for stretch in stretches for part in self._merged_stretch(stretch)]
+        in_order = {part.ops[0]: part for part in (*merged, *(part for part in parts if part.host))}
+        return [in_order[part.ops[0]] for part in parts if part.ops[0] in in_order]
 
-    def _merged_run(self, run: list[_Part]) -> list[_Part]:
+    @property
+    def _chips(self) -> int:
+        """Over how many chips segments may be dealt out."""
+        return 1 if self.options.chips == "single" else self.profile.chips
+
+    def _merged_stretch(self, stretch: list[_Part]) -> list[_Part]:
+        """The parts between two cuts that stay, merged as for one chip."""
         strategy = self.options.merge
-        if len(run) < 2 or strategy == "none":
-            return run
+        if len(stretch) < 2 or strategy == "none":
+            return stretch
+        trials = _Trials(self.candidates, stretch)
+        loads = [self._load(part.ops) for part in stretch]
+        farthest = self.candidates.farthest([part.ops for part in stretch])
+        return self._made(trials, merge_chain(loads, trials.compiles, strategy, self._limits(), farthest=farthest))
 
-        def ops_of(begin: int, end: int) -> tuple[int, ...]:
-            return tuple(sorted(op for part in run[begin:end] for op in part.ops))
+    def _merged_for_chips(self, stretches: list[list[_Part]]) -> list[_Part]:
+        """All parts on chips merged at once, for each chip is to have its share of all of them; no run spans two
+        stretches."""
+        parts = [part for stretch in stretches for part in stretch]
+        if len(parts) < 2:
+            return parts
+        loads: list[Load] = []
+        farthest: list[int] = []
+        for stretch in stretches:
+            begin, ends = len(loads), accumulate(len(part.ops) for part in stretch[:-1])
+            crossing = crossing_bytes(self.graph, tuple(op for part in stretch for op in part.ops))
+            entering = [self._entering(stretch[0].ops), *(int(crossing[end]) for end in ends)]
+            loads += [self._load(part.ops, size) for part, size in zip(stretch, entering, strict=True)]
+            reach = self.candidates.farthest([part.ops for part in stretch])
+            farthest += [len(loads)] * len(stretch) if reach is None else [begin + end for end in reach]
+        trials = _Trials(self.candidates, parts)
+        reprograms = self.profile.is_stationary or self.options.chips == "one-each"
+        merged = merge_for_chips(
+            loads, trials.compiles, self._limits(), chips=self._chips, reprograms=reprograms, farthest=farthest
+        )
+        return self._made(trials, merged)
 
-        reasons: dict[tuple[int, int], str] = {}
-
-        def compiles(begin: int, end: int) -> bool:
-            refused = self.candidates.refusal(ops_of(begin, end))
-            if refused is not None:
-                reasons[begin, end] = str(refused.error)
-            return refused is None
-
-        may_compile = self.candidates.within_limits([part.ops for part in run])
-        loads = [self._load(part.ops) for part in run]
-        merged = merge_chain(loads, compiles, strategy, self._limits(), may_compile=may_compile)
+    def _made(self, trials: _Trials, merged: Merged) -> list[_Part]:
+        """The parts that merging made; what it tried is noted."""
         for step in merged.steps:
-            ops = ops_of(step.begin, step.end)
+            ops = trials.ops(step.begin, step.end)
             self.merges.append(
                 MergeAttempt(
                     first=ops[0],
                     last=ops[-1],
                     members=step.end - step.begin,
                     compiled=step.compiled,
-                    why=reasons.get((step.begin, step.end)),
+                    why=trials.reasons.get((step.begin, step.end)),
                 )
             )
-        return [_Part(ops=ops_of(b, e), cut=run[b].cut, fixed=run[b].fixed) for b, e in merged.runs]
+        return [replace(trials.parts[b], ops=trials.ops(b, e)) for b, e in merged.runs]
 
     def _apart(self, parts: list[_Part]) -> Iterator[Apart]:
         """Why neighbours on the chip are still two segments."""
@@ -292,14 +320,22 @@ class _Partition:
                 why = "together they exceed a maximum that the options set (max_macs, max_weight_bytes, ...)"
             else:
                 refused = self.candidates.refusal(tuple(sorted((*before.ops, *part.ops))))
-                why = str(refused.error) if refused is not None else f"strategy {self.options.merge} leaves them apart"
+                why = str(refused.error) if refused is not None else self._left_apart()
             yield Apart(segment=number, why=why)
 
-    def _load(self, ops: tuple[int, ...]) -> Load:
+    def _left_apart(self) -> str:
+        """Why neighbours that compile together are two segments."""
+        if self._chips > 1 and self.options.merge == "optimal":
+            return "strategy optimal leaves them apart, so that the slowest chip computes less per batch"
+        return f"strategy {self.options.merge} leaves them apart"
+
+    def _load(self, ops: tuple[int, ...], entering_bytes: int = 0) -> Load:
         return Load(
             macs=sum(self.facts.ops[op].total_macs for op in ops),
             weight_bytes=self.facts.weight_bytes(ops),
             vector_nodes=self.mapping.count(ops, Unit.VECTOR),
+            cycles=self.mapping.cycles(ops),
+            entering_bytes=entering_bytes,
         )
 
     def _limits(self) -> MergeLimits:
@@ -312,6 +348,26 @@ class _Partition:
             min_vector_nodes=options.min_vector_nodes,
             max_vector_nodes=options.max_vector_nodes,
         )
+
+
+class _Trials:
+    """Runs of the parts of a chain, compiled on trial, and why some do not compile."""
+
+    def __init__(self, candidates: Candidates, parts: Sequence[_Part]) -> None:
+        self.parts = parts
+        self.reasons: dict[tuple[int, int], str] = {}
+        self._candidates = candidates
+
+    def ops(self, begin: int, end: int) -> tuple[int, ...]:
+        """The ops of a run."""
+        return tuple(sorted(op for part in self.parts[begin:end] for op in part.ops))
+
+    def compiles(self, begin: int, end: int) -> bool:
+        """Whether a run compiles."""
+        refused = self._candidates.refusal(self.ops(begin, end))
+        if refused is not None:
+            self.reasons[begin, end] = str(refused.error)
+        return refused is None
 
 
 def _inside_patterns(graph: Graph) -> frozenset[int]:

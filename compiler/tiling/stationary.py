@@ -98,14 +98,25 @@ def resident_part(
     box = [(0, extent) for extent in shape]
     axis = channel_axis(op, operand, shape)
     if axis is not None:
-        per = profile.cores_per_cluster if profile.sram is not None else 1
-        start, stop = 0, shape[axis]
-        for number, parts in ((core // per, profile.cores // per), (core % per, per)):
-            size = ceil_div(stop - start, parts)
-            start = min(stop, start + number * size)
-            stop = min(stop, start + size)
-        box[axis] = (start, stop)
+        box[axis] = _channels_of_core(shape[axis], profile, core)
     return tuple(box)
+
+
+def cores_of_channels(channels: int, profile: Profile) -> tuple[int, ...]:
+    """The cores of a chip that hold any of so many output channels of a stationary weight."""
+    ranges = enumerate(_channels_of_core(channels, profile, core) for core in range(profile.cores))
+    return tuple(core for core, (start, stop) in ranges if start < stop)
+
+
+def _channels_of_core(channels: int, profile: Profile, core: int) -> tuple[int, int]:
+    """The range of the channels that one core holds; empty where they do not go round."""
+    per = profile.cores_per_cluster if profile.sram is not None else 1
+    start, stop = 0, channels
+    for number, parts in ((core // per, profile.cores // per), (core % per, per)):
+        size = ceil_div(stop - start, parts)
+        start = min(stop, start + number * size)
+        stop = min(stop, start + size)
+    return start, stop
 
 
 def channel_axis(op: OpFacts, operand: Operand, shape: tuple[int, ...]) -> int | None:

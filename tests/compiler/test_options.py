@@ -27,7 +27,7 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert (options.objective, options.start_rule, options.profit) == ("latency", "A", "any")
     assert (options.split, options.halo, options.partition) == ("exact", "auto", "auto")
     assert (options.dims, options.rules) == ({}, {})
-    assert (options.merge, options.chips, options.strict) == ("forward-greedy", "balanced", False)
+    assert (options.merge, options.chips, options.strict) == ("optimal", "balanced", False)
     limits = (f"{bound}_{what}" for bound in ("min", "max") for what in ("macs", "weight_bytes", "vector_nodes"))
     assert [getattr(options, name) for name in limits] == [None] * 6
 

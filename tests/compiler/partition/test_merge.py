@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.partition.merge import MERGE_STRATEGIES, Load, Merged, MergeLimits, MergeStrategy, Run, merge_chain
+from compiler.partition.merge import (
+    MERGE_STRATEGIES,
+    Load,
+    Merged,
+    MergeLimits,
+    MergeStrategy,
+    Run,
+    merge_chain,
+    merge_for_chips,
+)
 
 NO_LIMITS = MergeLimits()
 
@@ -351,16 +360,99 @@ def test_optimal_is_never_worse_than_another_strategy(case: Case, strategy: Merg
 def test_a_necessary_condition_spares_trials_and_changes_nothing(
     case: Case, strategy: MergeStrategy, data: st.DataObject
 ) -> None:
-    """PART-4: a condition that holds for all runs that compile, and for some that do not."""
+    """PART-4: a bound that no run that compiles exceeds."""
     size = len(case.loads)
-    hopeful = {(b, e) for b in range(size) for e in range(b + 2, size + 1) if data.draw(st.booleans())} | case.good
+    longest = [max((e for b, e in case.good if b == begin), default=begin) for begin in range(size)]
+    farthest = [data.draw(st.integers(longest[begin], size)) for begin in range(size)]
     plain = case.merge(strategy)
     spared = merge_chain(
         case.loads,
         lambda begin, end: (begin, end) in case.good,
         strategy,
         case.limits,
-        may_compile=lambda begin, end: (begin, end) in hopeful,
+        farthest=farthest,
     )
     assert spared.runs == plain.runs
-    assert all((step.begin, step.end) in hopeful for step in spared.steps)
+    assert all(step.end <= farthest[step.begin] for step in spared.steps)
+
+
+# -- several chips ------------------------------------------------------------------------------------------------
+
+
+def for_chips(cycles: Sequence[int], good: Collection[Run], chips: int, reprograms: bool) -> tuple[Run, ...]:
+    """The runs of a chain whose members take so many cycles, a byte between any two, where these runs compile."""
+    loads = [Load(macs=1, weight_bytes=1, vector_nodes=1, cycles=count, entering_bytes=1) for count in cycles]
+    merged = merge_for_chips(loads, lambda b, e: (b, e) in good, NO_LIMITS, chips=chips, reprograms=reprograms)
+    return merged.runs
+
+
+def up_to(members: int, size: int) -> set[Run]:
+    """The runs of two to so many members."""
+    return {(b, e) for b in range(size) for e in range(b + 2, min(b + members, size) + 1)}
+
+
+def test_a_chain_that_one_chip_could_run_is_shared_out() -> None:
+    """PART-4: with several chips the slowest one is to take least time, not the executables to be few."""
+    everything = up_to(6, 6)
+    assert for_chips([1] * 6, everything, 2, True) == ((0, 3), (3, 6))
+    assert for_chips([5, 1, 1, 1, 1, 1], everything, 2, True) == ((0, 1), (1, 6))
+    assert for_chips([1] * 6, everything, 3, False) == ((0, 2), (2, 4), (4, 6))
+
+
+def test_a_cut_that_helps_no_chip_is_not_made() -> None:
+    """PART-4: then latency, which every cut adds to."""
+    everything = up_to(4, 4)
+    assert for_chips([9, 1, 1, 1], everything, 3, True) == ((0, 1), (1, 4))
+    assert for_chips([0] * 4, everything, 2, True) == ((0, 4),)
+
+
+def test_between_equal_cuts_the_one_that_fewest_bytes_cross_is_taken() -> None:
+    """PART-4: time first, then what has to pass from chip to chip."""
+    loads = [
+        Load(macs=1, weight_bytes=1, vector_nodes=1, cycles=cycles, entering_bytes=size)
+        for cycles, size in ((2, 0), (0, 9), (0, 3), (2, 5))
+    ]
+    merged = merge_for_chips(loads, lambda *_: True, NO_LIMITS, chips=2, reprograms=True)
+    assert merged.runs == ((0, 2), (2, 4))
+
+
+def test_a_chip_with_one_executable_keeps_its_weights_where_another_cut_would_be_faster() -> None:
+    """PART-4, PART-5: 3 and 3 cycles would leave one chip two executables, whose weights come anew for every batch."""
+    good = up_to(4, 4) - {(1, 4), (0, 4)}
+    assert for_chips([3, 1, 1, 1], good, 2, True) == ((0, 2), (2, 4))
+    assert for_chips([3, 1, 1, 1], good, 2, False) == ((0, 1), (1, 2), (2, 4))
+
+
+@settings(max_examples=300)
+@given(cases(max_size=8), st.lists(st.integers(0, 4), min_size=8, max_size=8), st.integers(2, 4), st.booleans())
+def test_the_slowest_chip_is_the_least_of_all_deals(
+    case: Case, cycles: list[int], chips: int, reprograms: bool
+) -> None:
+    """PART-4: against every way to give the chips a stretch of the chain each."""
+    size = len(case.loads)
+    loads = [replace(load, cycles=count) for load, count in zip(case.loads, cycles, strict=False)]
+    runs = merge_for_chips(
+        loads, lambda b, e: (b, e) in case.good, case.limits, chips=chips, reprograms=reprograms
+    ).runs
+    assert [member for run in runs for member in range(*run)] == list(range(size))
+
+    def compiles(run: Run) -> bool:
+        return run[1] - run[0] == 1 or (run in case.good and case.within_maxima(run))
+
+    def slowest(stretches: Sequence[Run]) -> int:
+        return max((sum(cycles[b:e]) for b, e in stretches), default=0)
+
+    def dealt(covers: Collection[Sequence[Run]]) -> int | None:
+        return min(map(slowest, covers), default=None)
+
+    assert all(map(compiles, runs))
+    deals = [cover for cover in (all_covers(size) if size else [()]) if len(cover) <= chips]
+    each = dealt([cover for cover in deals if all(map(compiles, cover))])
+    best = dealt(deals)
+    if each is not None and (reprograms or each == best):
+        assert len(runs) <= chips
+        assert slowest(runs) == each
+    else:
+        # some way to give the runs to the chips in order is as fast as the best deal
+        ends = [0, *(end for _, end in runs)]
+        assert min(slowest(deal) for deal in deals if all(end in ends for _, end in deal)) == best

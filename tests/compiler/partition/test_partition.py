@@ -486,7 +486,7 @@ def test_edges_of_the_mapping_graph_follow_those_of_the_graph(model: Model, data
     assert {edge for edge in between if edge[0] != edge[1]} == expected
     assert all(a < b for a, b in mapping.edges)
     assert all(node.amount >= 0 for node in mapping.nodes)
-    assert all((node.cores == 0) == (node.unit is Unit.HOST) for node in mapping.nodes)
+    assert all((not node.cores) == (node.chip is None) == (node.unit is Unit.HOST) for node in mapping.nodes)
 
 
 # Candidates
@@ -510,10 +510,7 @@ def test_a_refusal_says_how_many_parts_it_takes_at_least() -> None:
     found = compiler.refusal((0, 1, 2, 3, 4))
     assert found is not None
     assert (found.curable, found.share) == (True, 2.5)
-    allowed = compiler.within_limits([(0,), (1,), (2,), (3,), (4,)])
-    assert allowed is not None
-    assert not allowed(0, 3)
-    assert allowed(0, 2)
+    assert compiler.farthest([(0,), (1,), (2,), (3,), (4,)]) == [2, 3, 4, 5, 5]
     assert compiler.refusal((0, 1)) is None
 
 
