@@ -103,7 +103,8 @@ def _figures(point: PointReport, latency: str | None) -> dict[str, str]:
         return {"latency": point.state if point.problem is None else str(point.problem["code"])}
     floor = figures.dram_bytes_floor
     return {
-        "latency": quantity_si(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s"),
+        "latency": quantity_si(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s")
+        + (" (degraded)" if figures.degraded else ""),
         "energy": quantity_si(figures.energy_j, "J"),
         "DRAM": quantity_bytes(figures.dram_bytes),
         "above floor": f"{100 * (figures.dram_bytes / floor - 1):.1f} %" if floor else "",

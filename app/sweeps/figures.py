@@ -15,6 +15,7 @@ class Figures(Part, frozen=True, kw_only=True):
 
     `estimated_latency_s` is the planner's closed form; `simulated_latency_s` that of the commands, segment after
     segment, None where there is no program. `on_chip_bytes` is the capacity of all memories on the chips together.
+    `degraded`: defects that the plan was made around; a plan with any is in no front and reaches no target.
     """
 
     estimated_latency_s: float
@@ -25,6 +26,7 @@ class Figures(Part, frozen=True, kw_only=True):
     dram_bytes_floor: int
     on_chip_bytes: int
     groups: int
+    degraded: int = 0
 
     @property
     def latency_s(self) -> float:
@@ -44,6 +46,7 @@ def figures_of(plan: Plan, report: Report, profile: Profile) -> Figures:
         dram_bytes_floor=plan.totals.dram_bytes_floor,
         on_chip_bytes=on_chip_bytes(profile),
         groups=sum(len(segment.groups) for segment in plan.segments),
+        degraded=len(plan.degraded),
     )
 
 

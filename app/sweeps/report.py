@@ -39,8 +39,9 @@ class SweepReport(Part, frozen=True, kw_only=True):
     """sweep.json: one model for many profiles. Rows stand in grid order, also while `done` of them are final.
 
     `front` are the numbers of the rows, from 0, that no other row is better than in latency, energy, DRAM bytes and
-    on-chip bytes; equal rows are all in it. `latency` says which latency that is: `simulated` if all rows with figures
-    have a simulation, else `estimated`; None without any figures. `values_checked`: whether values were compared too.
+    on-chip bytes; equal rows are all in it, rows of degraded plans are not. `latency` says which latency that is:
+    `simulated` if all rows with figures have a simulation, else `estimated`; None without any figures.
+    `values_checked`: whether values were compared too.
     """
 
     schema: Literal["tessera.sweep/1"]
@@ -70,7 +71,11 @@ class SweepHead(msgspec.Struct, frozen=True, kw_only=True):
 
 def sweep_report(head: SweepHead, state: State, points: Sequence[PointReport]) -> SweepReport:
     """The report over the rows as they are now."""
-    known = [(number, point.figures) for number, point in enumerate(points) if point.figures is not None]
+    known = [
+        (number, point.figures)
+        for number, point in enumerate(points)
+        if point.figures is not None and not point.figures.degraded
+    ]
     simulated = all(figures.simulated_latency_s is not None for _, figures in known)
     latencies = [figures.latency_s if simulated else figures.estimated_latency_s for _, figures in known]
     rows = [

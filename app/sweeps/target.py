@@ -35,8 +35,8 @@ class Target:
         return self.limit * figures.dram_bytes_floor if self.of_floor else self.limit
 
     def reached(self, figures: Figures | None) -> bool:
-        """Whether a point with these figures reaches the target; a point without does not."""
-        return figures is not None and self.value(figures) <= self.limit_for(figures)
+        """Whether a point with these figures reaches the target; without figures or with a degraded plan it does not."""
+        return figures is not None and not figures.degraded and self.value(figures) <= self.limit_for(figures)
 
 
 def parse_target(text: str) -> Target:

@@ -130,6 +130,13 @@ def test_the_front_numbers_rows_and_leaves_out_those_without_figures() -> None:
     assert (report.front, report.latency, report.done, report.total) == ((1, 2), "simulated", 4, 4)
 
 
+def test_degraded_plans_are_in_no_front_and_reach_no_target() -> None:
+    """IMPORT-7: what runs on the host takes no time in the figures, so a defect of ours would look like a gain."""
+    better = figures(1, 1, dram_bytes=1, degraded=1)
+    assert sweep_report(HEAD, "succeeded", [row(better), row(figures(2, 2))]).front == (1,)
+    assert not parse_target("dram_bytes=104").reached(better)
+
+
 def test_latency_is_estimated_for_all_rows_where_one_has_no_program() -> None:
     # simulated alone the first would be the best; as estimates the second is
     rows = [row(figures(2)), row(figures(1, estimated_latency_s=0.5, simulated_latency_s=None))]
