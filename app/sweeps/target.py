@@ -35,7 +35,7 @@ class Target:
         return self.limit * figures.dram_bytes_floor if self.of_floor else self.limit
 
     def reached(self, figures: Figures | None) -> bool:
-        """Whether a point with these figures reaches the target; without figures or with a degraded plan it does not."""
+        """Whether a point with these figures reaches the target; none without figures or of a degraded plan does."""
         return figures is not None and not figures.degraded and self.value(figures) <= self.limit_for(figures)
 
 
