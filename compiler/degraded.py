@@ -50,7 +50,11 @@ def failed_group(facts: GraphFacts, ops: Iterable[int]) -> FailedGroup:
 
 
 class DefectError(InternalError):
-    """A step of the compiler failed on some groups of ops; each could be planned in a simpler way."""
+    """A step of the compiler failed on some groups of ops; each could be planned in a simpler way.
+
+    `plain` is the error in its stead where that is not allowed. `definition`: the fault lies in what the ops of these
+    nodes mean to us, so their ONNX nodes have to be the host's from import on.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,8 @@ class DefectError(InternalError):
         stage: str,
         actual: object | None = None,
         limit: object | None = None,
+        plain: TesseraError | None = None,
+        definition: bool = False,
     ) -> None:
         super().__init__(
             message,
@@ -70,6 +76,8 @@ class DefectError(InternalError):
             hint="This is a defect of Tessera; option degraded=allow plans these ops in a simpler way",
         )
         self.groups = tuple(groups)
+        self.plain = plain
+        self.definition = definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,25 +94,31 @@ class Degraded:
 class Degradations:
     """What one compilation has planned in a simpler way so far; lives as long as the compilation.
 
-    `alone` and `host` are tensors: the ops that make them are planned one by one, or left to the host.
+    `alone` and `host` are tensors: the ops that make them are planned one by one, or left to the host. `nodes` are ONNX
+    nodes that import leaves to the host.
     """
 
     allowed: bool = True
     alone: set[str] = field(default_factory=set)
     host: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
     entries: list[Degraded] = field(default_factory=list)
 
     def take(self, error: DefectError) -> bool:
         """Note a simpler way for each group of the error; False if that is not allowed, or there is none left."""
         if not self.allowed:
             return False
-        known = len(self.alone) + len(self.host)
+        known = len(self.alone) + len(self.host) + len(self.nodes)
         for group in error.groups:
+            if error.definition:
+                self.nodes.update(group.nodes)
+                self._note(group.nodes, error, ON_HOST)
+                continue
             results = set(group.results)
             together = len(results) > 1 and not results <= self.alone
             (self.alone if together else self.host).update(results)
             self._note(group.nodes, error, OP_BY_OP if together else ON_HOST)
-        return len(self.alone) + len(self.host) > known
+        return len(self.alone) + len(self.host) + len(self.nodes) > known
 
     def leave_out(self, step: str, error: Exception) -> bool:
         """Note that a step which only improves the graph is left out; False if that is not allowed."""

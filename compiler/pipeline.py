@@ -82,7 +82,9 @@ def build_pipeline(
     return (
         ReadModel(),  # ModelSource -> OnnxModel
         ValidateModel(),  # OnnxModel -> OnnxModel
-        LowerModel(dims=options.maxima, strict=options.strict),  # OnnxModel -> Graph
+        LowerModel(  # OnnxModel -> Graph; compilation goes on from here after a definition was wrong
+            dims=options.maxima, strict=options.strict, degradations=degradations
+        ),
         FoldBatchNorm(),  # Graph -> Graph
         RecognisePatterns(source=source),  # Graph -> Graph
         Rebatch(batch=options.batch),  # Graph -> Graph
@@ -203,31 +205,36 @@ class PassTiming:
 def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[Any, tuple[PassTiming, ...]]:
     """Run passes in order, verifying what each returns.
 
-    Where a step fails by a defect of ours, the passes from the first `LeaveToHost` on run again, with what failed
-    planned in a simpler way (IMPORT-7). Raises what a pass raises if it is a TesseraError, CompilationCancelledError if
-    the observer asks to stop, and InternalError naming the passes that ran for anything else.
+    Where a step fails by a defect of ours, the passes from the first `LeaveToHost` on (after a wrong definition from
+    `LowerModel` on) run again, with what failed planned in a simpler way (IMPORT-7). Raises what a pass raises if it is
+    a TesseraError, CompilationCancelledError if the observer asks to stop, and InternalError naming the passes that ran
+    for anything else.
     """
     timings: list[PassTiming] = []
-    checkpoint: tuple[int, Any, Degradations] | None = None
+    degradations = _degradations(passes)
+    # the input of the pass from which compilation goes on after a defect: of a definition, of anything else
+    checkpoints: dict[bool, tuple[int, Any]] = {}
     step = 0
     while step < len(passes):
         current = passes[step]
         if observer.cancelled():
             raise CompilationCancelledError(current.name)
         observer.phase(current.name, step + 1, len(passes))
-        if checkpoint is None and isinstance(current, LeaveToHost):
-            checkpoint = step, value, current.degradations
+        if isinstance(current, LowerModel):
+            checkpoints = {True: (step, value)}
+        elif isinstance(current, LeaveToHost):
+            checkpoints.setdefault(False, (step, value))
         begin = perf_counter()
         try:
             result = current.run(value)
             verify(result)
         except DefectError as error:
-            if checkpoint is None or not checkpoint[2].take(error):
-                raise
-            step, value = checkpoint[:2]
+            if error.definition not in checkpoints or not degradations.take(error):
+                raise error.plain or error from error.__cause__
+            step, value = checkpoints[error.definition]
             continue
         except DEFECTS as error:
-            if not isinstance(current, _IMPROVING) or not _degradations(passes).leave_out(current.name, error):
+            if not isinstance(current, _IMPROVING) or not degradations.leave_out(current.name, error):
                 raise _internal(current, timings, error) from error
             result = value
         except (TesseraError, MemoryError):

@@ -13,7 +13,7 @@ from onnx import helper, shape_inference
 from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs, with_defaults
 from compiler.frontend.signature import KNOWN_DOMAINS, Signature
-from compiler.frontend.values import ONNX_CODES, type_label, type_of_text, type_text
+from compiler.frontend.values import ONNX_CODES, declared_extent, type_label, type_of_text, type_text
 from compiler.ir.graph import HostNode, Tensor
 from compiler.ir.symbol import Dim, Expression
 from compiler.ops.base import Array
@@ -166,8 +166,9 @@ def _declared(kind: onnx.TypeProto | None, dims: Mapping[str, int]) -> HostResul
     if kind is None or not kind.HasField("tensor_type"):
         return HostResult(dtype="" if kind is None else type_text(kind), shape=None)
     tensor = kind.tensor_type
-    extents = [int(dim.dim_value) if dim.HasField("dim_value") else dims.get(dim.dim_param) for dim in tensor.shape.dim]
-    shape = tuple(extent for extent in extents if extent is not None and int(extent) >= 0)
+    given = [(declared_extent(dim), dim.dim_param) for dim in tensor.shape.dim]
+    extents = [dims.get(name) if extent is None else extent for extent, name in given]
+    shape = tuple(extent for extent in extents if extent is not None)
     is_whole = tensor.HasField("shape") and len(shape) == len(extents)
     return HostResult(dtype=type_label(tensor.elem_type) or "", shape=shape if is_whole else None)
 

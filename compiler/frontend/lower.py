@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import onnx
 
+from compiler.degraded import Degradations
 from compiler.errors import LimitError, ModelError, TesseraError, printable
 from compiler.frontend.decompose import decompose, why_not_decomposed
 from compiler.frontend.fold import (
@@ -72,7 +73,7 @@ class LowerModel:
     """Pass: protobuf structure to graph (IMPORT-2).
 
     `dims` gives dynamic dimensions their maximum by name, `minima` their minimum (1 if not), `plain` ones do not vary.
-    `strict` makes an op of the host an error.
+    `strict` makes an op of the host an error. Nodes that `degradations` names are left to the host.
     """
 
     name: str = "lower"
@@ -80,6 +81,7 @@ class LowerModel:
     minima: Mapping[str, int] = field(default_factory=dict)
     plain: Collection[str] = frozenset()
     strict: bool = False
+    degradations: Degradations = field(default_factory=Degradations, repr=False)
 
     def run(self, model: OnnxModel) -> Graph:
         """Raises ModelError naming the node for what cannot be lowered."""
@@ -120,6 +122,7 @@ class _Lowering:
         self.order: dict[str, int] = {}
         self.lowered = 0
         self.asked = 0
+        self.left_to_host = asked.degradations.nodes
         graph = model.proto.graph
         self.names = node_names(graph)
         self.used = {name for node in all_nodes(graph.node) for name in node.input}
@@ -197,6 +200,8 @@ class _Lowering:
             check_types(signature, name, call.inputs)
             if self._branch(node, name, call, scope):
                 return None
+            if name in self.left_to_host:
+                return "the compiler computed other values than ONNX Runtime (see degraded)"
             domain = plain_domain(node.domain)
             reason = self._native(node, name, call, scope) if not domain else f"domain {domain} runs on the host"
             if reason is None or self._expanded(node, name, call, signature, scope):

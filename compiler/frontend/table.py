@@ -15,7 +15,7 @@ from compiler.frontend.read import OnnxModel
 from compiler.frontend.refusals import missing_dims, unmade_value
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
-from compiler.frontend.values import constant_of, element_type, literal, materialise, type_text
+from compiler.frontend.values import constant_of, declared_extent, element_type, literal, materialise, type_text
 from compiler.frontend.varying import element_symbols
 from compiler.ir.constant import Derived, Opaque, Splat, Stored
 from compiler.ir.graph import Tensor
@@ -158,16 +158,9 @@ class ValueTable:
         what: str,
         missing: dict[str, tuple[str, int]],
     ) -> int:
-        if dim.HasField("dim_value"):
-            if dim.dim_value < 0:
-                raise ModelError(
-                    f"{what} has an extent below 0 on axis {axis}",
-                    code="invalid_shape",
-                    stage="import",
-                    actual=dim.dim_value,
-                    limit="at least 0",
-                )
-            return int(dim.dim_value)
+        declared = declared_extent(dim)
+        if declared is not None:
+            return declared
         name = dimension_name(dim, tensor, axis)
         if name in self.dims:
             self.fixed[name] = self.dims[name]
@@ -256,5 +249,5 @@ def _dynamic(graph: onnx.GraphProto) -> set[str]:
         dimension_name(dim, value.name, axis)
         for value in graph.input
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value")
+        if declared_extent(dim) is None
     }

@@ -108,6 +108,11 @@ def onnx_type(dtype: str) -> str:
 _OPERATOR_NAMES: Final[Mapping[str, str]] = MappingProxyType({"float32": "float", "float64": "double"})
 
 
+def declared_extent(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    """The extent that a model declares on an axis; None for a free one, which old exporters write as a negative one."""
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+
+
 def element_type(code: int, *, node: str | None, what: str) -> str:
     """The element type name of an ONNX type code; raises ModelError for a code that is none."""
     name = _LABELS.get(code)

@@ -146,7 +146,7 @@ class SegmentCompiler:
                 op = next(op for op in ops if self._contents[op] == content)
                 error = self._alone(op, resident)
                 if error is not None:
-                    return Refused(error=error, curable=self.profile.is_stationary)
+                    return Refused(error=error, curable=self.profile.is_stationary, op=op)
         return None
 
     def _alone(self, op: int, resident: int) -> LimitError | None:

@@ -14,9 +14,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from compiler.errors import LimitError
+from compiler.degraded import DefectError, failed_group
+from compiler.errors import LimitError, TesseraError
 from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
+from compiler.ops.base import OpClass
 from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.partition.chain import alternating_parts
@@ -44,11 +46,13 @@ class Refused:
     """A candidate segment that does not compile: the error, and whether a smaller segment can cure it.
 
     `share` is the largest resource's amount over its limit, where that is known: how many parts it takes at least.
+    `op` is the op without a tiling, where that is the reason.
     """
 
     error: LimitError
     curable: bool
     share: float = 2.0
+    op: int | None = None
 
 
 class Candidates(Protocol):
@@ -204,7 +208,7 @@ class _Partition:
                 done.append(current)
                 continue
             if not refused.curable or len(current.ops) == 1:
-                raise refused.error
+                raise self._last_word(refused)
             parts, kind = self._cut_further(current, refused)
             self.failed.append(
                 FailedCompile(
@@ -218,6 +222,23 @@ class _Partition:
             )
             todo.extend(reversed(parts))
         return done
+
+    def _last_word(self, refused: Refused) -> TesseraError:
+        """The error where no smaller segment helps.
+
+        That a main op has no tiling is a limit of the chip: one position of its result takes much of its operands. For
+        other ops it is a limit of our tilings, so the host runs them (IMPORT-7).
+        """
+        op = refused.op
+        if op is None or self.facts.ops[op].op_class is OpClass.MAIN:
+            return refused.error
+        return DefectError(
+            "no tiling of the op fits a core",
+            groups=[failed_group(self.facts, (op,))],
+            stage="partition",
+            actual=str(refused.error),
+            plain=refused.error,
+        )
 
     def _cut_further(self, part: _Part, refused: Refused) -> tuple[list[_Part], CutKind]:
         """In this order: output taps, articulation points, balanced cuts."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from compiler.degraded import DEFECTS, DefectError, Degradations, FailedGroup, failed_group, reason_of
-from compiler.errors import InternalError, LimitError
+from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.frontend.source import ModelSource, opened
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
@@ -33,6 +33,8 @@ from compiler.tiling.commands import estimated_commands
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
+# What no program of ours may be, whatever the profile allows.
+_TOO_LARGE: Final = "program_too_large"
 # How often a graph is partitioned anew because a program exceeded a limit.
 _ATTEMPTS_MAX: Final = 64
 # Commands times queues beyond which a segment of several ops is cut before it is lowered: half of what can be proved.
@@ -91,7 +93,7 @@ class LowerSegments:
                 compiler.learn(shares)
                 if refused is not None:
                     if len(found.segment.ops) == 1:
-                        raise refused.error
+                        raise _last_word(facts, found.segment.ops, refused)
                     compiler.refuse(found.segment.ops, refused)
                     failed = True
                 elif lowered is not None:
@@ -188,7 +190,7 @@ class LowerSegments:
         share = actual / limit if isinstance(actual, int | float) and isinstance(limit, int | float) else 2.0
         error = LimitError(
             message,
-            code="program_too_large",
+            code=_TOO_LARGE,
             stage="lower",
             node=facts.graph.ops[ops[0]].node,
             actual=actual,
@@ -242,6 +244,20 @@ class LowerSegments:
         amounts = _amounts(self.profile, lowered.program, lowered.sizes)
         share = next(actual / limit for _, limit, actual in amounts if actual > limit)
         return Refused(error=error, curable=True, share=share)
+
+
+def _last_word(facts: GraphFacts, ops: Sequence[int], refused: Refused) -> TesseraError:
+    """The error for the program of one op: what the profile limits, or what we can prove, which the host cures."""
+    if refused.error.code != _TOO_LARGE:
+        return refused.error
+    return DefectError(
+        refused.error.message,
+        groups=[failed_group(facts, ops)],
+        stage="lower",
+        actual=refused.error.actual,
+        limit=refused.error.limit,
+        plain=refused.error,
+    )
 
 
 def limit_exceeded(

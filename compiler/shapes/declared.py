@@ -8,6 +8,7 @@ from typing import Final
 import onnx
 
 from compiler.frontend.table import dimension_name
+from compiler.frontend.values import declared_extent
 from compiler.ir.symbol import Expression
 from compiler.ops.base import Array
 from compiler.options import DimRange, Options
@@ -57,8 +58,9 @@ def declared_inputs(graph: onnx.GraphProto) -> tuple[InputShape, ...]:
 
 def _extents(value: onnx.ValueInfoProto) -> tuple[int | Expression, ...]:
     return tuple(
-        dim.dim_value if dim.HasField("dim_value") else Expression(terms=((dimension_name(dim, value.name, axis), 1),))
+        Expression(terms=((dimension_name(dim, value.name, axis), 1),)) if extent is None else extent
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        for extent in (declared_extent(dim),)
     )
 
 

@@ -5,8 +5,8 @@ any amount of that: a softmax of two logits near 1e19 is one-hot or even by one 
 cancel keeps none of their digits. Then no limit on the difference between two implementations can be a fixed one. What
 the model makes of rounding is measured as Monte Carlo arithmetic does (D. S. Parker, 1997): the graph is evaluated by
 the definitions of its ops, once as they are and once with every element of every result multiplied by 1 + δ, δ normal
-with the deviation that rounding in this op has. The largest difference between the two, by the measure of `compare`,
-is the *spread* of a tensor.
+with the deviation that rounding in this op has (an op that computes next to 1 adds δ roundoffs of 1). The largest
+difference between the two, by the measure of `compare`, is the *spread* of a tensor.
 
 That an output may be off by so much says nothing for the program. So whatever it hands from group to group is judged
 where it is made: each tensor is compared with what the definitions make of the *program's own* values of the tensors
@@ -28,7 +28,7 @@ from compiler.errors import TesseraError
 from compiler.frontend.runtimes import Value
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op
-from compiler.simulator.compare import Comparison, compare, limits_of, rounding_of
+from compiler.simulator.compare import Comparison, absolute_rounding_of, compare, limits_of, rounding_of
 from compiler.simulator.reference import evaluated
 
 # The largest of many elements of one sample lies about as far out as that of another, seldom four times as far.
@@ -165,11 +165,12 @@ class _Watch:
 
 def _disturbed(graph: Graph, op: Op, value: Value) -> Value:
     """A result with every element off by as much as rounding in its op; the same for the same graph."""
-    deviation = rounding_of(graph, op)
-    if deviation == 0.0 or not isinstance(value, np.ndarray):
+    deviation, absolute = rounding_of(graph, op), absolute_rounding_of(graph, op)
+    if deviation + absolute == 0.0 or not isinstance(value, np.ndarray):
         return value
     random = np.random.default_rng([_SEED, *op.output.encode()])
     noise: Any = random.standard_normal(value.shape, dtype=np.float32)
     with np.errstate(all="ignore"):
         # float64 throughout: a factor nearer to 1 than the type can say would be lost
-        return np.asarray((value.astype(np.float64) * (1.0 + deviation * noise)).astype(value.dtype))
+        disturbed = value.astype(np.float64) * (1.0 + deviation * noise) + absolute * noise
+        return np.asarray(disturbed.astype(value.dtype))

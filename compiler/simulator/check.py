@@ -9,9 +9,10 @@ from typing import Any, Final
 from compiler.degraded import DefectError, defects_of, failed_group
 from compiler.errors import InternalError, TesseraError, printable
 from compiler.frontend.host import host_bytes
+from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.ir.constant import Derived, Splat
-from compiler.ir.graph import Graph, Tensor
+from compiler.ir.graph import HOST, Graph, Tensor
 from compiler.options import Options
 from compiler.profile.schema import Profile
 from compiler.program.build import executable_of
@@ -115,7 +116,9 @@ class CheckValues:
             message = f"the program computes other values than the model: {worst.tensor!r} is off at {worst.where}"
             actual, limit = f"{worst.max_error:g} (got {worst.got}, expected {worst.expected})", f"{worst.limit:g}"
             wrong = _first_wrong(executable, graph, self.source, groups)
-            if wrong is None:
+            definition = wrong is None
+            ops = wrong or _first_misunderstood(graph, self.source)
+            if ops is None:
                 raise InternalError(
                     message,
                     stage=self.name,
@@ -124,7 +127,12 @@ class CheckValues:
                     hint="This is a defect of Tessera; option verify=none compiles without the check",
                 )
             raise DefectError(
-                message, groups=[failed_group(fused.facts, wrong)], stage=self.name, actual=actual, limit=limit
+                message,
+                groups=[failed_group(fused.facts, ops)],
+                stage=self.name,
+                actual=actual,
+                limit=limit,
+                definition=definition,
             )
         return CheckedGraph(lowered=lowered, executable=executable, check=check)
 
@@ -142,6 +150,29 @@ def _first_wrong(
         for name in (graph.ops[op].output for op in ops if graph.ops[op].output in got):
             if name in expected and not compare(name, got[name], expected[name], limit=limits.get(name)).holds:
                 return ops
+    return None
+
+
+def _first_misunderstood(graph: Graph, source: ModelSource) -> tuple[int, ...] | None:
+    """The first op whose definition gives other values than ONNX Runtime gives the model's value of that name.
+
+    None if there is none, or the runtime does not hand these values out.
+    """
+    inputs = random_inputs(graph, SEED)
+    random, limits = random_tensors(graph), limits_of(graph)
+    given = {name for model in [ReadModel().run(source).proto] for node in model.graph.node for name in node.output}
+    wanted = [op.output for op in graph.ops if op.kind != HOST and op.output in given - random]
+    unread = {tensor.name: tensor.shape for tensor in graph.unread if tensor.is_known}
+    expected = run_reference(source, inputs, wanted=wanted, zeros_for_missing=True, missing_shapes=unread).values
+    ours = reference_of_graph(graph, source, inputs, wanted=set(wanted))
+    for index, op in enumerate(graph.ops):
+        name = op.output
+        if (
+            name in ours
+            and name in expected
+            and not compare(name, ours[name], expected[name], limit=limits[name]).holds
+        ):
+            return (index,)
     return None
 
 

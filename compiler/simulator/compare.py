@@ -49,6 +49,8 @@ _UNIT: Final[Mapping[str, float]] = MappingProxyType(
 _SELECTING: Final = frozenset(
     {"Relu", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Max", "Min", "Clip", "Where", "Neg", "Abs"}
 )
+# Kinds that are computed next to 1: implementations differ by roundoffs of 1, however small the result is.
+_NEXT_TO_ONE: Final = frozenset({"Sigmoid", "Softmax"})
 Value = float | int | bool | str
 
 
@@ -145,6 +147,12 @@ def rounding_of(graph: Graph, op: Op) -> float:
     own = _UNIT.get(graph.tensors[op.output].dtype, 0.0)
     operations, stored = _operations(graph, op)
     return sqrt(operations * min(own, _UNIT["float32"]) ** 2 + stored * own**2)
+
+
+def absolute_rounding_of(graph: Graph, op: Op) -> float:
+    """As `rounding_of`, the part that does not shrink with the element: of kinds that are computed next to 1."""
+    own = _UNIT.get(graph.tensors[op.output].dtype, 0.0)
+    return min(own, _UNIT["float32"]) if op.kind in _NEXT_TO_ONE else 0.0
 
 
 def limits_of(graph: Graph) -> Mapping[str, float]:

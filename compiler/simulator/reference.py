@@ -21,7 +21,7 @@ from compiler.frontend.functions import all_nodes, subgraphs
 from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import constant_of, materialise
+from compiler.frontend.values import constant_of, declared_extent, materialise
 from compiler.ir.graph import Graph, Op
 from compiler.ops import call_of, definition
 from compiler.simulator.host import host_runs, run_host, value_of_constant
@@ -277,7 +277,7 @@ def _check_type(declared: onnx.ValueInfoProto, value: Value) -> None:
     kind = declared.type.tensor_type
     if not declared.type.HasField("tensor_type") or not isinstance(value, np.ndarray):
         return
-    extents = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+    extents = [declared_extent(dim) for dim in kind.shape.dim]
     fits = len(extents) == value.ndim and all(
         extent is None or extent == given for extent, given in zip(extents, value.shape, strict=True)
     )
@@ -297,7 +297,7 @@ def _check_type(declared: onnx.ValueInfoProto, value: Value) -> None:
 def _zeros(declared: onnx.ValueInfoProto, shape: Sequence[int] | None) -> Array | None:
     """Zeros of an input's type, and of this shape if the model fixes none; None if neither does or it is no tensor."""
     kind = declared.type.tensor_type
-    if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+    if kind.HasField("shape") and all(declared_extent(dim) is not None for dim in kind.shape.dim):
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
     if shape is None or not declared.type.HasField("tensor_type"):
         return None

@@ -12,10 +12,12 @@ from compiler.compile import Compilation, compile_model
 from compiler.degraded import DefectError
 from compiler.errors import LimitError
 from compiler.fusion import evaluate
+from compiler.ops import OP_KINDS
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.products import TurnProducts
 from compiler.profile import builtin_profile
+from compiler.profile.fields import with_fields
 from compiler.program import lower, segment
 from compiler.program.segment import PlannedGroup
 from compiler.simulator.values import Chip
@@ -151,6 +153,49 @@ def test_an_op_whose_tiling_fails_is_left_to_the_host(monkeypatch: pytest.Monkey
     assert ("pool",) in [entry.nodes for entry in found.plan.degraded]
     assert "host" in [part.kind for part in found.plan.segments]
     assert found.report.values_checked
+
+
+def test_a_definition_that_disagrees_with_onnx_runtime_leaves_its_nodes_to_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = type(OP_KINDS["MaxPool"])
+    proper = kind.compute
+
+    def compute(self: Any, call: Any, arrays: Any) -> Any:
+        return proper(self, call, arrays) + 1
+
+    monkeypatch.setattr(kind, "compute", compute)
+    found = compiled()
+    (entry,) = found.plan.degraded
+    assert (entry.nodes, entry.stage, entry.instead) == (("pool",), "check values", "on the host")
+    assert found.report.values_checked
+
+
+def padded(**options: Any) -> Compilation:
+    """A long signal that is padded, and a convolution of it: no tile of the padding fits a core."""
+    model = Model()
+    signal = model.node("Pad", [model.input([1, 400_000]), model.ints(0, 200, 0, 200)], name="pad", mode="reflect")
+    lifted = model.node("Unsqueeze", [signal, model.ints(1)])
+    model.output(model.node("Conv", [lifted, model.weight(4, 1, 400)], strides=[200]))
+    return compile_model(model.data(), builtin_profile("edge4"), Options(**options))
+
+
+def test_an_op_beside_the_matrix_unit_without_a_tiling_runs_on_the_host() -> None:
+    found = padded()
+    (entry,) = found.plan.degraded
+    assert (entry.nodes, entry.stage, entry.instead) == (("pad",), "partition", "on the host")
+    assert found.report.values_checked
+    with pytest.raises(LimitError) as caught:
+        padded(degraded="error")
+    assert (caught.value.code, caught.value.node) == ("does_not_fit", "pad")
+
+
+def test_a_main_op_that_exceeds_the_chip_stays_an_error_of_the_profile() -> None:
+    tiny = with_fields(builtin_profile("edge4"), {"nram.capacity_bytes": 1024})
+    with pytest.raises(LimitError) as caught:
+        compile_model(network(), tiny, Options())
+    assert caught.value.code == "does_not_fit"
+    assert caught.value.node == "first"
 
 
 def test_nothing_is_degraded_where_nothing_fails() -> None:
