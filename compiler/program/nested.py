@@ -348,8 +348,10 @@ class NestedLowering(NestedMemory):
 
         What is sent takes the place of what the receiver has needed before, and in this round may still read.
         """
+        if name in self._written_over or name not in self.group.core_resident:
+            return
         axes = self.core_tiles.stored_axes(name)
-        if not axes or name not in self.group.core_resident or not self._is_last(name, index):
+        if not axes or not self._is_last(name, index):
             return
         for axis in axes:
             later = self.core_tiles.successor(axis, index)

@@ -78,6 +78,18 @@ def test_what_has_been_written_over_is_not_kept() -> None:
     run(network, group(network, profile, {"N": 1, "H": 3}, HaloMode.EXCHANGE, halo=halo, **how))
 
 
+def test_cores_do_not_send_each_other_what_has_been_written_over() -> None:
+    """Attention as exporters write it: keys and values are the same for all tiles, and made by the first."""
+    model = Model()
+    x, short = model.input([1, 24, 4], "x"), model.input([1, 3, 4], "short")
+    values = model.node("Add", [model.node("MatMul", [short, model.weight(4, 4)]), model.weight(4)])
+    scores = model.node("MatMul", [x, model.node("Transpose", [short], perm=[0, 2, 1])])
+    model.output(model.node("MatMul", [model.node("Softmax", [scores], axis=-1), values]))
+    network = Network(model)
+    how: dict[str, Any] = {"cores": 3, "core_spread": Spread.BANDS}
+    run(network, group(network, chip(cores=3, sram=1 << 13), {"H": 24}, HaloMode.EXCHANGE, {"H": 4}, **how))
+
+
 def test_a_unit_does_not_send_before_the_next_one_is_done_with_the_image_before() -> None:
     network = normed(2, 5, 4)
     how: dict[str, Any] = {"units": 4, "spread": Spread.BANDS, "placement": Placement.QUADRANTS}
