@@ -186,7 +186,7 @@ class Describe:
         weights = WeightTable(mapped.fused.facts, self.profile)
         segments = zip(mapped.fused.segments, mapped.chip_of, programs, strict=True)
         naming = Naming(mapped.fused)
-        return tuple(_segment(mapped.fused, found, chip, lowered, weights, naming) for found, chip, lowered in segments)
+        return tuple(_segment(mapped, found, chip, lowered, weights, naming) for found, chip, lowered in segments)
 
     def _group_reports(self, fused: FusedGraph) -> tuple[doc.GroupReport, ...]:
         weights = WeightTable(fused.facts, self.profile)
@@ -252,14 +252,14 @@ class Describe:
 
 
 def _segment(
-    fused: FusedGraph,
+    mapped: MappedGraph,
     found: FusedSegment,
     chip: int | None,
     lowered: LoweredSegment,
     weights: WeightTable,
     naming: Naming,
 ) -> doc.PlanSegment:
-    graph, facts = fused.partitioned.graph, fused.facts
+    graph, facts = mapped.fused.partitioned.graph, mapped.fused.facts
     segment = found.segment
     continues = dict.fromkeys(n for op in segment.ops for n in graph.ops[op].origin if n in naming.seen)
     on_host = segment.kind is SegmentKind.HOST
@@ -280,7 +280,8 @@ def _segment(
         resident_bytes_per_core=weights.resident_bytes_per_core(segment.ops),
         program_bytes=None if lowered.sizes is None else lowered.sizes.program_bytes,
         cycles=sum(group.choice.cost.cycles for group in found.groups),
-        units=fused.partitioned.mapping.counts(segment.ops),
+        units=mapped.mapping.counts(segment.ops),
+        unit_cores=mapped.mapping.cores(segment.ops),
         host=_host_nodes(graph, segment) if on_host else (),
         search=None if found.search is None else _search(found.search),
         groups=groups,

@@ -118,7 +118,8 @@ def _segment(segment: PlanSegment, objective: str) -> Iterator[str]:
         what = f"{printable(node.node, 80)} ({printable(node.op_type, 60)})"
         yield f"  {what} stays on the host: {printable(node.reason, 300)}."
     if segment.kind == "chip":
-        units = ", ".join(f"{count} {unit}" for unit, count in segment.units.items())
+        cores = segment.unit_cores
+        units = ", ".join(f"{count} {unit} on {_count(cores[unit], 'core')}" for unit, count in segment.units.items())
         resident = ""
         if segment.resident_bytes_per_core:
             resident = f" ({segment.resident_bytes_per_core} in the fullest core before it runs)"

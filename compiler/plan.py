@@ -254,7 +254,8 @@ class PlanSegment(Part, frozen=True, kw_only=True):
     """A segment: one executable on a chip, or nodes that stay on the host, each with its reason (IMPORT-6).
 
     `nodes` stand in the first segment that runs anything of them; `continues` are those of earlier segments of which
-    this one runs further parts. `units` counts the nodes of the segment's mapping graph by hardware unit (PART-6).
+    this one runs further parts. `units` counts the nodes of the segment's mapping graph by hardware unit, and
+    `unit_cores` the cores of its chip on which such nodes lie (PART-6).
     `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream. `program_bytes` are
     the commands of its program as stored, with calls, bindings and waits; None where it has no program. `search` is
     None under the strategies `rules` and `none`, and on the host.
@@ -272,6 +273,7 @@ class PlanSegment(Part, frozen=True, kw_only=True):
     program_bytes: int | None
     cycles: int
     units: dict[str, int]
+    unit_cores: dict[str, int]
     host: tuple[HostNodeDoc, ...]
     search: SearchDoc | None
     groups: tuple[PlanGroup, ...]

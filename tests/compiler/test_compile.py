@@ -24,6 +24,7 @@ from compiler.plan import plan_json, report_json
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.executable import write
+from tests.compiler.partition.graphs import convolutions, stationary
 from tests.models import LIGHT_NAMES, Model, light_source
 from tests.profiles import profile_values, small_profile
 
@@ -383,18 +384,58 @@ def test_merging_is_reported_with_what_it_made_of_the_segments() -> None:
     """PART-4."""
     plans = {
         merge: compile_model(network().data(), builtin_profile("edge4"), parse_options({"merge": merge})).plan
-        for merge in ("none", "forward-greedy")
+        for merge in ("none", "optimal")
     }
     assert [len(plan.segments) for plan in plans.values()] == [2, 1]
     for merge, plan in plans.items():
         assert plan.partition.strategy == merge
         assert plan.partition.segments_before_merge == 2
-    (merged,) = plans["forward-greedy"].partition.merges
+    (merged,) = plans["optimal"].partition.merges
     assert (merged.members, merged.compiled, merged.why) == (2, True, None)
     assert (merged.first, merged.last) == ("stem", "pool")
     assert plans["none"].partition.merges == ()
     (apart,) = plans["none"].partition.apart
     assert (apart.before, apart.after, apart.why) == ("s0", "s1", "option merge is none")
+
+
+def test_the_default_merge_gives_two_chips_equal_shares() -> None:
+    """PART-4: eight convolutions, seven of which fit a chip and leave it hardly any memory for activations."""
+    model, profile = convolutions(8, channels=24).data(), stationary(nram_bytes=40_000)
+    chosen, greedy = (
+        compile_model(model, profile, parse_options(options | {"verify": "none"}))
+        for options in ({}, {"merge": "forward-greedy"})
+    )
+    assert [(s.chip, len(s.nodes)) for s in greedy.plan.segments] == [(0, 7), (1, 1)]
+    assert [(s.chip, len(s.nodes)) for s in chosen.plan.segments] == [(0, 4), (1, 4)]
+    fast, slow = chosen.report.stream, greedy.report.stream
+    assert fast is not None
+    assert slow is not None
+    assert fast.images_per_s > 2 * slow.images_per_s
+    assert fast.latency_s < slow.latency_s
+
+
+def test_the_default_merge_uses_both_chips_where_one_could_run_all() -> None:
+    """PART-4: of segments that exist, for merging never cuts; option chips decides whether there are several."""
+    model, profile = convolutions(4, channels=8, taps=[0, 1, 2]).data(), builtin_profile("manycore2x64")
+    shared, single = (
+        compile_model(model, profile, parse_options({"fusion": "none", "verify": "none", "chips": chips})).plan
+        for chips in ("balanced", "single")
+    )
+    assert [(s.chip, s.nodes) for s in shared.segments] == [(0, ("c0", "c1")), (1, ("c2", "c3"))]
+    (apart,) = shared.partition.apart
+    assert "slowest chip" in apart.why
+    assert [(s.chip, len(s.nodes)) for s in single.segments] == [(0, 4)]
+
+
+def test_segments_say_on_how_many_cores_their_hardware_nodes_lie() -> None:
+    """PART-6: 5 channels of stationary weights lie on 5 cores of 64; what has no weights may use all."""
+    model = Model()
+    model.output(model.relu(model.conv(model.input([1, 3, 16, 16]), 3, 5, name="conv"), name="relu"))
+    (segment,) = compile_model(
+        model.data(), builtin_profile("manycore2x64"), parse_options({"fusion": "none"})
+    ).plan.segments
+    assert segment.units == {"dma": 2, "matrix": 1, "vector": 1}
+    assert segment.unit_cores == {"dma": 64, "matrix": 5, "vector": 64}
 
 
 def test_every_node_of_a_mixed_plan_stands_in_one_segment() -> None:

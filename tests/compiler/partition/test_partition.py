@@ -19,10 +19,12 @@ from compiler.ir.pattern import Pattern
 from compiler.ops.facts import GraphFacts, graph_facts
 from compiler.options import Merge, Options, parse_options
 from compiler.partition.chain import alternating_parts
-from compiler.partition.mapping_graph import Unit
+from compiler.partition.mapping_graph import Unit, mapping_graph
 from compiler.partition.partition import PartitionGraph, Refused
 from compiler.partition.segments import CutKind, PartitionedGraph, SegmentKind, verify_partition
+from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
+from compiler.tiling.stationary import cores_of_channels, resident_part
 from tests.compiler.partition.graphs import assert_valid, convolutions, limited, nodes_of, on_host, stationary
 from tests.models import Model, partition_of
 from tests.strategies import models
@@ -450,6 +452,42 @@ def test_each_op_lies_on_the_hardware_that_does_its_work() -> None:
     assert found["det"] == [(host, 1)]
     # and what it makes is loaded, once although it is read twice
     assert found["mul"] == [(dma, 4 * 8), (vector, 8), (dma, 4 * 8)]
+
+
+def test_nodes_know_their_chip_and_their_cores_before_partition() -> None:
+    """PART-6: chips by work, in execution order; cores by channels of stationary weights, or by elements."""
+    graph = convolutions(4, channels=6).graph()
+    mapping = mapping_graph(graph_facts(graph), stationary(nram_bytes=1 << 20, cores=8))
+    products = [node for node in mapping.nodes if node.unit is Unit.MATRIX]
+    assert [node.chip for node in products] == [0, 0, 1, 1]
+    assert [node.cores for node in products] == [tuple(range(6))] * 4
+    macs = 6 * 6 * 9 * 64
+    assert [node.cycles for node in products] == [pytest.approx(macs / (8 * 8) / 6)] * 4
+    streamed = mapping_graph(graph_facts(graph), limited())
+    assert {(node.chip, node.cores) for node in streamed.nodes} == {(0, (0, 1, 2, 3))}
+    model = Model()
+    model.output(model.relu(model.input([1, 1, 1, 3])))
+    small = mapping_graph(graph_facts(model.graph()), limited())
+    assert {node.cores for node in small.nodes} == {(0, 1, 2)}
+
+
+@pytest.mark.parametrize("channels", [3, 5, 8, 21])
+@pytest.mark.parametrize("name", ["cluster4x4", "manycore2x64"])
+def test_cores_of_channels_are_those_that_hold_a_part_of_a_weight(name: str, channels: int) -> None:
+    """PART-6: as `resident_part` shares a weight out, over clusters and then their cores."""
+    profile = builtin_profile(name)
+    facts = graph_facts(convolutions(1, channels=channels).graph())
+    weight = next(operand for operand in facts.ops[0].operands if operand.constant)
+    parts = [resident_part(facts, facts.ops[0], weight, profile, core) for core in range(profile.cores)]
+    holding = [core for core, part in enumerate(parts) if all(start < stop for start, stop in part)]
+    assert cores_of_channels(channels, profile) == tuple(holding)
+
+
+def test_nodes_lie_on_the_chips_of_their_segments_once_these_are_known() -> None:
+    """PART-6: chips are given last."""
+    graph = on_host(convolutions(4, taps=[0]).graph(), [2])
+    mapping = partition_of(graph).mapping.on_chips({0: 1, 1: 0, 2: None, 3: 1})
+    assert {(node.op, node.chip) for node in mapping.nodes} == {(0, 1), (1, 0), (2, None), (3, 1)}
 
 
 def test_the_mapping_graph_of_a_segment_is_its_sub_graph() -> None:
