@@ -31,8 +31,8 @@ _MESSAGE_CHARACTERS: Final = 300
 class Result:
     """What came of one model on one chip.
 
-    `state` is `ok`, an error's code, or `time`, `memory`, `crash`, `died`; figures are None unless it is `ok`. `native` is
-    the chips' share of all multiply-accumulates. `values`: the worst error of an output over its limit, None where
+    `state` is `ok`, an error's code, or `time`, `memory`, `crash`, `died`; figures are None unless it is `ok`. `native`
+    is the chips' share of all multiply-accumulates. `values`: the worst error of an output over its limit, None where
     `unchecked` says why nothing was compared.
     """
 

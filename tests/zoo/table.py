@@ -70,7 +70,8 @@ def row_of(result: Result, record: Mapping[str, Any]) -> Row:
     cells = (
         result.family, result.name, result.chip, str(record["exporter"]), str(result.nodes), native,
         _count(result.host_nodes), _count(result.groups), _ratio(result.dram_over_floor),
-        _ratio(result.latency_over_bound), _ratio(result.simulated_over_bound), _plain(result.unchecked)[:60] or values, f"{result.cpu_s:.0f}", state,
+        _ratio(result.latency_over_bound), _ratio(result.simulated_over_bound),
+        _plain(result.unchecked)[:60] or values, f"{result.cpu_s:.0f}", state,
     )  # fmt: skip
     return Row(key=(result.name, result.chip), cells=cells)
 
