@@ -15,8 +15,25 @@ import torch
 
 @cache
 def operators() -> Any:
-    """Declare torchvision's operators; the library that holds them must stay alive."""
+    """Declare torchvision's operators, and write the one that detectors need; their library must stay alive."""
     library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.impl("nms", _suppress, "CPU")
+    from torchvision import extension
+
+    extension._has_ops = lambda: True
     return library
+
+
+def _suppress(boxes: Any, scores: Any, threshold: float) -> Any:
+    """Indices of the boxes that no better one overlaps by more than the threshold, best first."""
+    kept: list[int] = []
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    for index in scores.argsort(descending=True).tolist():
+        low = torch.maximum(boxes[index, :2], boxes[kept, :2])
+        high = torch.minimum(boxes[index, 2:], boxes[kept, 2:])
+        shared = (high - low).clamp(min=0).prod(1)
+        if bool((shared <= threshold * (areas[index] + areas[kept] - shared)).all()):
+            kept.append(index)
+    return torch.tensor(kept, dtype=torch.int64)

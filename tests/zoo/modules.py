@@ -18,7 +18,8 @@ CALIBRATION_BATCH = 3
 class Call(nn.Module):
     """Calls a module with its inputs by name, and hands out the tensors of what it returns as a flat tuple.
 
-    `pick` names the fields of the result that are wanted; without it all. `fixed` are further arguments.
+    `pick` names the fields of the result that are wanted; without it all. `fixed` are further arguments; with `masked`
+    the first input, which are tokens, comes with a mask that keeps them all.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Call(nn.Module):
         pick: Sequence[str] = (),
         fixed: Mapping[str, Any] | None = None,
         method: str | None = None,
+        masked: bool = False,
     ) -> None:
         super().__init__()
         self.module = module
@@ -36,12 +38,14 @@ class Call(nn.Module):
         self.pick = tuple(pick)
         self.fixed = dict(fixed or {})
         self.method = method
+        self.masked = masked
 
     def forward(self, *values: Any) -> Any:
         """The picked tensors, one alone or a tuple."""
         call: Callable[..., Any] = self.module if self.method is None else getattr(self.module, self.method)
+        masks = {"attention_mask": torch.ones_like(values[0])} if self.masked else {}
         if self.names:
-            result = call(**dict(zip(self.names, values, strict=True)), **self.fixed)
+            result = call(**dict(zip(self.names, values, strict=True)), **masks, **self.fixed)
         else:
             result = call(*values, **self.fixed)
         if self.pick:

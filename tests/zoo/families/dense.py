@@ -17,11 +17,9 @@ PYTORCHCV: tuple[tuple[str, str, int, int, dict[str, Any]], ...] = (
     ("bisenet_resnet18_celebamaskhq", SEGMENTATION, 64, 64, {}),
     ("cgnet_cityscapes", SEGMENTATION, 64, 128, {}),
     ("danet_resnetd50b_cityscapes", SEGMENTATION, 64, 64, {}),
-    ("ddrnet23_cityscapes", SEGMENTATION, 128, 128, {}),
     ("dabnet_cityscapes", SEGMENTATION, 64, 128, {}),
-    ("enet_cityscapes", SEGMENTATION, 64, 128, {}),
+    ("edanet_cityscapes", SEGMENTATION, 64, 128, {}),
     ("erfnet_cityscapes", SEGMENTATION, 64, 64, {}),
-    ("esnet_cityscapes", SEGMENTATION, 64, 64, {}),
     ("espcnet_cityscapes", SEGMENTATION, 64, 128, {}),
     ("fastscnn_cityscapes", SEGMENTATION, 128, 128, {}),
     ("fpenet_cityscapes", SEGMENTATION, 64, 128, {}),
@@ -38,7 +36,6 @@ PYTORCHCV: tuple[tuple[str, str, int, int, dict[str, Any]], ...] = (
     ("lwopenpose2d_mobilenet_cmupan_coco", POSE, 64, 64, {}),
     ("ibppose_coco", POSE, 64, 64, {}),
     ("centernet_resnet18_coco", DETECTION, 64, 64, {}),
-    ("visemenet20", POSE, 1, 1, {}),
 )
 # Name in torchvision, family, side.
 TORCHVISION: tuple[tuple[str, str, int], ...] = (
@@ -47,7 +44,6 @@ TORCHVISION: tuple[tuple[str, str, int], ...] = (
     ("ssdlite320_mobilenet_v3_large", DETECTION, 320),
     ("retinanet_resnet50_fpn", DETECTION, 64),
     ("fcos_resnet50_fpn", DETECTION, 64),
-    ("fasterrcnn_mobilenet_v3_large_320_fpn", DETECTION, 64),
 )
 
 
@@ -58,7 +54,7 @@ def networks() -> tuple[Network, ...]:
     return (
         *(
             entry(f"pytorchcv-{n}", f, partial(_pytorchcv, n, h, w, a), image(1, 3, h, w))
-            for n, f, h, w, a in PYTORCHCV[:-1]
+            for n, f, h, w, a in PYTORCHCV
         ),
         *(entry(f"torchvision-{n}", f, partial(_torchvision, n), image(1, 3, s, s)) for n, f, s in TORCHVISION),
         entry("detr", DETECTION, _detr, picture),
@@ -94,8 +90,7 @@ def _pytorchcv(name: str, height: int, width: int, arguments: dict[str, Any]) ->
 
     from tests.zoo.modules import Call
 
-    sizes = {} if name.startswith("visemenet") else {"in_size": (height, width)}
-    return Call(get_model(name, pretrained=False, pretrained_backbone=False, **sizes, **arguments))
+    return Call(get_model(name, pretrained=False, in_size=(height, width), **arguments))
 
 
 def _torchvision(name: str) -> Any:
@@ -103,8 +98,8 @@ def _torchvision(name: str) -> Any:
 
     from tests.zoo.modules import Call, Images
 
-    detection = name.split("_")[0] in ("ssdlite320", "retinanet", "fcos", "fasterrcnn")
-    sizes = {"min_size": 64, "max_size": 64} if name.split("_")[0] in ("retinanet", "fcos", "fasterrcnn") else {}
+    detection = name.split("_")[0] in ("ssdlite320", "retinanet", "fcos")
+    sizes = {"min_size": 64, "max_size": 64} if name.split("_")[0] in ("retinanet", "fcos") else {}
     model = models.get_model(name, weights=None, weights_backbone=None, num_classes=10, **sizes)
     return Images(model) if detection else Call(model)
 

@@ -108,7 +108,7 @@ TIMM_TRANSFORMER: tuple[tuple[str, int, dict[str, Any]], ...] = (
 PYTORCHCV = (
     ("resnet20_cifar10", 32),
     ("densenet40_k12_cifar10", 32),
-    ("shufflenet_g1_wd4", 224),
+    ("shufflenet_g1_wd4", 96),
     ("airnet50_1x64d_r16", 64),
     ("bagnet9", 64),
     ("bam_resnet18", 64),
@@ -118,15 +118,15 @@ PYTORCHCV = (
     ("darts", 64),
     ("diaresnet10", 64),
     ("diracnet18v2", 64),
-    ("espnetv2_wd2", 224),
+    ("espnetv2_wd2", 96),
     ("fishnet99", 64),
     ("ibn_resnet50", 64),
     ("igcv3_wd4", 64),
-    ("menet108_8x1_g3", 224),
+    ("menet108_8x1_g3", 96),
     ("mobilenet_wd4", 96),
     ("nin_cifar10", 32),
     ("peleenet", 96),
-    ("preresnet18_wd4", 224),
+    ("preresnet18_wd4", 96),
     ("proxylessnas_cpu", 64),
     ("resattnet56", 96),
     ("revnet38", 64),
@@ -165,5 +165,9 @@ def _timm(name: str, arguments: dict[str, Any]) -> Any:
 
 def _pytorchcv(name: str) -> Any:
     from pytorchcv.model_provider import get_model
+    from torch import nn
 
-    return get_model(name, pretrained=False)
+    model = get_model(name, pretrained=False)
+    if hasattr(model.features, "final_pool"):
+        model.features.final_pool = nn.AdaptiveAvgPool2d(1)  # it is made for pictures of 224 alone
+    return model
