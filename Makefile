@@ -4,13 +4,14 @@
 SHELL := /bin/sh
 VENV ?= .venv
 EXPORT_VENV ?= .venv-export
+ZOO_VENV ?= .venv-zoo
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-all backend check format bench export-models openapi lock clean
+.PHONY: help demo serve test test-all backend check format bench export-models zoo openapi lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -66,6 +67,17 @@ $(EXPORT_VENV)/.export: requirements/export.txt
 
 export-models: $(EXPORT_VENV)/.export  ## write tests/data/exported anew (installs torch in $(EXPORT_VENV))
 	@$(EXPORT_VENV)/bin/python -m tests.export
+
+$(ZOO_VENV)/.zoo: requirements/zoo.txt requirements/zoo-alone.txt
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \
+	  echo "set-up: virtual environment in $(ZOO_VENV) from $$python"; "$$python" -m venv $(ZOO_VENV)
+	@$(ZOO_VENV)/bin/python -m pip --disable-pip-version-check --quiet --no-input install -r requirements/zoo.txt
+	@$(ZOO_VENV)/bin/python -m pip --disable-pip-version-check --quiet --no-input install --no-deps -r requirements/zoo-alone.txt
+	@touch $@
+
+zoo: $(ZOO_VENV)/.zoo $(VENV)/.runtime  ## compile hundreds of networks of model libraries, verify, write the table (hours)
+	@$(ZOO_VENV)/bin/python -m tests.zoo export --workers $(WORKERS)
+	@$(BIN)/python -m tests.zoo compile --workers $(WORKERS)
 
 openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md and the JSON schemas
 	@$(BIN)/python -m app.documents

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import warnings
 from collections.abc import Mapping
@@ -88,7 +89,7 @@ def _torchscript(network: Network, variant: Variant, module: Any) -> onnx.ModelP
 
 
 def _dynamo(network: Network, variant: Variant, module: Any) -> onnx.ModelProto:
-    shapes = tuple(entry.dynamic_axes for entry in network.inputs)
+    shapes = [entry.dynamic_axes for entry in network.inputs]
     with torch.no_grad():
         program = torch.onnx.export(
             module,
@@ -97,7 +98,7 @@ def _dynamo(network: Network, variant: Variant, module: Any) -> onnx.ModelProto:
             opset_version=variant.opset,
             input_names=[entry.name for entry in network.inputs],
             output_names=list(network.outputs),
-            dynamic_shapes=shapes if any(shapes) else None,
+            dynamic_shapes=_by_argument(module, shapes) if any(shapes) else None,
             optimize=variant.optimise,
             external_data=False,
             verbose=False,
@@ -105,6 +106,15 @@ def _dynamo(network: Network, variant: Variant, module: Any) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(program.model_proto)
     return model
+
+
+def _by_argument(module: Any, shapes: list[dict[int, str]]) -> tuple[Any, ...]:
+    """The dynamic axes as torch.export wants them: those of `*arguments` in a tuple of their own."""
+    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return tuple(shapes)
+    plain = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*shapes[:plain], tuple(shapes[plain:]))
 
 
 def _strip(message: Any) -> None:
