@@ -19,6 +19,7 @@ import onnx
 from compiler.degraded import Degradations
 from compiler.errors import LimitError, ModelError, TesseraError, printable
 from compiler.frontend.decompose import decompose, why_not_decomposed
+from compiler.frontend.decompose.narrow import narrow, too_wide
 from compiler.frontend.fold import (
     FOLD_ELEMENTS,
     Folded,
@@ -53,14 +54,16 @@ from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
 from compiler.frontend.varying import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
-from compiler.ir.graph import HOST, Attribute, Graph, HostNode, Op, Tensor
+from compiler.ir.graph import HOST, MAX_AXES, Attribute, Graph, HostNode, Op, Tensor
 from compiler.ir.symbol import Dim, symbols_of
 from compiler.ops import OP_KINDS
-from compiler.ops.base import Array, Call, Inferred, Refusal, default_axes
+from compiler.ops.base import Array, Call, Inferred, OpClass, Refusal, default_axes
 from compiler.units import DTYPE_NAMES
 
 # Deeper than calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can go.
 MAX_EXPANSION_DEPTH: Final = 128
+# The operator set of views that are left to the host: Reshape has its shape as an input.
+_RESHAPE_OPSET: Final = 13
 # Nodes lowered in all, whatever they were expanded from.
 MAX_LOWERED: Final = 400_000
 # Objections of definitions that ONNX Runtime is asked about, each a few milliseconds; further ones stand.
@@ -265,9 +268,18 @@ class _Lowering:
         if replaced is not None:
             self._nodes(replaced, name, replace(scope, depth=scope.depth + 1), inner_names=False)
             return None
+        narrowed = narrow(node, call, self.fresh)
+        if narrowed is not None:
+            for shape_name, extents in narrowed.shapes.items():
+                self._set_shape(shape_name, extents)
+            self._nodes(narrowed.nodes, name, replace(scope, depth=scope.depth + 1), inner_names=False)
+            return None
+        kind = OP_KINDS.get(node.op_type)
+        wide = too_wide(call)
+        if wide is not None and (kind is None or kind.op_class is not OpClass.VIEW):
+            return f"a tensor has {wide} axes, and they do not merge into {MAX_AXES}"
         if node.op_type == "Split":
             return self._split(node, call)
-        kind = OP_KINDS.get(node.op_type)
         if kind is None:
             limit = why_not_decomposed(node, call)
             return f"the accelerator has no {node.op_type}" if limit is None else _unless(limit)
@@ -304,6 +316,12 @@ class _Lowering:
         if folded is not None:
             self.table.set_constant(output, folded)
             return True
+        viewed = self._viewed(inferred, kept)
+        if viewed is not None:
+            kept = (viewed,)
+            if symbols_of(viewed.shape) == symbols_of(inferred.shape) and viewed.shape == inferred.shape:
+                self._alias(output, viewed.name, name)
+                return True
         if any(t is not None and t.dtype not in DTYPE_NAMES for t in kept):
             return False
         self.table.tensors[output] = tensor
@@ -319,6 +337,21 @@ class _Lowering:
             )
         )
         return True
+
+    def _viewed(self, inferred: Inferred, kept: tuple[Tensor | None, ...]) -> Tensor | None:
+        """What a view sees through another one whose result has too many axes; None for any other op."""
+        source = kept[0] if inferred.kind == "Reshape" else None
+        if source is None or len(source.shape) <= MAX_AXES or source.name not in self.made_by:
+            return None
+        maker = self.ops[self.made_by[source.name]]
+        return self.table.tensors[maker.inputs[0]] if maker.kind == "Reshape" else None
+
+    def _set_shape(self, name: str, extents: tuple[int, ...]) -> None:
+        """A constant list of extents, which may vary."""
+        elements = np.empty(len(extents), dtype=object)
+        elements[:] = extents
+        constant = literal(np.array(fixed_shape(extents), dtype=np.int64), "int64")
+        self.table.set_constant(name, Folded(constant=constant, symbolic=with_symbols(elements)))
 
     def _alias(self, output: str, source: str, name: str) -> None:
         """The output is the input unchanged: another name for it."""
@@ -496,11 +529,7 @@ class _Lowering:
             if value and source not in self.table.tensors:
                 raise unmade_value(node, name, value)
         macs = host_macs(node, [self.table.tensors.get(value) for value in reads])
-        key = name
-        count = 0
-        while key in self.host:
-            count += 1
-            key = f"{name}#{count}"
+        key = self._host_key(name)
         self.host[key] = host_node(node, name, reason, [*reads, *inner], scope.opsets, self.functions, macs)
         for position, (output, result) in enumerate(zip(node.output, results, strict=True)):
             if output and output in self.used:
@@ -556,7 +585,7 @@ class _Lowering:
             outputs.append(name)
         if not outputs:
             raise ModelError("the graph has no outputs", code="empty_graph", stage="import", actual=0, limit="1")
-        kept = self._needed(outputs)
+        kept = tuple(self._narrow(op) for op in self._needed(outputs))
         names = {name for op in kept for name in (*op.inputs, op.output) if name} | set(outputs)
         live = {node for op in kept for node in op.origin}
         folded = (name for name in self.order if name not in live and name not in self.inlined)
@@ -590,6 +619,35 @@ class _Lowering:
         """The node of the model that makes a value, folded or not; None if there is none of that name."""
         nodes = zip(self.names, self.model.proto.graph.node, strict=True)
         return next((maker for maker, node in nodes if name in node.output), None)
+
+    def _narrow(self, op: Op) -> Op:
+        """The op, or the same on the host for a view from or to too many axes: a graph input or output, a host node's.
+
+        A view moves nothing on the host either. Between ops of the accelerator none is left (`_viewed`).
+        """
+        source, result = (self.table.tensors[name] for name in (op.inputs[0] if op.inputs else op.output, op.output))
+        most = max(len(source.shape), len(result.shape))
+        if op.kind != "Reshape" or most <= MAX_AXES:
+            return op
+        shape = self.fresh(f"{op.output}/shape")
+        self._set_shape(shape, result.shape)
+        node = onnx.helper.make_node("Reshape", [source.name, shape], [op.output])
+        reason = f"it renames the axes of a tensor that has {most}, beyond the {MAX_AXES} that commands name"
+        inputs = (source.name, shape)
+        key = self._host_key(op.origin[0])
+        self.host[key] = host_node(node, op.origin[0], reason, inputs, {"": _RESHAPE_OPSET}, self.functions, 0)
+        return Op(
+            kind=HOST, inputs=inputs, output=op.output, origin=op.origin, attributes=(("node", key), ("result", 0))
+        )
+
+    def _host_key(self, name: str) -> str:
+        """The name under which the graph keeps a host node: its own, with a number where that is taken."""
+        key = name
+        count = 0
+        while key in self.host:
+            count += 1
+            key = f"{name}#{count}"
+        return key
 
     def _needed(self, outputs: Sequence[str]) -> tuple[Op, ...]:
         needed = set(outputs)

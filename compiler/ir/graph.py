@@ -25,6 +25,8 @@ from compiler.units import element_bytes
 
 # The kind of ops that the accelerator does not run.
 HOST: Final = "Host"
+# Axes of a tensor that the accelerator's commands can name (PROG-1); ops on more work on merged axes.
+MAX_AXES: Final = 8
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from compiler.errors import TesseraError
 from compiler.ir.box import same
-from compiler.ir.graph import Tensor
+from compiler.ir.graph import MAX_AXES, Tensor
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, OpKind
 from compiler.ops.product import Product
 from compiler.program.errors import ProgramError
-from compiler.program.program import MAX_AXES, OperandType, ParameterTable, Program, Unit
+from compiler.program.program import OperandType, ParameterTable, Program, Unit
 from compiler.program.strided import Flags, Ints
 from compiler.units import element_bytes
 

@@ -10,7 +10,7 @@ from compiler.address.build import build_table
 from compiler.address.read import TableKey, WindowRead, table_key
 from compiler.address.table import ENTRY_BYTES
 from compiler.ir.box import AxisMap
-from compiler.ir.graph import Graph
+from compiler.ir.graph import MAX_AXES, Graph
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
@@ -19,7 +19,7 @@ from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
 from compiler.program.encoding.records import with_identifier
-from compiler.program.program import ENTRY, MAX_AXES, Addresses, OperandType, ParameterTable, Region, Role, Unit
+from compiler.program.program import ENTRY, Addresses, OperandType, ParameterTable, Region, Role, Unit
 from compiler.units import element_bytes
 
 

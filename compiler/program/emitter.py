@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from compiler.ir.graph import MAX_AXES
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile
 from compiler.program.engines import CLUSTER_LEVELS
@@ -22,7 +23,6 @@ from compiler.program.program import (
     BINDING,
     CALL,
     COMMAND,
-    MAX_AXES,
     MAX_COUNTS,
     Level,
     Opcode,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from compiler.ir.graph import MAX_AXES
 from compiler.ops import OP_KINDS
 from compiler.program.errors import ProgramError
 from compiler.program.program import (
@@ -20,7 +21,6 @@ from compiler.program.program import (
     CALL,
     COMMAND,
     ENTRY,
-    MAX_AXES,
     OUTPUT,
     Level,
     Opcode,

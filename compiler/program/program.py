@@ -37,10 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.address.table import AddressTable
-from compiler.ir.graph import Attribute
+from compiler.ir.graph import MAX_AXES, Attribute
 
-# Axes of a tensor that a binding can name, and outer dimensions of one transfer.
-MAX_AXES: Final = 8
+# Outer dimensions of one transfer; a binding names up to MAX_AXES axes of a tensor.
 MAX_COUNTS: Final = 4
 # The operand number of a call's result.
 OUTPUT: Final = -1

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.ir.graph import MAX_AXES
 from compiler.program.encoding.manifest import Refuse
-from compiler.program.program import MAX_AXES, Opcode, Program, Role
+from compiler.program.program import Opcode, Program, Role
 
 
 def check_program(program: Program, fail: Refuse) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from compiler.ir.graph import MAX_AXES
 from compiler.ir.layout import strides_of
 from compiler.program.program import (
     BINDING,
     CALL,
     COMMAND,
     ENTRY,
-    MAX_AXES,
     MAX_COUNTS,
     OUTPUT,
     Level,

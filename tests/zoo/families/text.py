@@ -238,7 +238,9 @@ def _decoder(name: str, more: dict[str, Any]) -> Any:
     from tests.zoo.modules import Call
 
     kind = getattr(transformers, name)
-    return Call(kind(_configured(kind, more)), ("input_ids",), pick=("logits",), fixed={"use_cache": False}, masked=True)
+    return Call(
+        kind(_configured(kind, more)), ("input_ids",), pick=("logits",), fixed={"use_cache": False}, masked=True
+    )
 
 
 def _cached(name: str, more: dict[str, Any]) -> Any:
