@@ -31,6 +31,7 @@ BENCHMARKS = {
     "light-models": light_models.run,
     "scaling": scaling.run,
     "partition": partition.run,
+    "chips": partition.run_chips,
     "exported": exported.run,
     "allocation": allocation.run,
     "prices": prices.run,

@@ -1,4 +1,6 @@
-"""How import and partition grow with the number of nodes, and how networks are split and merged (PART-3, PART-4)."""
+"""How import and partition grow with the number of nodes, how networks are split and merged, and what merging means for
+two chips (PART-3 to PART-5).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,49 @@ from compiler.options import Merge, Options, parse_options
 from compiler.pipeline import Pass, SilentObserver, build_pipeline, run_passes
 from compiler.profile import Profile, builtin_profile
 from tests.bench.scaling import chain
-from tests.models import light_path
+from tests.models import Model, light_path
 
 LENGTHS = (1000, 3000, 10_000)
 SPLIT = ("resnet50", "vgg19")
+# Channels and extents of maps; of 340 channels seven convolutions fill a chip, of 384 six do.
+CHAINS = ((340, 7), (340, 10), (384, 14))
 
 
 def run() -> None:
-    """Print both tables."""
+    """Print all tables."""
     _growth("cluster4x4")
     _growth("manycore2x64")
     _splits("manycore2x64")
+    run_chips()
+
+
+def run_chips() -> None:
+    """Print what two chips make of eight convolutions by merge strategy, simulated."""
+    hardware = builtin_profile("manycore2x64")
+    print("\n### Eight 3 × 3 convolutions, `manycore2x64`, simulated\n")
+    print("| channels | map | merge | convolutions on chip 0, 1 | images/s | latency, µs |")
+    print("|---:|---|---|---|---:|---:|")
+    for channels, extent in CHAINS:
+        for strategy in ("forward-greedy", "optimal"):
+            data = _convolutions(8, channels, extent)
+            compilation = compile_model(data, hardware, parse_options({"merge": strategy, "verify": "none"}))
+            stream = compilation.report.stream
+            assert stream is not None
+            on_chips = [sum(len(s.nodes) for s in compilation.plan.segments if s.chip == chip) for chip in (0, 1)]
+            print(
+                f"| {channels} | {extent} × {extent} | {strategy} | {on_chips[0]}, {on_chips[1]} |"
+                f" {stream.images_per_s:,.0f} | {stream.latency_s * 1e6:,.0f} |"
+            )
+
+
+def _convolutions(count: int, channels: int, extent: int) -> bytes:
+    """A chain of 3×3 convolutions."""
+    model = Model()
+    x = model.input([1, channels, extent, extent])
+    for index in range(count):
+        x = model.conv(x, channels, channels, name=f"c{index}")
+    model.output(x)
+    return model.data()
 
 
 def _growth(profile: str) -> None:
