@@ -27,7 +27,7 @@ PYTORCHCV: tuple[tuple[str, str, int, int, dict[str, Any]], ...] = (
     ("lednet_cityscapes", SEGMENTATION, 64, 128, {}),
     ("linknet_cityscapes", SEGMENTATION, 64, 64, {}),
     ("segnet_cityscapes", SEGMENTATION, 32, 32, {}),
-    ("sinet_cityscapes", SEGMENTATION, 64, 128, {}),
+    ("sinet_cityscapes", SEGMENTATION, 128, 256, {}),
     ("unet_cityscapes", SEGMENTATION, 64, 64, {}),
     ("fcn8sd_resnetd50b_voc", SEGMENTATION, 64, 64, {}),
     ("pspnet_resnetd50b_voc", SEGMENTATION, 64, 64, {}),
@@ -344,7 +344,7 @@ def _glpn() -> Any:
 
     from tests.zoo.modules import Call
 
-    config = GLPNConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 48, 64], decoder_hidden_size=32)
+    config = GLPNConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 80, 64], decoder_hidden_size=32)
     return Call(GLPNForDepthEstimation(config), ("pixel_values",))
 
 

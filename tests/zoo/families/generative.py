@@ -438,7 +438,7 @@ def _vilt() -> Any:
 
     from tests.zoo.modules import Call
 
-    config = ViltConfig(**{**_TEXT, **_VIT}, max_image_length=-1)
+    config = ViltConfig(**{**_TEXT, **_VIT}, max_image_length=16)
     return Call(ViltModel(config), ("input_ids", "pixel_values"), pick=("last_hidden_state",))
 
 
@@ -576,7 +576,7 @@ def _bridgetower() -> Any:
 
     from tests.zoo.modules import Call
 
-    vision = {**_VIT, "share_layernorm": True}
+    vision = {**_VIT, "share_layernorm": True, "hidden_size": 64}
     config = BridgeTowerConfig(
         hidden_size=48, num_attention_heads=4, num_hidden_layers=2, text_config=_TEXT, vision_config=vision
     )
@@ -617,6 +617,6 @@ def _x_transformer() -> Any:
         num_tokens=200,
         max_seq_len=64,
         attn_layers=Decoder(
-            dim=48, depth=2, heads=4, rotary_pos_emb=True, ff_glu=True, use_rmsnorm=True, attn_talking_heads="pre"
+            dim=48, depth=2, heads=4, rotary_pos_emb=True, ff_glu=True, use_rmsnorm=True, attn_qk_norm=True
         ),
     )

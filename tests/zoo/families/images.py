@@ -38,7 +38,7 @@ TIMM_CNN: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("fastvit_t8", 96, {}),
     ("gernet_s", 64, {}),
     ("ghostnetv2_100", 64, {}),
-    ("halonet26t", 128, {}),
+    ("halonet26t", 256, {}),
     ("hardcorenas_a", 64, {}),
     ("hgnetv2_b0", 96, {}),
     ("inception_next_atto", 96, {}),
@@ -66,7 +66,7 @@ TIMM_TRANSFORMER: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("pvt_v2_b0", 96, {}),
     ("beit_base_patch16_224", 64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
     ("botnet26t_256", 128, {"img_size": 128}),
-    ("caformer_s18", 96, {"depths": (1, 1, 2, 1)}),
+    ("caformer_s18", 64, {}),
     ("cait_xxs24_224", 64, {"img_size": 64, "depth": 3}),
     ("coat_lite_tiny", 96, {"img_size": 96}),
     ("coatnet_pico_rw_224", 64, {"img_size": 64}),
@@ -77,18 +77,18 @@ TIMM_TRANSFORMER: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("efficientformer_l1", 224, {}),
     ("efficientvit_m0", 224, {}),
     ("eva02_tiny_patch14_224", 70, {"img_size": 70, "depth": 3}),
-    ("focalnet_tiny_srf", 64, {"depths": (1, 1, 2, 1), "embed_dim": 32}),
+    ("focalnet_tiny_srf", 64, {}),
     ("gcvit_xxtiny", 224, {}),
-    ("gmlp_ti16_224", 64, {"img_size": 64, "num_blocks": 4}),
+    ("gmlp_ti16_224", 64, {"img_size": 64}),
     ("hiera_tiny_224", 96, {"img_size": 96, "embed_dim": 48, "stages": (1, 1, 2, 1)}),
     ("maxvit_pico_rw_256", 64, {"img_size": 64}),
-    ("mixer_s32_224", 96, {"img_size": 96, "num_blocks": 2, "embed_dim": 128}),
+    ("mixer_s32_224", 96, {"img_size": 96}),
     ("mobilevit_xxs", 64, {}),
     ("mobilevitv2_050", 64, {}),
-    ("mvitv2_tiny", 64, {"img_size": 64, "depths": (1, 1, 2, 1)}),
-    ("nest_tiny", 64, {"img_size": 64, "embed_dims": (48, 96, 96), "depths": (1, 1, 2)}),
+    ("mvitv2_tiny", 64, {"img_size": 64}),
+    ("nest_tiny", 64, {"img_size": 64}),
     ("pit_ti_224", 96, {"img_size": 96}),
-    ("resmlp_12_224", 64, {"img_size": 64, "num_blocks": 3, "embed_dim": 96}),
+    ("resmlp_12_224", 64, {"img_size": 64}),
     ("sequencer2d_s", 64, {"img_size": 64, "layers": (1, 1, 1, 1), "embed_dims": (48, 96, 96, 96)}),
     ("shvit_s1", 96, {}),
     ("swiftformer_xs", 96, {}),
@@ -102,7 +102,7 @@ TIMM_TRANSFORMER: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("twins_svt_small", 64, {"depths": (1, 1, 2, 1), "embed_dims": (32, 64, 96, 128)}),
     ("visformer_tiny", 96, {"img_size": 96}),
     ("vit_relpos_small_patch16_224", 64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
-    ("volo_d1_224", 64, {"img_size": 64, "layers": (1, 1, 2, 1), "embed_dims": (48, 96, 96, 96)}),
+    ("volo_d1_224", 64, {"img_size": 64}),
     ("xcit_nano_12_p16_224", 64, {"img_size": 64, "depth": 3}),
 )
 PYTORCHCV = (
@@ -130,7 +130,7 @@ PYTORCHCV = (
     ("proxylessnas_cpu", 64),
     ("resattnet56", 96),
     ("revnet38", 64),
-    ("scnet50", 64),
+    ("scnet50", 224),
     ("sepreresnet10", 64),
     ("selecsls42", 64),
     ("sparsenet121", 64),
@@ -168,6 +168,8 @@ def _pytorchcv(name: str) -> Any:
     from torch import nn
 
     model = get_model(name, pretrained=False)
-    if hasattr(model.features, "final_pool"):
-        model.features.final_pool = nn.AdaptiveAvgPool2d(1)  # it is made for pictures of 224 alone
+    for part in model.modules():
+        for name in dict(part.named_children()):
+            if name == "final_pool":  # it is made for pictures of 224 alone
+                setattr(part, name, nn.AdaptiveAvgPool2d(1))
     return model

@@ -26,6 +26,12 @@ SMALL: dict[str, Any] = {
 GROUPED = {"num_key_value_heads": 2}
 EXPERTS = {"num_key_value_heads": 2, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
 
+# What some configurations will not be told.
+_REFUSED: dict[str, tuple[str, ...]] = {
+    "FunnelModel": ("num_hidden_layers",),
+    "ProphetNetModel": ("num_hidden_layers",),
+    "XLNetModel": ("max_position_embeddings",),
+}
 # Name, class in transformers, what its configuration says beyond SMALL.
 ENCODERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("bert", "BertModel", {}),
@@ -57,7 +63,11 @@ ENCODERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("modernbert", "ModernBertModel", {"local_attention": 16, "global_attn_every_n_layers": 2}),
     ("mpnet", "MPNetModel", {}),
     ("mra", "MraModel", {}),
-    ("nystromformer", "NystromformerModel", {"num_landmarks": 8, "segment_means_seq_len": 32}),
+    (
+        "nystromformer",
+        "NystromformerModel",
+        {"num_landmarks": 8, "segment_means_seq_len": 32, "max_position_embeddings": 30},
+    ),
     ("rembert", "RemBertModel", {"input_embedding_size": 32}),
     ("roberta", "RobertaForSequenceClassification", {}),
     ("roc-bert", "RoCBertModel", {"enable_pronunciation": False, "enable_shape": False}),
@@ -217,7 +227,8 @@ def _with_past(name: str, width: int, heads: int) -> Network:
 
 def _configured(kind: Any, more: dict[str, Any]) -> Any:
     """A configuration with those of the common fields that it knows, and all of its own."""
-    config = kind.config_class(**{**SMALL, **more})
+    refused = _REFUSED.get(kind.__name__, ())
+    config = kind.config_class(**{name: value for name, value in {**SMALL, **more}.items() if name not in refused})
     config.use_cache = False
     config._experts_implementation = "batched_mm"  # the other ones depend on which expert a token meets
     return config
