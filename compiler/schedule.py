@@ -174,6 +174,7 @@ class _SegmentIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     program_bytes: Any = None
     cycles: Any = None
     units: Any = None
+    unit_cores: Any = None
     host: Any = None
     search: Any = None
 
@@ -193,6 +194,7 @@ class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     folded: Any = None
     patterns: Any = None
     partition: Any = None
+    degraded: Any = None
 
 
 def parse_schedule(value: object) -> Schedule:
