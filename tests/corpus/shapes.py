@@ -112,7 +112,6 @@ IMPOSSIBLE: Final[Mapping[str, Fill]] = MappingProxyType(
         "convolution: weight of another rank": _conv(_IMAGE, (8, 4, 3)),
         "convolution: input of rank 1": _conv((4,), (8, 4, 3, 3)),
         "convolution: input of rank 0": _conv((), (8, 4, 3, 3)),
-        "convolution: no filters": _conv(_IMAGE, (0, 4, 3, 3)),
         "convolution: auto_pad of no meaning": _conv(_IMAGE, (8, 4, 3, 3), auto_pad="SIDEWAYS"),
         "convolution: bias of another length": lambda m: m.node(
             "Conv", [m.input(_IMAGE), m.weight(8, 4, 3, 3), m.weight(7)], name="node"
@@ -131,7 +130,6 @@ IMPOSSIBLE: Final[Mapping[str, Fill]] = MappingProxyType(
         "transposed convolution: pads eat the output": lambda m: m.node(
             "ConvTranspose", [m.input(_IMAGE), m.weight(4, 8, 3, 3)], name="node", pads=[99] * 4
         ),
-        "pooling: kernel larger than the input": _of("MaxPool", _IMAGE, kernel_shape=[9, 9]),
         "pooling: kernel 0": _of("AveragePool", _IMAGE, kernel_shape=[0, 0]),
         "pooling: stride 0": _of("MaxPool", _IMAGE, kernel_shape=[2, 2], strides=[0, 0]),
         "pooling: kernel is negative": _of("MaxPool", _IMAGE, kernel_shape=[-2, -2]),
@@ -233,6 +231,8 @@ IMPOSSIBLE: Final[Mapping[str, Fill]] = MappingProxyType(
 # ONNX says nothing, or a result without elements.
 OPEN: Final[Mapping[str, Fill]] = MappingProxyType(
     {
+        "convolution: no filters": _conv(_IMAGE, (0, 4, 3, 3)),
+        "pooling: kernel larger than the input": _of("MaxPool", _IMAGE, kernel_shape=[9, 9]),
         "convolution: the largest integers everywhere": _conv(
             _IMAGE, (8, 4, 3, 3), pads=[2**63 - 1] * 4, strides=[2**63 - 1] * 2, dilations=[2**63 - 1] * 2
         ),
