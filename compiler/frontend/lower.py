@@ -625,6 +625,8 @@ class _Lowering:
 
         A view moves nothing on the host either. Between ops of the accelerator none is left (`_viewed`).
         """
+        if op.kind != "Reshape":
+            return op
         source, result = (self.table.tensors[name] for name in (op.inputs[0] if op.inputs else op.output, op.output))
         most = max(len(source.shape), len(result.shape))
         if op.kind != "Reshape" or most <= MAX_AXES:
