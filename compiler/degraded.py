@@ -1,4 +1,4 @@
-"""What is planned in a simpler way because a step of the compiler failed on it (IMPORT-7).
+"""Degraded planning: ops that a step of the compiler fails on are planned in a simpler way (IMPORT-7).
 
 In: a `DefectError`, which names the groups of ops that a step failed on. Out: the ops to plan one by one, the ops to
 leave to the host, and an entry for plan and report. Time and memory limits never lead here.
@@ -52,8 +52,8 @@ def failed_group(facts: GraphFacts, ops: Iterable[int]) -> FailedGroup:
 class DefectError(InternalError):
     """A step of the compiler failed on some groups of ops; each could be planned in a simpler way.
 
-    `plain` is the error in its stead where that is not allowed. `definition`: the fault lies in what the ops of these
-    nodes mean to us, so their ONNX nodes have to be the host's from import on.
+    `plain`: the error to raise where degrading is not allowed. `definition`: the op definitions are wrong, so import
+    has to leave the ONNX nodes to the host.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class DefectError(InternalError):
             node=groups[0].nodes[0] if groups else None,
             actual=actual,
             limit=limit,
-            hint="This is a defect of Tessera; option degraded=allow plans these ops in a simpler way",
+            hint="This is a defect of Tessera; option degraded=allow plans around it where there is a way",
         )
         self.groups = tuple(groups)
         self.plain = plain
@@ -112,24 +112,23 @@ class Degradations:
         for group in error.groups:
             if error.definition:
                 self.nodes.update(group.nodes)
-                self._note(group.nodes, error, ON_HOST)
+                self._note(group.nodes, error.stage or "", error, ON_HOST)
                 continue
             results = set(group.results)
             together = len(results) > 1 and not results <= self.alone
             (self.alone if together else self.host).update(results)
-            self._note(group.nodes, error, OP_BY_OP if together else ON_HOST)
+            self._note(group.nodes, error.stage or "", error, OP_BY_OP if together else ON_HOST)
         return len(self.alone) + len(self.host) + len(self.nodes) > known
 
     def leave_out(self, step: str, error: Exception) -> bool:
         """Note that a step which only improves the graph is left out; False if that is not allowed."""
         if self.allowed:
-            self.entries.append(Degraded(nodes=(), stage=step, failed=reason_of(error), instead=LEFT_OUT))
+            self._note((), step, error, LEFT_OUT)
         return self.allowed
 
-    def _note(self, nodes: tuple[str, ...], error: DefectError, instead: str) -> None:
-        entry = Degraded(
-            nodes=tuple(dict.fromkeys(nodes)), stage=error.stage or "", failed=reason_of(error), instead=instead
-        )
+    def _note(self, nodes: tuple[str, ...], stage: str, error: Exception, instead: str) -> None:
+        """Add an entry, once: steps may fail again in the same way when they run again."""
+        entry = Degraded(nodes=nodes, stage=stage, failed=reason_of(error), instead=instead)
         if entry not in self.entries:
             self.entries.append(entry)
 

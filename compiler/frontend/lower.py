@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from types import MappingProxyType
 from typing import Final
 
@@ -17,7 +16,7 @@ import numpy as np
 import onnx
 
 from compiler.degraded import Degradations
-from compiler.errors import LimitError, ModelError, TesseraError, printable
+from compiler.errors import ModelError, TesseraError
 from compiler.frontend.decompose import decompose, why_not_decomposed
 from compiler.frontend.decompose.narrow import narrow, too_wide
 from compiler.frontend.fold import (
@@ -37,37 +36,33 @@ from compiler.frontend.functions import (
     FunctionTable,
     all_nodes,
     branch_nodes,
-    captured,
     has_function,
     instantiate,
     schema_function,
     with_defaults,
 )
-from compiler.frontend.host import HostResult, check_held, declared_results, host_macs, host_node, host_results
+from compiler.frontend.host import HostResult, check_held
+from compiler.frontend.host_nodes import HostNodes
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
-from compiler.frontend.refusals import not_strict, unmade_value
+from compiler.frontend.refusals import malformed, not_strict, too_many_nodes, unmade_output
 from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
-from compiler.frontend.single_node import is_legal, result_types
 from compiler.frontend.table import ValueTable
 from compiler.frontend.values import derive, literal
 from compiler.frontend.varying import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
-from compiler.ir.graph import HOST, MAX_AXES, Attribute, Graph, HostNode, Op, Tensor
-from compiler.ir.symbol import Dim, symbols_of
+from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
+from compiler.ir.symbol import symbols_of
 from compiler.ops import OP_KINDS
-from compiler.ops.base import Array, Call, Inferred, OpClass, Refusal, default_axes
+from compiler.ops.base import Call, Inferred, OpClass, Refusal
+from compiler.ops.movement import slices_of_split
 from compiler.units import DTYPE_NAMES
 
 # Deeper than calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can go.
 MAX_EXPANSION_DEPTH: Final = 128
-# The operator set of views that are left to the host: Reshape has its shape as an input.
-_RESHAPE_OPSET: Final = 13
 # Nodes lowered in all, whatever they were expanded from.
 MAX_LOWERED: Final = 400_000
-# Objections of definitions that ONNX Runtime is asked about, each a few milliseconds; further ones stand.
-_ASKED_MAX: Final = 256
 CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
@@ -119,12 +114,11 @@ class _Lowering:
         self.signatures = Signatures()
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
-        self.host: dict[str, HostNode] = {}
+        self.host = HostNodes(self.table, self.functions)
         # nodes that became others with names of their own
         self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
         self.lowered = 0
-        self.asked = 0
         self.left_to_host = asked.degradations.nodes
         graph = model.proto.graph
         self.names = node_names(graph)
@@ -149,15 +143,7 @@ class _Lowering:
         self.order.setdefault(name, len(self.order))
         self.lowered += 1
         if self.lowered > MAX_LOWERED or scope.depth > MAX_EXPANSION_DEPTH:
-            raise LimitError(
-                "with its functions expanded the graph has too many nodes",
-                code="expansion_too_large",
-                stage="import",
-                node=name,
-                op_type=node.op_type,
-                actual=f"more than {MAX_LOWERED} nodes, or {MAX_EXPANSION_DEPTH} levels",
-                limit=MAX_LOWERED,
-            )
+            raise too_many_nodes(node, name, MAX_LOWERED, MAX_EXPANSION_DEPTH)
         try:
             self._node(node, name, scope)
         except TesseraError as error:
@@ -183,14 +169,14 @@ class _Lowering:
         version = scope.version(domain)
         signature = self.signatures.find(node.op_type, domain, version)
         if signature is None and is_foreign(node):
-            self._foreign(node, name, scope)
+            self._on_host(node, name, scope, *self.host.foreign(node, scope.opsets))
             return
         if signature is None or signature.deprecated:
             raise unknown_op(node, name, version, signature)
         call = self.table.call(node, name, version)
         reason = self._on_chip(node, name, call, signature, scope)
         if reason is not None:
-            results = self._host_results(node, name, signature, scope)
+            results = self.host.results(node, name, signature, scope.opsets)
             self._on_host(node, name, scope, reason, results)
 
     def _on_chip(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> str | None:
@@ -213,15 +199,8 @@ class _Lowering:
         except ModelError as error:
             objection = error
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            objection = ModelError(
-                f"op {printable(node.op_type, 80)!r} cannot be read: its attributes or constants are malformed",
-                code="invalid_model",
-                stage="import",
-                node=name,
-                op_type=node.op_type,
-                actual=f"{type(error).__name__}: {error}",
-            )
-        if not self._is_legal(node, name, signature, scope):
+            objection = malformed(node, name, error)
+        if not self.host.is_legal(node, name, signature, scope.opsets):
             raise objection
         return f"the compiler does not handle this form of the op: {objection.message}"
 
@@ -234,22 +213,6 @@ class _Lowering:
         body = branch_nodes(graph, node, name, self.fresh)
         self._nodes(body, name, replace(scope, depth=scope.depth + 1), inner_names=True)
         return True
-
-    def _is_legal(self, node: onnx.NodeProto, name: str, signature: Signature | None, scope: Scope) -> bool:
-        """Whether ONNX Runtime accepts a node that a definition objects to."""
-        self.asked += 1
-        if self.asked > _ASKED_MAX:
-            return False
-        tensors, values = self._operands(node)
-        elements: int | None = None
-        if signature is not None:
-            try:
-                results = host_results(node, name, signature, tensors, values, scope.opsets)
-            except ModelError:
-                results = []
-            if results and all(result.shape is not None for result in results):
-                elements = sum(prod(map(int, result.shape or ())) for result in results)
-        return is_legal(node, tensors, values, scope.opsets, elements)
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
         """Evaluate the node, put it in other terms, or append its op; None if that was done, else why not."""
@@ -271,7 +234,7 @@ class _Lowering:
         narrowed = narrow(node, call, self.fresh)
         if narrowed is not None:
             for shape_name, extents in narrowed.shapes.items():
-                self._set_shape(shape_name, extents)
+                self.table.set_extents(shape_name, extents)
             self._nodes(narrowed.nodes, name, replace(scope, depth=scope.depth + 1), inner_names=False)
             return None
         kind = OP_KINDS.get(node.op_type)
@@ -345,13 +308,6 @@ class _Lowering:
             return None
         maker = self.ops[self.made_by[source.name]]
         return self.table.tensors[maker.inputs[0]] if maker.kind == "Reshape" else None
-
-    def _set_shape(self, name: str, extents: tuple[int, ...]) -> None:
-        """A constant list of extents, which may vary."""
-        elements = np.empty(len(extents), dtype=object)
-        elements[:] = extents
-        constant = literal(np.array(fixed_shape(extents), dtype=np.int64), "int64")
-        self.table.set_constant(name, Folded(constant=constant, symbolic=with_symbols(elements)))
 
     def _alias(self, output: str, source: str, name: str) -> None:
         """The output is the input unchanged: another name for it."""
@@ -435,38 +391,15 @@ class _Lowering:
 
     def _split(self, node: onnx.NodeProto, call: Call) -> str | None:
         """Split becomes one Slice per used output, all with the Split's name as origin."""
-        data = call.tensor(0)
-        axis = call.axis("axis", 0, len(data.shape))
-        extent, outputs = data.shape[axis], list(node.output)
-        sizes = call.integers("split")
-        if sizes is None and call.has(1):
-            if 1 not in call.values:
-                return "not run by the accelerator unless split (input 1) is known at compile time"
-            sizes = tuple(v if isinstance(v, Dim) else int(v) for v in call.values[1].reshape(-1))
-        if sizes is None:
-            part = -(-extent // len(outputs))
-            sizes = tuple([part] * (len(outputs) - 1) + [extent - (len(outputs) - 1) * part])
-        if len(sizes) != len(outputs) or sum(sizes) != extent or any(size < 0 for size in sizes):
-            call.fail("split sizes do not add up to the axis", actual=tuple(map(int, sizes)), limit=int(extent))
-        slices = OP_KINDS["Slice"]
-        refusal = slices.unsupported(replace(call, attributes={}, values={}, inputs=call.inputs[:1]))
-        if refusal is not None and data.constant is None:
+        parts = slices_of_split(call, len(node.output))
+        if parts is None:
+            return "not run by the accelerator unless split (input 1) is known at compile time"
+        refusal = OP_KINDS["Slice"].unsupported(replace(call, attributes={}, values={}, inputs=call.inputs[:1]))
+        if refusal is not None and call.tensor(0).constant is None:
             return _unless(refusal)
-        begin = 0
-        for output, size in zip(outputs, sizes, strict=True):
+        for output, inferred in zip(node.output, parts, strict=True):
             if output and output in self.used:
-                starts = tuple(begin if i == axis else 0 for i in range(len(data.shape)))
-                inferred = Inferred(
-                    shape=tuple(size if i == axis else e for i, e in enumerate(data.shape)),
-                    dtype=data.dtype,
-                    axes=data.axes,
-                    kind="Slice",
-                    inputs=(0,),
-                    attributes={"begin": starts, "step": (1,) * len(data.shape)},
-                    source=0 if len(outputs) == 1 else None,
-                )
                 self._append(inferred, call, output, call.node)
-            begin = begin + size
         return None
 
     # What the accelerator does not run ------------------------------------------------------------------------------
@@ -493,78 +426,13 @@ class _Lowering:
         self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=False)
         return True
 
-    def _foreign(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
-        """Leave an op of a domain that ONNX does not define to the host.
-
-        The types of its results are those that ONNX Runtime infers, should it know the domain, or those that the model
-        declares (`value_info`).
-        """
-        tensors, values = self._operands(node)
-        types = result_types(node, tensors, values, scope.opsets)
-        reason = f"domain {printable(node.domain, 80)} runs on the host"
-        if not types:
-            types = self.table.declared
-            reason = (
-                f"no function of the model defines op {printable(node.op_type, 80)!r} of domain"
-                f" {printable(node.domain, 80)!r}, and ONNX Runtime does not know it"
-            )
-        self._on_host(node, name, scope, reason, declared_results(node, types, self.table.fixed_dims))
-
-    def _operands(self, node: onnx.NodeProto) -> tuple[dict[str, Tensor], dict[str, Array]]:
-        """What the node reads and captures, by name: the tensors, and the values of those that are small constants."""
-        tensors = {
-            value: self.table.tensors[self.table.resolved(value)]
-            for value in [*node.input, *captured(node)]
-            if value and self.table.resolved(value) in self.table.tensors
-        }
-        return tensors, {v: self.table.values[t.name] for v, t in tensors.items() if t.name in self.table.values}
-
     def _on_host(
         self, node: onnx.NodeProto, name: str, scope: Scope, reason: str, results: Sequence[HostResult]
     ) -> None:
-        """Leave the node to the host: one op per used result, and the node itself."""
-        reads = [self.table.resolved(value) if value else "" for value in node.input]
-        inner = [self.table.resolved(value) for value in captured(node)]
-        for value, source in zip([*node.input, *captured(node)], [*reads, *inner], strict=True):
-            if value and source not in self.table.tensors:
-                raise unmade_value(node, name, value)
-        macs = host_macs(node, [self.table.tensors.get(value) for value in reads])
-        key = self._host_key(name)
-        self.host[key] = host_node(node, name, reason, [*reads, *inner], scope.opsets, self.functions, macs)
-        for position, (output, result) in enumerate(zip(node.output, results, strict=True)):
-            if output and output in self.used:
-                self.table.forget(output)
-                self._host_result(output, result, name, (*reads, *inner), (("node", key), ("result", position)))
-
-    def _host_results(self, node: onnx.NodeProto, name: str, signature: Signature, scope: Scope) -> list[HostResult]:
-        """Types and shapes of the node's outputs, as far as they are known."""
-        tensors, values = self._operands(node)
-        try:
-            return host_results(node, name, signature, tensors, values, scope.opsets)
-        except ModelError:
-            if not self._is_legal(node, name, None, scope):
-                raise
-            return declared_results(node, self.table.declared, self.table.fixed_dims)
-
-    def _host_result(
-        self,
-        output: str,
-        result: HostResult,
-        name: str,
-        inputs: tuple[str, ...],
-        attributes: tuple[tuple[str, Attribute], ...],
-    ) -> None:
-        known = result.shape is not None and min(result.shape, default=1) > 0
-        shape = result.shape if known and result.shape is not None else ()
-        if known:
-            bounded(shape, name, f"output {output!r}")
-        self.table.tensors[output] = Tensor(
-            name=output, shape=shape, dtype=result.dtype, axes=default_axes(len(shape)), is_known=known
-        )
-        self.made_by[output] = len(self.ops)
-        self.ops.append(Op(kind=HOST, inputs=inputs, output=output, origin=(name,), attributes=attributes))
-
-    # Names and constants --------------------------------------------------------------------------------------------
+        """Leave the node to the host: one op per used result."""
+        for op in self.host.leave(node, name, scope.opsets, reason, results, self.used):
+            self.made_by[op.output] = len(self.ops)
+            self.ops.append(op)
 
     # After the last node --------------------------------------------------------------------------------------------
 
@@ -575,13 +443,7 @@ class _Lowering:
         for value in proto.output:
             name = self.table.resolved(value.name)
             if name not in self.table.tensors:
-                raise ModelError(
-                    f"graph output {printable(value.name, 120)!r} is produced by no node",
-                    code="missing_value",
-                    stage="import",
-                    actual=printable(value.name, 120),
-                    limit="the output of a node",
-                )
+                raise unmade_output(value.name)
             outputs.append(name)
         if not outputs:
             raise ModelError("the graph has no outputs", code="empty_graph", stage="import", actual=0, limit="1")
@@ -591,7 +453,9 @@ class _Lowering:
         folded = (name for name in self.order if name not in live and name not in self.inlined)
         unread = (*(name for name in self.table.graph_inputs if name not in names), *self.table.empty_inputs)
         hosts = {str(dict(op.attributes)["node"]) for op in kept if op.kind == HOST}
-        self._check_host(kept, outputs)
+        made = {op.output: op.node for op in kept}
+        for tensor in self.host.held(kept, outputs):
+            check_held(tensor, made.get(tensor.name) or self._maker(tensor.name))
         return Graph(
             name=proto.name or self.table.source.name,
             ops=kept,
@@ -602,18 +466,11 @@ class _Lowering:
             output_tensors=tuple(outputs),
             folded=tuple(folded),
             opset=self.model.opsets[""],
-            host=MappingProxyType({name: node for name, node in self.host.items() if name in hosts}),
+            host=MappingProxyType({name: node for name, node in self.host.nodes.items() if name in hosts}),
             dims=MappingProxyType(dict(sorted(self.table.fixed.items()))),
             unread=tuple(replace(settled(self.table.tensors[name]), constant=None) for name in unread),
             source=self.model.source,
         )
-
-    def _check_host(self, ops: Sequence[Op], outputs: Sequence[str]) -> None:
-        """Raises LimitError for a tensor that the host has to hold and that is too large for it (IMPORT-4)."""
-        held = dict.fromkeys(name for op in ops if op.kind == HOST for name in (*op.inputs, op.output) if name)
-        made = {op.output: op.node for op in ops}
-        for name in held | dict.fromkeys((*self.table.graph_inputs, *outputs)):
-            check_held(self.table.tensors[name], made.get(name) or self._maker(name))
 
     def _maker(self, name: str) -> str | None:
         """The node of the model that makes a value, folded or not; None if there is none of that name."""
@@ -627,29 +484,13 @@ class _Lowering:
         """
         if op.kind != "Reshape":
             return op
-        source, result = (self.table.tensors[name] for name in (op.inputs[0] if op.inputs else op.output, op.output))
+        source, result = (self.table.tensors[name] for name in (op.inputs[0], op.output))
         most = max(len(source.shape), len(result.shape))
-        if op.kind != "Reshape" or most <= MAX_AXES:
+        if most <= MAX_AXES:
             return op
         shape = self.fresh(f"{op.output}/shape")
-        self._set_shape(shape, result.shape)
-        node = onnx.helper.make_node("Reshape", [source.name, shape], [op.output])
-        reason = f"it renames the axes of a tensor that has {most}, beyond the {MAX_AXES} that commands name"
-        inputs = (source.name, shape)
-        key = self._host_key(op.origin[0])
-        self.host[key] = host_node(node, op.origin[0], reason, inputs, {"": _RESHAPE_OPSET}, self.functions, 0)
-        return Op(
-            kind=HOST, inputs=inputs, output=op.output, origin=op.origin, attributes=(("node", key), ("result", 0))
-        )
-
-    def _host_key(self, name: str) -> str:
-        """The name under which the graph keeps a host node: its own, with a number where that is taken."""
-        key = name
-        count = 0
-        while key in self.host:
-            count += 1
-            key = f"{name}#{count}"
-        return key
+        self.table.set_extents(shape, result.shape)
+        return self.host.view(op, shape, f"a tensor has {most} axes, beyond the {MAX_AXES} that commands name")
 
     def _needed(self, outputs: Sequence[str]) -> tuple[Op, ...]:
         needed = set(outputs)

@@ -10,7 +10,7 @@ from typing import Final
 
 import onnx
 
-from compiler.errors import ModelError, printable
+from compiler.errors import LimitError, ModelError, printable
 from compiler.ir.graph import Graph
 
 # So many dimensions are named with the input that shows them; the hint has all.
@@ -30,6 +30,39 @@ def unmade_value(node: onnx.NodeProto, name: str, value: str) -> ModelError:
         op_type=node.op_type,
         actual=printable(value, 120),
         limit="a graph input, an initializer or the output of a node",
+    )
+
+
+def unmade_output(value: str) -> ModelError:
+    return ModelError(
+        f"graph output {printable(value, 120)!r} is produced by no node",
+        code="missing_value",
+        stage="import",
+        actual=printable(value, 120),
+        limit="the output of a node",
+    )
+
+
+def malformed(node: onnx.NodeProto, name: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"op {printable(node.op_type, 80)!r} cannot be read: its attributes or constants are malformed",
+        code="invalid_model",
+        stage="import",
+        node=name,
+        op_type=node.op_type,
+        actual=f"{type(error).__name__}: {error}",
+    )
+
+
+def too_many_nodes(node: onnx.NodeProto, name: str, nodes_max: int, levels_max: int) -> LimitError:
+    return LimitError(
+        "with its functions expanded the graph has too many nodes",
+        code="expansion_too_large",
+        stage="import",
+        node=name,
+        op_type=node.op_type,
+        actual=f"more than {nodes_max} nodes, or {levels_max} levels",
+        limit=nodes_max,
     )
 
 

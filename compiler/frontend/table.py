@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from math import prod
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 
 from compiler.errors import ModelError, RequestError, printable
-from compiler.frontend.fold import FOLD_ELEMENTS, Folded, Symbolic, bounded
+from compiler.frontend.fold import FOLD_ELEMENTS, Folded, Symbolic, bounded, with_symbols
 from compiler.frontend.nodes import attributes_of
 from compiler.frontend.read import OnnxModel
 from compiler.frontend.refusals import missing_dims, unmade_value
@@ -227,6 +228,13 @@ class ValueTable:
         )
         if folded.symbolic is not None:
             self.symbolic[name] = folded.symbolic
+
+    def set_extents(self, name: str, extents: tuple[int, ...]) -> None:
+        """Note a constant list of extents, which may vary."""
+        elements = np.empty(len(extents), dtype=object)
+        elements[:] = extents
+        constant = literal(np.array([int(extent) for extent in extents], dtype=np.int64), "int64")
+        self.set_constant(name, Folded(constant=constant, symbolic=with_symbols(elements)))
 
     def forget(self, name: str) -> None:
         """Drop what an attempt that failed has noted of a value."""

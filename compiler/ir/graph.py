@@ -12,7 +12,7 @@ A node that stays on the host is one op of kind `Host` per result that is used, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
@@ -110,6 +110,20 @@ class HostNode:
     macs: int | None = 0
 
 
+def host_op(key: str, inputs: tuple[str, ...], output: str, origin: tuple[str, ...], *, result: int = 0) -> Op:
+    """The op for one result, by position, of the host node that the graph keeps as `key`."""
+    return Op(kind=HOST, inputs=inputs, output=output, origin=origin, attributes=(("node", key), ("result", result)))
+
+
+def free_key(hosts: Mapping[str, HostNode], name: str) -> str:
+    """The name under which a graph with these host nodes keeps another one: its own, numbered where that is taken."""
+    key, count = name, 0
+    while key in hosts:
+        count += 1
+        key = f"{name}#{count}"
+    return key
+
+
 @dataclass(frozen=True, kw_only=True)
 class Graph:
     """The imported model.
@@ -202,3 +216,13 @@ def _type(tensor: Tensor) -> str:
         for index, (axis, extent) in enumerate(zip(tensor.axes, tensor.shape, strict=True))
     )
     return f"{tensor.name}: {tensor.dtype}[{extents}]"
+
+
+def leave_ops_to_host(graph: Graph, nodes: Mapping[int, HostNode]) -> Graph:
+    """The graph with some ops, by index, replaced by the host node that makes the result of each."""
+    ops, hosts = list(graph.ops), dict(graph.host)
+    for index, node in sorted(nodes.items()):
+        key = free_key(hosts, node.name)
+        hosts[key] = node
+        ops[index] = host_op(key, node.inputs, graph.ops[index].output, graph.ops[index].origin)
+    return replace(graph, ops=tuple(ops), host=MappingProxyType(hosts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
 
@@ -361,3 +362,39 @@ class Tile(OpKind):
             for i, (begin, extent) in enumerate(zip(begins, shape, strict=True))
         ]
         return taken(data, positions)
+
+
+def slices_of_split(call: Call, parts: int) -> tuple[Inferred, ...] | None:
+    """A Split into so many parts as one Slice each; None if their sizes are not known at compile time.
+
+    Raises ModelError naming the node where the sizes do not add up to the axis.
+    """
+    data = call.tensor(0)
+    axis = call.axis("axis", 0, len(data.shape))
+    extent = data.shape[axis]
+    sizes = call.integers("split")
+    if sizes is None and call.has(1):
+        if 1 not in call.values:
+            return None
+        sizes = call.constant_integers(1, "the sizes")
+    if sizes is None:
+        part = -(-extent // parts)
+        sizes = tuple([part] * (parts - 1) + [extent - (parts - 1) * part])
+    if len(sizes) != parts or sum(sizes) != extent or any(size < 0 for size in sizes):
+        call.fail("split sizes do not add up to the axis", actual=tuple(map(int, sizes)), limit=int(extent))
+    begins = accumulate(sizes[:-1], initial=0)
+    return tuple(
+        Inferred(
+            shape=tuple(size if i == axis else e for i, e in enumerate(data.shape)),
+            dtype=data.dtype,
+            axes=data.axes,
+            kind="Slice",
+            inputs=(0,),
+            attributes={
+                "begin": tuple(begin if i == axis else 0 for i in range(len(data.shape))),
+                "step": (1,) * len(data.shape),
+            },
+            source=0 if parts == 1 else None,
+        )
+        for begin, size in zip(begins, sizes, strict=True)
+    )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Final
 
 from compiler.degraded import Degradations
-from compiler.ir.graph import HOST, Graph, Op
+from compiler.ir.graph import HOST, Graph, leave_ops_to_host
 from compiler.ops.host_form import host_node_of
 
 _REASON: Final = "the compiler failed on the op (see degraded)"
@@ -22,21 +21,9 @@ class LeaveToHost:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced; the same object if there are none."""
-        wanted = {i for i, op in enumerate(graph.ops) if op.output in self.degradations.host and op.kind != HOST}
-        if not wanted:
-            return graph
-        ops, hosts = list(graph.ops), dict(graph.host)
-        for index in sorted(wanted):
-            op = graph.ops[index]
-            key = op.node
-            while key in hosts:
-                key += "'"
-            hosts[key] = host_node_of(graph, op, _REASON)
-            ops[index] = Op(
-                kind=HOST,
-                inputs=op.inputs,
-                output=op.output,
-                origin=op.origin,
-                attributes=(("node", key), ("result", 0)),
-            )
-        return replace(graph, ops=tuple(ops), host=MappingProxyType(hosts))
+        nodes = {
+            index: host_node_of(graph, op, _REASON)
+            for index, op in enumerate(graph.ops)
+            if op.output in self.degradations.host and op.kind != HOST
+        }
+        return leave_ops_to_host(graph, nodes) if nodes else graph

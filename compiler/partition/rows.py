@@ -14,7 +14,7 @@ from onnx import NodeProto, helper
 from compiler.errors import ModelError
 from compiler.frontend.refusals import not_strict
 from compiler.ir.constant import Constant, Literal
-from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor
+from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor, leave_ops_to_host
 from compiler.ops import call_of, definition
 from compiler.ops.base import default_axes
 from compiler.profile.schema import Profile
@@ -42,25 +42,15 @@ class LeaveRowsToHost:
         found = {index for index, op in enumerate(graph.ops) if op.kind != HOST and self._reads_rows(graph, op)}
         if not found:
             return graph
-        ops, hosts, tensors = list(graph.ops), dict(graph.host), dict(graph.tensors)
+        tensors, nodes = dict(graph.tensors), {}
         for index in sorted(found):
             op = graph.ops[index]
-            key = op.node
-            while key in hosts:
-                key += "'"
             if len(op.inputs) == 1:
                 indices = _indices(graph, op)
                 tensors[indices.name] = indices
                 op = replace(op, inputs=(*op.inputs, indices.name))
-            hosts[key] = _host_node(graph, op)
-            ops[index] = Op(
-                kind=HOST,
-                inputs=op.inputs,
-                output=op.output,
-                origin=op.origin,
-                attributes=(("node", key), ("result", 0)),
-            )
-        changed = replace(graph, ops=tuple(ops), host=MappingProxyType(hosts), tensors=MappingProxyType(dict(tensors)))
+            nodes[index] = _host_node(graph, op)
+        changed = replace(leave_ops_to_host(graph, nodes), tensors=MappingProxyType(tensors))
         if self.strict:
             raise not_strict(changed)
         return changed

@@ -1,0 +1,133 @@
+"""Nodes of a model that are left to the host: what they read and make, and why they stay (IMPORT-6, IMPORT-7).
+
+In: nodes that lowering does not put on the chip. Out: the `HostNode`s of the graph and one op per result that is used.
+Only the values of those results change in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import prod
+from typing import Final
+
+import onnx
+
+from compiler.errors import ModelError, printable
+from compiler.frontend.fold import bounded
+from compiler.frontend.functions import FunctionTable, captured
+from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
+from compiler.frontend.refusals import unmade_value
+from compiler.frontend.signature import Signature
+from compiler.frontend.single_node import is_legal, result_types
+from compiler.frontend.table import ValueTable
+from compiler.ir.graph import HOST, HostNode, Op, Tensor, free_key, host_op
+from compiler.ops.base import Array, default_axes
+
+# Objections of definitions that ONNX Runtime is asked about, each a few milliseconds; further ones stand.
+_ASKED_MAX: Final = 256
+# The operator set of views that are left to the host: Reshape has its shape as an input.
+_RESHAPE_OPSET: Final = 13
+
+
+class HostNodes:
+    """The host nodes of one model so far, by the name that the graph keeps them under; lives as long as lowering."""
+
+    def __init__(self, table: ValueTable, functions: FunctionTable) -> None:
+        self.nodes: dict[str, HostNode] = {}
+        self._table = table
+        self._functions = functions
+        self._asked = 0
+
+    def leave(
+        self,
+        node: onnx.NodeProto,
+        name: str,
+        opsets: Mapping[str, int],
+        reason: str,
+        results: Sequence[HostResult],
+        used: Collection[str],
+    ) -> list[Op]:
+        """Leave the node to the host; one op per result in `used`. Raises ModelError for a value that nothing makes."""
+        values = [*node.input, *captured(node)]
+        reads = tuple(self._table.resolved(value) if value else "" for value in values)
+        for value, source in zip(values, reads, strict=True):
+            if value and source not in self._table.tensors:
+                raise unmade_value(node, name, value)
+        macs = host_macs(node, [self._table.tensors.get(value) for value in reads[: len(node.input)]])
+        key = self._add(host_node(node, name, reason, reads, opsets, self._functions, macs))
+        ops = []
+        for position, (output, result) in enumerate(zip(node.output, results, strict=True)):
+            if output and output in used:
+                self._table.forget(output)
+                self._table.tensors[output] = _tensor(output, result, name)
+                ops.append(host_op(key, reads, output, (name,), result=position))
+        return ops
+
+    def view(self, op: Op, shape: str, why: str) -> Op:
+        """A Reshape of the graph as a host node; `shape` is the constant with its result's extents."""
+        inputs = (op.inputs[0], shape)
+        node = onnx.helper.make_node("Reshape", list(inputs), [op.output])
+        key = self._add(host_node(node, op.node, why, inputs, {"": _RESHAPE_OPSET}, self._functions, 0))
+        return host_op(key, inputs, op.output, op.origin)
+
+    def foreign(self, node: onnx.NodeProto, opsets: Mapping[str, int]) -> tuple[str, list[HostResult]]:
+        """Why an op of a domain that ONNX does not define is the host's, and what is known of its results.
+
+        Their types are those that ONNX Runtime infers, should it know the domain, or those that the model declares
+        (`value_info`).
+        """
+        types = result_types(node, *self._operands(node), opsets)
+        reason = f"domain {printable(node.domain, 80)} runs on the host"
+        if not types:
+            types = self._table.declared
+            reason = (
+                f"no function of the model defines op {printable(node.op_type, 80)!r} of domain"
+                f" {printable(node.domain, 80)!r}, and ONNX Runtime does not know it"
+            )
+        return reason, declared_results(node, types, self._table.fixed_dims)
+
+    def results(
+        self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]
+    ) -> list[HostResult]:
+        """Types and shapes of the node's outputs, as far as ONNX's inference tells; ModelError where it objects."""
+        return host_results(node, name, signature, *self._operands(node), opsets)
+
+    def is_legal(self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]) -> bool:
+        """Whether ONNX Runtime runs a node that a definition objects to; False where it is not asked (IMPORT-7)."""
+        self._asked += 1
+        if self._asked > _ASKED_MAX:
+            return False
+        try:
+            shapes = [result.shape for result in self.results(node, name, signature, opsets)]
+        except ModelError:
+            return False
+        elements = None if None in shapes else sum(prod(map(int, shape or ())) for shape in shapes)
+        return is_legal(node, *self._operands(node), opsets, elements)
+
+    def held(self, ops: Iterable[Op], outputs: Iterable[str]) -> list[Tensor]:
+        """What the host has to hold of a graph of these ops: inputs, outputs, and what its nodes read and make."""
+        names = dict.fromkeys(name for op in ops if op.kind == HOST for name in (*op.inputs, op.output) if name)
+        return [self._table.tensors[name] for name in names | dict.fromkeys((*self._table.graph_inputs, *outputs))]
+
+    def _add(self, node: HostNode) -> str:
+        key = free_key(self.nodes, node.name)
+        self.nodes[key] = node
+        return key
+
+    def _operands(self, node: onnx.NodeProto) -> tuple[dict[str, Tensor], dict[str, Array]]:
+        """What the node reads and captures, by name: the tensors, and the values of those that are small constants."""
+        tensors = {
+            value: self._table.tensors[self._table.resolved(value)]
+            for value in [*node.input, *captured(node)]
+            if value and self._table.resolved(value) in self._table.tensors
+        }
+        return tensors, {v: self._table.values[t.name] for v, t in tensors.items() if t.name in self._table.values}
+
+
+def _tensor(name: str, result: HostResult, node: str) -> Tensor:
+    """A host node's result as a tensor; one of unknown shape, or without elements, is not known before the run."""
+    known = result.shape is not None and min(result.shape, default=1) > 0
+    shape = result.shape if known and result.shape is not None else ()
+    if known:
+        bounded(shape, node, f"output {name!r}")
+    return Tensor(name=name, shape=shape, dtype=result.dtype, axes=default_axes(len(shape)), is_known=known)
