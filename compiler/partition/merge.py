@@ -129,10 +129,10 @@ def merge_for_chips(
     reprograms: bool,
     farthest: Sequence[int] | None = None,
 ) -> Merged:
-    """The runs of the chain by strategy `optimal` for several chips, each of which takes a stretch of the chain.
+    """Strategy `optimal` for several chips: each chip gets consecutive members, merged to runs.
 
-    Least first: the cycles of the slowest chip, the bytes that cross between chips, and then in each chip's stretch
-    what `optimal` minimises. `reprograms` says that a chip with several executables loads their weights for every
+    Minimises, in this order: cycles of the slowest chip, bytes that cross between chips, and on each chip what
+    `optimal` minimises for one. `reprograms` says that a chip with several executables loads their weights for every
     batch: then one executable per chip is preferred wherever the chain compiles so.
     """
     chain = _Chain(loads, compiles, limits, farthest)

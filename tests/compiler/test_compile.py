@@ -399,7 +399,7 @@ def test_merging_is_reported_with_what_it_made_of_the_segments() -> None:
 
 
 def test_the_default_merge_gives_two_chips_equal_shares() -> None:
-    """PART-4: eight convolutions, seven of which fit a chip and leave it hardly any memory for activations."""
+    """PART-4: one chip could hold seven of the eight convolutions, but would then lack memory for activations."""
     model, profile = convolutions(8, channels=24).data(), stationary(nram_bytes=40_000)
     chosen, greedy = (
         compile_model(model, profile, parse_options(options | {"verify": "none"}))

@@ -34,7 +34,7 @@ def _relu() -> bytes:
 
 @pytest.fixture
 def records(tmp_path: Path) -> dict[str, dict[str, Any]]:
-    """A model that compiles, one that is none, and a record of an export that failed."""
+    """Export records of a model that compiles, of a file that is not a model, and of a failed export."""
     return {
         "fine": _record(tmp_path, "fine", _relu()),
         "broken": _record(tmp_path, "broken", b"no model"),
