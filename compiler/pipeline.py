@@ -99,7 +99,7 @@ def build_pipeline(
         UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
-        LeaveToHost(degradations=degradations),  # Graph -> Graph; what the passes since then made
+        LeaveToHost(name="leave-parts-to-host", degradations=degradations),  # Graph -> Graph; ops made since then
         partition,  # Graph -> PartitionedGraph
         FuseSegments(  # PartitionedGraph -> FusedGraph
             options=options, compilers=compilers, degradations=degradations
