@@ -105,9 +105,10 @@ class HostNodes:
         return is_legal(node, *self._operands(node), opsets, elements)
 
     def held(self, ops: Iterable[Op], outputs: Iterable[str]) -> list[Tensor]:
-        """What the host has to hold of a graph of these ops: inputs, outputs, and what its nodes read and make."""
+        """What the host has to hold: what its nodes read and make, and outputs that are constants."""
         names = dict.fromkeys(name for op in ops if op.kind == HOST for name in (*op.inputs, op.output) if name)
-        return [self._table.tensors[name] for name in names | dict.fromkeys((*self._table.graph_inputs, *outputs))]
+        tensors = [self._table.tensors[name] for name in names | dict.fromkeys(outputs)]
+        return [tensor for tensor in tensors if tensor.name in names or tensor.constant is not None]
 
     def _add(self, node: HostNode) -> str:
         key = free_key(self.nodes, node.name)

@@ -318,7 +318,7 @@ def _bidirectional(chain: _Chain) -> list[Run]:
 
 
 def _optimal(chain: _Chain, begin: int, end: int) -> list[Run]:
-    """The fewest runs of a stretch; of those the best balance; of those the lexicographically first.
+    """The fewest runs of a stretch; of those the best balance, then the shortest longest run, then the first in order.
 
     A run's share is the largest, over MACs, weight bytes and vector nodes, of its sum over the stretch's; the best
     balance is the smallest largest share. Exact for any outcome of compiling: the best cover is computed as if every
@@ -344,25 +344,46 @@ def _first_failure(chain: _Chain, runs: Sequence[Run]) -> Run | None:
 
 
 def _best_cover(chain: _Chain, begin: int, end: int, possible: _Possible) -> list[Run]:
-    """The cover by possible runs with the fewest; of those the smallest largest share; then lexicographically first."""
-    # of the members from each one on: the fewest runs, and the smallest largest share with so few
-    count = np.zeros(end + 1, dtype=np.int64)
-    worst = np.zeros(end + 1, dtype=np.float64)
+    """The cover by possible runs with the fewest; then the smallest largest share; then the shortest longest run.
 
-    def choices(first: int) -> tuple[_Ints, _Floats]:
+    The last decides where loads tell nothing apart (members without work); then the lexicographically first.
+    """
+    shares = np.full((end + 1, end + 1), np.inf)
+    lengths = np.full((end + 1, end + 1), np.inf)
+    for first in range(begin, end):
         ends = np.flatnonzero(possible[first, : end + 1])
-        ends = ends[count[ends] == count[ends].min()]
-        return ends, np.maximum(chain.shares(first, ends, (begin, end)), worst[ends])
+        shares[first, ends] = chain.shares(first, ends, (begin, end))
+        lengths[first, ends] = ends - first
+    worst = _least_largest(shares, begin, end)
+    lengths[shares > worst] = np.inf
+    longest = _least_largest(lengths, begin, end)
+    return _fewest(lengths <= longest, begin, end)
 
+
+def _least_largest(measure: _Floats, begin: int, end: int) -> float:
+    """The smallest largest measure of a cover with the fewest runs; measure[i, j] is infinite if impossible."""
+    count, largest = np.full(end + 1, end + 1, dtype=np.int64), np.zeros(end + 1)
+    count[end] = 0
     for first in reversed(range(begin, end)):
-        ends, largest = choices(first)
-        count[first] = count[ends[0]] + 1
-        worst[first] = largest.min()
+        ends = np.flatnonzero(np.isfinite(measure[first]))
+        least = min(count[ends], default=end + 1)
+        ends = ends[count[ends] == least]
+        count[first] = 1 + least
+        largest[first] = np.maximum(measure[first, ends], largest[ends]).min(initial=np.inf)
+    return float(largest[begin])
+
+
+def _fewest(allowed: _Possible, begin: int, end: int) -> list[Run]:
+    """The lexicographically first cover by allowed runs with the fewest."""
+    count = np.full(end + 1, end + 1, dtype=np.int64)
+    count[end] = 0
+    for first in reversed(range(begin, end)):
+        count[first] = 1 + min(count[np.flatnonzero(allowed[first])], default=end + 1)
     cover: list[Run] = []
     first = begin
     while first < end:
-        ends, largest = choices(first)
-        last = int(ends[largest <= worst[begin]][0])
+        ends = np.flatnonzero(allowed[first])
+        last = int(ends[count[ends] == count[first] - 1][0])
         cover.append((first, last))
         first = last
     return cover

@@ -39,10 +39,10 @@ def shapes_agree(model: Model, outputs: list[str], *, dtype: Any = np.float32) -
     graph = made[0]
     if expected is None:
         return  # we may accept more than this version of the runtime implements
-    found = [
-        (graph.tensors[name] if name in graph.tensors else graph.tensors[graph.outputs[0]]).shape for name in outputs
-    ]
-    assert found == expected
+    made_of = [graph.tensors[name] if name in graph.tensors else graph.tensors[graph.outputs[0]] for name in outputs]
+    for tensor, shape in zip(made_of, expected, strict=True):
+        # a result without elements may be left to the host, which tells its shape when it has run
+        assert tensor.shape == shape or (not tensor.is_known and 0 in shape)
 
 
 def window_attributes(draw: Draw, rank: int, *, dilation: bool = True, largest: int = 4) -> dict[str, Any]:
@@ -407,7 +407,6 @@ REFUSED: dict[str, Callable[[Model], str]] = {
     "depth": lambda m: m.node("DepthToSpace", [m.input([1, 3, 2, 2])], blocksize=2),
     "norm statistics": lambda m: m.node("BatchNormalization", [m.input([1, 3, 2]), *[m.weight(2) for _ in range(4)]]),
     "expand": lambda m: m.node("Expand", [m.input([2]), m.ints(3)]),
-    "crop to nothing": lambda m: m.node("Pad", [m.input([3]), m.ints(-1, -2)]),
 }
 
 

@@ -202,6 +202,14 @@ def test_optimal_balances_the_largest_share_of_the_chain() -> None:
     assert chain.runs(chain.merge("optimal", loads=[1, 1, 1, 9])) == ["abc", "d"]
 
 
+def test_optimal_halves_a_chain_whose_loads_tell_nothing_apart() -> None:
+    """Members without work: one at a time cut off would have every attempt lowered nearly whole."""
+    merged = merge_chain(
+        [Load(macs=0, weight_bytes=0, vector_nodes=0)] * 6, lambda b, e: e - b < 6, "optimal", NO_LIMITS
+    )
+    assert merged.runs == ((0, 3), (3, 6))
+
+
 def test_optimal_balances_the_scarcest_resource() -> None:
     """PART-4: weights are a larger share of the chain's than MACs."""
     loads = [Load(macs=m, weight_bytes=w, vector_nodes=0) for m, w in ((2, 1), (2, 1), (2, 4))]
@@ -336,14 +344,19 @@ def test_runs_cover_the_chain_and_each_longer_one_compiles_within_the_limits(
 @settings(max_examples=300)
 @given(cases())
 def test_optimal_equals_the_best_of_all_covers(case: Case) -> None:
-    """PART-4: the fewest executables, then the best balance, then the first in order; compiling is not monotone."""
+    """PART-4: the fewest executables, the best balance, the shortest longest run, the first in order.
+
+    Compiling is not monotone.
+    """
     size = len(case.loads)
     allowed = [
         runs
         for runs in (all_covers(size) if size else [()])
         if all(run[1] - run[0] == 1 or (run in case.good and case.within_maxima(run)) for run in runs)
     ]
-    best = min(allowed, key=lambda runs: (len(runs), case.balance(runs), runs))
+    best = min(
+        allowed, key=lambda runs: (len(runs), case.balance(runs), max((e - b for b, e in runs), default=0), runs)
+    )
     assert case.merge("optimal").runs == best
 
 
