@@ -11,7 +11,7 @@ WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-all backend check format bench export-models zoo openapi lock clean
+.PHONY: help demo serve test test-sample test-all backend check format bench export-models zoo openapi lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -38,8 +38,11 @@ demo: $(VENV)/.runtime  ## compile a real network on the embedded service and pr
 serve: $(VENV)/.runtime  ## start the embedded service and keep it running
 	@$(BIN)/tessera serve
 
-test: $(VENV)/.dev  ## run the tests (a seeded sample of the large matrices)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not full"
+test: $(VENV)/.dev  ## run the tests (of the large matrices a few cases)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --matrices first
+
+test-sample: $(VENV)/.dev  ## run a seeded sample of the large matrices
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --matrices rest
 
 test-all: $(VENV)/.dev  ## run the tests with the large matrices whole
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from compiler.degraded import Degradations
+from tests import matrices
 from tests.backend.summary import summary_of
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,8 +31,17 @@ hypothesis.settings.load_profile("tessera")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--update-golden`, which rewrites the golden files."""
+    """Add `--update-golden`, which rewrites the golden files, and `--matrices`."""
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files under tests/golden")
+    matrices.add_option(parser)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the cases of large matrices that the run takes."""
+    taken, left = matrices.select(items, config.getoption("--matrices"))
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = taken
 
 
 @pytest.fixture

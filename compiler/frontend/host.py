@@ -14,6 +14,7 @@ from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs, with_defaults
 from compiler.frontend.signature import KNOWN_DOMAINS, Signature
 from compiler.frontend.values import ONNX_CODES, declared_extent, type_label, type_of_text, type_text
+from compiler.ir.constant import Derived
 from compiler.ir.graph import HostNode, Tensor
 from compiler.ir.symbol import Dim, Expression
 from compiler.ops.base import Array
@@ -21,6 +22,8 @@ from compiler.units import DTYPE_NAMES, element_bytes
 
 # What the host holds whole while the model runs: an input, an output, and what one of its nodes reads or makes.
 MAX_HOST_BYTES: Final = 2**34
+# A constant that is computed from others is made whole in memory when the executable is written.
+MAX_COMPUTED_BYTES: Final = 2**31
 # Shape inference is shown constants up to so many elements.
 _SHOWN_ELEMENTS: Final = 4096
 _RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
@@ -86,14 +89,16 @@ def host_bytes(tensor: Tensor) -> int:
 
 def check_held(tensor: Tensor, node: str | None) -> None:
     """Raises LimitError naming `node`, which makes the tensor, if that is too large for the host to hold (IMPORT-4)."""
-    if tensor.is_known and host_bytes(tensor) > MAX_HOST_BYTES:
+    is_computed = tensor.constant is not None and isinstance(tensor.constant.data, Derived)
+    limit = MAX_COMPUTED_BYTES if is_computed else MAX_HOST_BYTES
+    if tensor.is_known and host_bytes(tensor) > limit:
         raise LimitError(
             f"tensor {printable(tensor.name, 120)!r} is too large for the host, which has to hold it",
             code="tensor_too_large",
             stage="import",
             node=node,
             actual=f"{host_bytes(tensor)} bytes in {tuple(map(int, tensor.shape))}",
-            limit=f"{MAX_HOST_BYTES} bytes",
+            limit=f"{limit} bytes",
         )
 
 

@@ -9,7 +9,7 @@ import onnx
 from compiler.frontend.decompose import DECOMPOSED
 from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
 from compiler.frontend.functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODES, all_nodes, has_function
-from compiler.frontend.host import MAX_HOST_BYTES
+from compiler.frontend.host import MAX_COMPUTED_BYTES, MAX_HOST_BYTES
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.read import MAX_FILE_BYTES
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
@@ -116,7 +116,8 @@ def _bounds() -> Iterator[str]:
         ("characters of a name", MAX_NAME_BYTES),
         ("axes of a tensor", MAX_RANK),
         ("elements of a tensor", MAX_ELEMENTS),
-        ("bytes of an input, of an output, and of what a node on the host reads or makes", MAX_HOST_BYTES),
+        ("bytes of what a node on the host reads or makes, and of a constant output", MAX_HOST_BYTES),
+        ("bytes of such a constant that is computed from others", MAX_COMPUTED_BYTES),
     ):
         yield f"| {what} | {limit} |"
 

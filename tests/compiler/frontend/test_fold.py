@@ -93,6 +93,17 @@ def test_gather_elements_of_constants_of_different_lengths_is_evaluated() -> Non
     assert [op.kind for op in graph.ops] == ["Add"]
 
 
+def test_a_constant_output_that_has_to_be_computed_whole_is_bounded() -> None:
+    """IMPORT-4: doubled 30 times by a file of a few hundred bytes; the error names node, size and limit."""
+    model = Model()
+    value = model.constant([1.0], dtype=np.float32)
+    for number in range(30):
+        value = model.node("Concat", [value, value], axis=0, name=f"double{number}")
+    model.output(value)
+    error = refused(model)
+    assert (error.code, error.node, error.limit) == ("tensor_too_large", "double29", f"{2**31} bytes")
+
+
 def peak_bytes(action: Callable[[], object]) -> int:
     """The most memory that an action holds at once."""
     tracemalloc.start()
