@@ -1,12 +1,12 @@
 """The ONNX backend test suite on simulated chips: models and stored outputs are ONNX's, test by test (SIM-1, IMPORT-5).
 
-`make test` takes a seeded sample, `make backend` and `make test-all` the whole suite. The summary at the end of a run
-says how many passed and in how many of them the chip computed an op; a run of the whole suite fails below its minima.
+`make test` and `make test-sample` take seeded samples, `make backend` and `make test-all` the whole suite. The summary
+at the end of a run says how many passed and in how many of them the chip computed an op; a run of the whole suite fails
+below its minima.
 """
 
 from __future__ import annotations
 
-import random
 import unittest
 import warnings
 from collections.abc import Sequence
@@ -19,9 +19,8 @@ from tests.backend.backend import TesseraBackend
 from tests.backend.skips import SKIPS
 from tests.backend.summary import SUITE_TESTS
 
-# CI takes so many tests, chosen by this seed; all of them under marker `full`, as are the nine large networks.
-SEED, SAMPLED = 17, 150
 _SUFFIX: Final = "_cpu"
+MATRIX: Final = pytest.mark.matrix(name="backend", first=30, rest=220)
 
 
 class Suite(BackendTest):
@@ -49,7 +48,7 @@ class Suite(BackendTest):
 
 
 def suite_cases() -> dict[str, type[unittest.TestCase]]:
-    """The suite's test classes by name: skips with their reasons, all beyond the sample marked `full`."""
+    """The suite's test classes by name: skips with their reasons, the nine large networks marked `full`."""
     with warnings.catch_warnings():
         # making the node tests divides by zero here and there
         warnings.simplefilter("ignore")
@@ -59,14 +58,13 @@ def suite_cases() -> dict[str, type[unittest.TestCase]]:
         if not name.endswith(_SUFFIX):
             delattr(case, name)  # the twin on a device that there is not
     mine = sorted(name for name in names if name.endswith(_SUFFIX))
-    small = [name for name in mine if "RealModel" not in names[name].__name__]
-    sample = set(random.Random(SEED).sample(small, SAMPLED))
     for name in mine:
         function = getattr(names[name], name)
         reason = SKIPS.get(name.removesuffix(_SUFFIX))
         if reason is not None:
             function = unittest.skip(reason)(function)
-        setattr(names[name], name, function if name in sample else pytest.mark.full(function))
+        is_large = "RealModel" in names[name].__name__
+        setattr(names[name], name, pytest.mark.full(function) if is_large else MATRIX(function))
     return cases
 
 

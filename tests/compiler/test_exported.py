@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from compiler.options import parse_options
@@ -14,21 +12,6 @@ from tests.exported import ExportedModel, exported_models
 
 MODELS = exported_models()
 RECURRENT = ("lstm_tagger", "gru_tagger")
-# CI compiles one export of every network, chosen by this seed; the rest is under marker `full`.
-SEED = 3
-
-
-def _sampled() -> frozenset[str]:
-    chooser = random.Random(SEED)
-    networks = sorted({model.network for model in MODELS})
-    return frozenset(chooser.choice([m.file for m in MODELS if m.network == network]) for network in networks)
-
-
-def _parameters() -> list[object]:
-    sample = _sampled()
-    return [
-        pytest.param(model, id=model.file, marks=() if model.file in sample else pytest.mark.full) for model in MODELS
-    ]
 
 
 def compiled(model: ExportedModel, **options: object) -> Plan:
@@ -38,7 +21,8 @@ def compiled(model: ExportedModel, **options: object) -> Plan:
     ).plan
 
 
-@pytest.mark.parametrize("model", _parameters())
+@pytest.mark.matrix(first=4, rest=12)
+@pytest.mark.parametrize("model", MODELS, ids=[model.file for model in MODELS])
 def test_an_exported_network_compiles_and_its_products_are_native(model: ExportedModel) -> None:
     """More than 99 % of the multiply-accumulates run on the chip, but for the recurrent networks."""
     plan = compiled(model)

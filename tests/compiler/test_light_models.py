@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Any, Literal
 
 import jsonschema
@@ -24,9 +24,6 @@ from tests.models import LIGHT_NAMES, light_path, light_source
 PROFILES = ("cluster4x4", "edge4")
 Objective = Literal["latency", "dram_bytes", "energy", "edp"]
 OTHERS: tuple[Objective, ...] = ("dram_bytes", "energy", "edp")
-MATRIX = [(name, profile, objective) for name in LIGHT_NAMES for profile in PROFILES for objective in OTHERS]
-# The default run takes these few of the matrix; `make test-all` takes all.
-SAMPLE = random.Random(2).sample([case for case in MATRIX if case[0] != "densenet121"], 6)
 
 
 @cache
@@ -42,16 +39,14 @@ def node_names(name: str) -> tuple[str, ...]:
     return tuple(node.name or f"{node.op_type}_{index}" for index, node in enumerate(graph.node))
 
 
-# the largest graph takes long, on one chip
-SLOW = ("densenet121", "edge4")
-DEFAULT = [
-    pytest.param(name, profile, "latency", marks=pytest.mark.full if (name, profile) == SLOW else ())
-    for name in LIGHT_NAMES
-    for profile in PROFILES
+# the largest graph takes long
+CASES = [
+    pytest.param(*case, marks=pytest.mark.full if case[0] == "densenet121" else ())
+    for case in product(LIGHT_NAMES, PROFILES, ("latency", *OTHERS))
 ]
-CASES = DEFAULT + [pytest.param(*case, marks=() if case in SAMPLE else pytest.mark.full) for case in MATRIX]
 
 
+@pytest.mark.matrix(first=2, rest=8)
 @pytest.mark.parametrize(("name", "profile", "objective"), CASES)
 def test_a_light_model_compiles_within_its_bounds(name: str, profile: str, objective: Objective) -> None:
     """Floor ≤ plan; on its objective plan ≤ `none`; every node in exactly one group or folded (IMPORT-2)."""

@@ -1,13 +1,13 @@
 """Real networks compiled, proved and run address for address, and compared with ONNX Runtime (SIM-1, PROG-4).
 
-The whole matrix (exported and light networks, three chips, every fusion strategy) is marked `full`; a sample of it by a
-fixed seed always runs.
+The matrix: exported and light networks, three chips, every fusion strategy.
 """
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from compiler.simulator.compare import compare
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.run import run_executable
 from tests.calibrate import calibrated
-from tests.exported import ExportedModel, exported_models
+from tests.exported import exported_models
 from tests.models import LIGHT_NAMES, import_graph
 
 PROFILES = ("cluster4x4", "edge4", "manycore2x64")
@@ -29,25 +29,16 @@ FUSIONS = ("search", "rules", "none")
 EXPORTED = {model.file: model for model in exported_models()}
 
 
-def _sampled(cases: list[tuple[str, ...]], count: int, seed: int) -> list[Any]:
-    """All cases, those outside a sample by seed marked `full`."""
-    chosen = set(random.Random(seed).sample(range(len(cases)), count))
+def _is_large(file: str) -> bool:
+    return EXPORTED[file].macs >= 10_000_000
+
+
+def _cases(names: Iterable[str], large: Callable[[str], bool]) -> list[Any]:
+    """Every network on every chip by every strategy; those that take minutes are marked `full`."""
     return [
-        pytest.param(*case, marks=() if number in chosen else pytest.mark.full, id="-".join(case))
-        for number, case in enumerate(cases)
+        pytest.param(*case, marks=pytest.mark.full if large(case[0]) else (), id="-".join(case))
+        for case in product(names, PROFILES, FUSIONS)
     ]
-
-
-def _is_small(model: ExportedModel) -> bool:
-    return model.macs < 10_000_000
-
-
-SMALL = sorted(file for file, model in EXPORTED.items() if _is_small(model))
-LARGE = sorted(file for file, model in EXPORTED.items() if not _is_small(model))
-CHECKED = [
-    *_sampled([(file, profile, fusion) for file in SMALL for profile in PROFILES for fusion in FUSIONS], 6, 5),
-    *_sampled([(file, profile, fusion) for file in LARGE for profile in PROFILES for fusion in FUSIONS], 0, 5),
-]
 
 
 def _exported(file: str, profile: str, fusion: str) -> Compilation:
@@ -57,7 +48,8 @@ def _exported(file: str, profile: str, fusion: str) -> Compilation:
     )
 
 
-@pytest.mark.parametrize(("file", "profile", "fusion"), CHECKED)
+@pytest.mark.matrix(first=2, rest=8)
+@pytest.mark.parametrize(("file", "profile", "fusion"), _cases(sorted(EXPORTED), _is_large))
 def test_an_exported_network_runs_with_the_values_of_onnx_runtime(file: str, profile: str, fusion: str) -> None:
     model = EXPORTED[file]
     options = parse_options({"dims": model.dims, "fusion": fusion})
@@ -73,15 +65,8 @@ def _calibrated(name: str) -> bytes:
     return calibrated(name)
 
 
-OTHERS = [name for name in LIGHT_NAMES if name != "squeezenet"]
-LIGHT = [
-    *_sampled([(name, profile, fusion) for name in OTHERS for profile in PROFILES for fusion in FUSIONS], 0, 5),
-    *_sampled([("squeezenet", "cluster4x4", fusion) for fusion in FUSIONS], 1, 1),
-    *_sampled([("squeezenet", profile, fusion) for profile in PROFILES[1:] for fusion in FUSIONS], 0, 1),
-]
-
-
-@pytest.mark.parametrize(("name", "profile", "fusion"), LIGHT)
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize(("name", "profile", "fusion"), _cases(LIGHT_NAMES, lambda name: name != "squeezenet"))
 def test_a_light_network_with_meaningful_weights_runs_with_the_values_of_onnx_runtime(
     name: str, profile: str, fusion: str
 ) -> None:
@@ -100,7 +85,7 @@ def test_a_light_network_with_meaningful_weights_runs_with_the_values_of_onnx_ru
 
 def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() -> None:
     """SIM-1: a check must be able to fail."""
-    file = next(file for file in SMALL if "keyword" in file)
+    file = next(file for file in sorted(EXPORTED) if "keyword" in file)
     compilation = _exported(file, "edge4", "none")
     executable = compilation.executable
     assert executable is not None
@@ -116,7 +101,7 @@ def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() ->
 
 def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The value check names the output, the error and the limit; verify=none compiles without it."""
-    model = EXPORTED[next(file for file in SMALL if "keyword" in file)]
+    model = EXPORTED[next(file for file in sorted(EXPORTED) if "keyword" in file)]
 
     def disturbed(*args: Any, **kwargs: Any) -> dict[str, Any]:
         return {name: values * np.float32(1.01) for name, values in run_executable(*args, **kwargs).items()}

@@ -5,7 +5,6 @@ Batch normalisations are folded, patterns recognised, large weights split: whate
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -28,17 +27,6 @@ from tests.compiler.execute import execute
 from tests.exported import ExportedModel, exported_models
 
 MODELS = exported_models()
-# CI runs one export of each of so many networks, chosen by this seed; all of them under marker `full`.
-SEED, SAMPLED = 11, 10
-
-
-def _parameters() -> list[object]:
-    chooser = random.Random(SEED)
-    networks = chooser.sample(sorted({model.network for model in MODELS}), SAMPLED)
-    sample = {chooser.choice([m.file for m in MODELS if m.network == network]) for network in networks}
-    return [
-        pytest.param(model, id=model.file, marks=() if model.file in sample else pytest.mark.full) for model in MODELS
-    ]
 
 
 def graph_of(source: ModelSource, dims: dict[str, int]) -> Graph:
@@ -55,7 +43,8 @@ def graph_of(source: ModelSource, dims: dict[str, int]) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("model", _parameters())
+@pytest.mark.matrix(first=3, rest=8)
+@pytest.mark.parametrize("model", MODELS, ids=[model.file for model in MODELS])
 def test_the_graph_of_an_exported_network_computes_what_the_file_computes(model: ExportedModel) -> None:
     """Every output agrees with ONNX Runtime, and another input gives another output."""
     source = ModelSource.from_bytes(model.read())

@@ -17,7 +17,7 @@ from tests.compiler.shapes.dynamic import Compiled
 from tests.models import LIGHT_NAMES, light_path
 
 CHIPS = ("edge4", "cluster4x4")
-SAMPLE = ("squeezenet", "edge4")
+LIGHTEST = ("squeezenet", "shufflenet")
 
 
 def with_any_batch(name: str) -> ModelSource:
@@ -47,10 +47,11 @@ def reshaped_to(model: ModelProto) -> list[TensorProto]:
     return found + [node.attribute[0].t for node in constants]
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize(
     ("name", "chip"),
     [
-        pytest.param(*case, marks=() if case == SAMPLE else pytest.mark.full, id="-".join(case))
+        pytest.param(*case, marks=() if case[0] in LIGHTEST else pytest.mark.full, id="-".join(case))
         for case in product(LIGHT_NAMES, CHIPS)
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from tests.compiler.test_values import graph_of
 from tests.models import LIGHT_NAMES, light_path
 
 Array = NDArray[Any]
-# CI takes one of the models whose weights are below 50 MB, chosen by this seed; all of them under marker `full`.
-SEED = 5
+# models whose weights are below 50 MB
 SMALL = ("densenet121", "inception_v1", "inception_v2", "shufflenet", "squeezenet")
-CHOSEN = random.Random(SEED).choice(SMALL)
-MODELS = [pytest.param(n, marks=() if n == CHOSEN else pytest.mark.full) for n in LIGHT_NAMES]
+MODELS = [pytest.param(name, marks=() if name in SMALL else pytest.mark.full) for name in LIGHT_NAMES]
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +55,7 @@ def disturbed(data: bytes, weight: str) -> bytes:
     return bytes(model.SerializeToString())
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("name", MODELS)
 def test_two_inputs_give_outputs_that_differ_far_beyond_the_limit(name: str, folder: Path) -> None:
     """100 times the limit, before the softmax; with the models' own weights the difference is exactly 0."""
@@ -65,6 +63,7 @@ def test_two_inputs_give_outputs_that_differ_far_beyond_the_limit(name: str, fol
     assert relative_error(logits(data, image(100)), logits(data, image(101))) > 100 * FLOOR
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("name", MODELS)
 def test_one_disturbed_weight_is_detected_wherever_it_is(name: str, folder: Path) -> None:
     """In the first, a middle and the last layer, far beyond the limit."""
@@ -76,6 +75,7 @@ def test_one_disturbed_weight_is_detected_wherever_it_is(name: str, folder: Path
         assert relative_error(logits(disturbed(data, weight), picture), expected) > 20 * FLOOR, weight
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_tensor_of_the_graph_is_what_onnx_runtime_makes_of_the_file(name: str, folder: Path) -> None:
     """Networks are well conditioned: rounding stays within half of the limit, through all layers."""

@@ -1,0 +1,47 @@
+"""Which cases of a matrix each of the three test targets takes."""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.nodes import Item
+
+from tests.matrices import Extent, rank, select
+
+
+class Case(Item):
+    """A collected test without a body."""
+
+    def runtest(self) -> None:
+        """Do nothing."""
+
+
+def collected(request: pytest.FixtureRequest) -> list[pytest.Item]:
+    """A matrix of ten, two of which take minutes, and two other tests."""
+
+    def case(name: str, *marks: pytest.MarkDecorator) -> pytest.Item:
+        made = Case.from_parent(request.session, name=name, nodeid=name)
+        for mark in marks:
+            made.add_marker(mark)
+        return made
+
+    matrix = pytest.mark.matrix(first=2, rest=3)
+    cases = [case(f"test_case[{n}]", matrix, *[pytest.mark.full] * (n > 7)) for n in range(10)]
+    return [*cases, case("test_slow", pytest.mark.full), case("test_plain")]
+
+
+def names(request: pytest.FixtureRequest, extent: Extent) -> list[str]:
+    """The names of what a run takes; what it leaves is the rest, each once."""
+    items = collected(request)
+    taken, left = select(items, extent)
+    assert sorted(item.name for item in (*taken, *left)) == sorted(item.name for item in items)
+    return [item.name for item in taken]
+
+
+def test_the_first_cases_and_the_rest_are_the_best_ranked_and_none_twice(request: pytest.FixtureRequest) -> None:
+    ranked = sorted((f"test_case[{n}]" for n in range(8)), key=rank)
+    assert set(names(request, "first")) == {*ranked[:2], "test_plain"}
+    assert set(names(request, "rest")) == set(ranked[2:5])
+
+
+def test_all_takes_what_is_slow_too(request: pytest.FixtureRequest) -> None:
+    assert len(names(request, "all")) == 12
