@@ -222,6 +222,7 @@ def test_the_array_of_metaproto_df_takes_the_published_cycles_for_fsrcnn() -> No
     assert cycles == 18_294_204
 
 
+@pytest.mark.matrix(first=2, rest=3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_compiler_plans_a_network_whole_on_the_accelerator(name: str) -> None:
     plan = planned(name).plan
@@ -230,6 +231,7 @@ def test_the_compiler_plans_a_network_whole_on_the_accelerator(name: str) -> Non
 
 
 # of the others one simulation takes minutes
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("name", ["mobilenet_v1", pytest.param("resnet18", marks=pytest.mark.full)])
 def test_a_network_runs_with_the_values_of_onnx_runtime(name: str) -> None:
     """Equal weights and no bias: deep maps cancel to a thousandth, and faults of single rows stay to the end."""

@@ -60,6 +60,7 @@ def test_the_plan_says_what_a_simulation_of_its_commands_takes(tmp_path: Path) -
     assert f"({report['stream']['images_per_s']:.4g} images/s), bound by chip 0." in words
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])
 def test_the_table_fits_the_terminal_and_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -191,39 +191,37 @@ def test_compiling_a_then_b_then_a_gives_equal_bytes() -> None:
 
 
 PROGRAM = """
-import hashlib, sys
+import hashlib
 from compiler.compile import compile_model
 from compiler.options import Options
 from compiler.plan import plan_json, report_json
 from compiler.profile import builtin_profile
 from tests.models import light_source
-for name in ("squeezenet", "shufflenet"):
-    for profile in ("cluster4x4", "edge4"):
-        options = Options(objective=sys.argv[1], verify="none")
-        found = compile_model(light_source(name), builtin_profile(profile), options)
-        for data in (plan_json(found.plan), report_json(found.report)):
-            print(hashlib.sha256(data).hexdigest())
+cases = [("squeezenet", "edge4", "latency"), ("shufflenet", "cluster4x4", "edp")]
+for name, profile, objective in cases:
+    options = Options(objective=objective, verify="none")
+    found = compile_model(light_source(name), builtin_profile(profile), options)
+    for data in (plan_json(found.plan), report_json(found.report)):
+        print(hashlib.sha256(data).hexdigest())
 """
 
 
-@pytest.mark.parametrize("objective", ["latency", "edp"])
-def test_two_processes_with_different_hash_seeds_write_equal_bytes(objective: str) -> None:
+def test_two_processes_with_different_hash_seeds_write_equal_bytes() -> None:
     root = Path(__file__).parents[2]
     runs = []
     for seed in ("0", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, objective],
+            [sys.executable, "-c", PROGRAM],
             env=environment,
             cwd=root,
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
         )
         runs.append(done.stdout)
     assert runs[0] == runs[1]
-    assert len(runs[0].split()) == 8
+    assert len(set(runs[0].split())) == 4
 
 
 def test_options_in_another_order_give_the_same_plan() -> None:

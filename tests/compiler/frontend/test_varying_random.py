@@ -133,6 +133,7 @@ def judged(seed: int) -> str:
     return "right"
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("block", range(4))
 def test_random_shape_arithmetic_is_right_below_the_maxima_or_refused(block: int) -> None:
     found = [judged(seed) for seed in range(block * 30, block * 30 + 30)]

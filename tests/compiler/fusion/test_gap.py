@@ -53,7 +53,7 @@ def only(found: Gap, kind: GapKind) -> list[GapEntry]:
     return list(found.entries)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(models(), profiles(), options(switches=True))
 def test_the_kinds_add_up_to_the_bytes_above_the_floor(model: Model, profile: Profile, chosen: Options) -> None:
     """Every byte of every group's price is either in the floor or in exactly one entry."""

@@ -120,6 +120,7 @@ def test_a_bound_is_that_of_its_segment_alone() -> None:
             assert sum(s.search.value for s in plan.segments if s.search is not None) >= plan.totals.dram_bytes
 
 
+@pytest.mark.matrix(first=2, rest=3)
 @pytest.mark.parametrize("rules", [{}, WITHOUT_FUSE_4], ids=["as set", "several outputs"])
 @pytest.mark.parametrize("start", [3000, 3001, 3002, 3003])
 def test_search_is_never_worse_than_rules_and_none(start: int, rules: dict[str, RuleSetting]) -> None:
@@ -175,6 +176,7 @@ def plan_of(profile: Any, **options: Any) -> Plan:
     return plan_model(branches().data(), profile, parse_options(options)).plan
 
 
+@pytest.mark.matrix(first=3, rest=6)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     "schedule",
@@ -205,6 +207,7 @@ def test_search_around_pinned_groups_is_never_worse_than_rules_and_none(
             assert not any(set(pair) <= group for group in members)
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("start", range(5000, 5004))
 def test_the_improvement_step_makes_nothing_worse(start: int) -> None:
     """FUSE-O: from what search finds and from ops alone, with totals from elsewhere."""

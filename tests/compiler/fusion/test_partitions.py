@@ -142,6 +142,7 @@ def least_by_brute_force(these: Case) -> tuple[int, int, tuple[int, ...]] | None
     return min(found, default=None)
 
 
+@pytest.mark.matrix(first=2, rest=4)
 @pytest.mark.parametrize("start", range(0, 3000, 300))
 def test_the_least_partition_is_that_of_brute_force(start: int) -> None:
     """FUSE-O over its class, ties included, in 3,000 networks; and no group is priced twice."""

@@ -66,6 +66,7 @@ def test_what_is_no_multiple_is_padded_and_cut_off() -> None:
     assert dict(found.ops[2].attributes)["pads"] == (0, 0, 25, 2, 0, 25)
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize(
     ("shape", "filters", "kernel", "dilations", "pads"),
     [

@@ -106,6 +106,7 @@ def test_what_fits_and_what_cannot_be_taken_apart_are_left() -> None:
         assert caught.value.node == "wide"
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(
     ("kind", "shape", "axis", "dims"),
     [

@@ -34,6 +34,7 @@ def product(rows: int, columns: int, lead: list[int | str], width: int | str) ->
     return model
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize(
     ("lead", "chip"), [([3], "manycore2x64"), ([], "manycore2x64"), *(([2, 3], chip) for chip in CHIPS)]
 )
