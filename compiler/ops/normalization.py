@@ -65,7 +65,10 @@ class BatchNormalization(OpKind):
     is_local = True
     dtypes = FLOATS
     constraints = (
-        Constraint("statistics are given, not computed (training_mode is 0, is_test is 1 up to opset 6)", _training),
+        Constraint(
+            "statistics are given (training_mode is 0, or put in other terms from opset 14 on; is_test is 1 up to opset 6)",
+            _training,
+        ),
         Constraint("statistics are per channel (spatial is 1)", _spatial),
     )
 

@@ -18,6 +18,7 @@ from compiler.frontend.decompose.einsum import EINSUM
 from compiler.frontend.decompose.indices import ONE_HOT, TRILU
 from compiler.frontend.decompose.integers import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
+from compiler.frontend.decompose.statistics import BATCH_STATISTICS
 from compiler.ops.base import Call, Refusal
 
 DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
@@ -25,6 +26,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
         rule.op_type: rule
         for rule in (
             ATTENTION,
+            BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
             MATMUL_INTEGER,

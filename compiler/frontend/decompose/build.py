@@ -18,6 +18,8 @@ from compiler.units import numpy_dtype
 Fresh = Callable[[str], str]
 # From here on axes of Unsqueeze and ReduceSum are an input, no attribute.
 _AXES_AS_INPUT: Final = 13
+# ... and those of the other reductions.
+_MEAN_AXES_AS_INPUT: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,12 @@ class NodeList:
         if self.opset < _AXES_AS_INPUT:
             return self.add("ReduceSum", value, axes=list(axes), keepdims=0)
         return self.add("ReduceSum", value, self.integers(axes), keepdims=0)
+
+    def reduce_mean(self, value: str, *axes: int) -> str:
+        """The mean over axes, which stay with extent 1."""
+        if self.opset < _MEAN_AXES_AS_INPUT:
+            return self.add("ReduceMean", value, axes=list(axes), keepdims=1)
+        return self.add("ReduceMean", value, self.integers(axes), keepdims=1)
 
     def slice(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
         """Positions [start, end) of one axis, every `step`th (operator sets from 10 on)."""

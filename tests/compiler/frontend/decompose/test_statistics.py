@@ -1,0 +1,51 @@
+"""BatchNormalization that computes its statistics, as in convolutions with standardised weights (IMPORT-5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.compiler.frontend.decompose.replacing import agree, replacement, results
+from tests.compiler.ops.calls import Values
+from tests.models import Model
+
+
+def feeds(shape: tuple[int, ...]) -> dict[str, Values]:
+    """Random values of the five inputs."""
+    random = np.random.default_rng(3)
+    vectors = {name: random.uniform(0.5, 2, shape[1]).astype(np.float32) for name in ("s", "b", "m", "v")}
+    return {"x": random.standard_normal(shape).astype(np.float32) * 3 + 1, **vectors}
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 6, 7), (5, 2)])
+@pytest.mark.parametrize("opset", [15, 18])
+def test_statistics_of_the_batch_are_computed_and_the_running_ones_move(shape: tuple[int, ...], opset: int) -> None:
+    given = feeds(shape)
+    node = helper.make_node(
+        "BatchNormalization", list(given), ["y", "mean", "variance"], training_mode=1, momentum=0.75, epsilon=1e-3
+    )
+    values, _ = results(node, given, opset, ())
+    axes = tuple(axis for axis in range(len(shape)) if axis != 1)
+    x = given["x"]
+    mean, variance = x.mean(axis=axes), x.var(axis=axes)
+    by_channel = [part.reshape(-1, *[1] * (len(shape) - 2)) for part in (mean, variance, given["s"], given["b"])]
+    agree(values["y"], (x - by_channel[0]) / np.sqrt(by_channel[1] + 1e-3) * by_channel[2] + by_channel[3])
+    agree(values["mean"], 0.75 * given["m"] + 0.25 * mean)
+    agree(values["variance"], 0.75 * given["v"] + 0.25 * variance)
+
+
+def test_given_statistics_stay_one_op() -> None:
+    assert replacement(helper.make_node("BatchNormalization", list("xsbmv"), ["y"]), feeds((2, 3, 4)), 15, ()) is None
+
+
+def test_weights_that_are_standardised_in_the_model_are_constants_of_the_convolution() -> None:
+    """Larger than what is folded to values: a description of the stored weight."""
+    model = Model()
+    x = model.input([1, 96, 12, 12])
+    flat = model.weight(1, 96, 96 * 9)
+    vectors = [model.constant(np.full(96, value), dtype=np.float32) for value in (1, 0, 0, 1)]
+    standard = model.node("BatchNormalization", [flat, *vectors], training_mode=1)
+    model.output(model.node("Conv", [x, model.node("Reshape", [standard, model.ints(96, 96, 3, 3)])]))
+    graph = model.graph()
+    assert [op.kind for op in graph.ops] == ["Conv"]
