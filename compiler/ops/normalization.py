@@ -66,7 +66,7 @@ class BatchNormalization(OpKind):
     dtypes = FLOATS
     constraints = (
         Constraint(
-            "statistics are given (training_mode is 0, or put in other terms from opset 14 on; is_test is 1 up to opset 6)",
+            "statistics are given (training_mode is 0, or 1 from opset 14 on by means; is_test is 1 up to opset 6)",
             _training,
         ),
         Constraint("statistics are per channel (spatial is 1)", _spatial),
