@@ -27,6 +27,8 @@ class Reasons:
 
     def may_price(self, evaluator: Evaluator, group: int) -> bool:
         """True if there are steps left for a group's price; they are taken."""
+        if evaluator.asking_at_least(group) > self.left:
+            return False
         steps = evaluator.asking(group)
         if steps > self.left:
             return False

@@ -219,6 +219,10 @@ class Evaluator:
         is_known = group in self._totals or group in self._by_group or self._content(group)[0] in self._by_content
         return self.steps(group) * (_KNOWN if is_known else 1)
 
+    def asking_at_least(self, group: int) -> float:
+        """What asking for a group's price counts if its content is known, which takes longer to find out."""
+        return self.steps(group) * _KNOWN
+
     def steps(self, group: int) -> int:
         """What pricing a group counts where steps are bounded: more for many tensors and for long axes.
 

@@ -76,9 +76,15 @@ class AxisMap:
         return (begin, end) if begin < end else (0, 0)
 
     def _first(self, start: Any) -> Any:
+        if self.divisor == self.block == 1:
+            # as the formula has it, without a division of each range of thousands
+            return start * self.scale + self.low if self.scale != 1 else start + self.low
         return (start * self.scale + self.low) // self.divisor * self.block
 
     def _last(self, stop: Any) -> Any:
+        if self.divisor == self.block == 1:
+            shift = self.high + 1 - self.scale
+            return stop * self.scale + shift if self.scale != 1 else stop + shift
         return ((stop - 1) * self.scale + self.high) // self.divisor * self.block + self.block
 
 
@@ -104,6 +110,8 @@ def hull(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """The smallest ranges that contain both, element by element; an empty range adds nothing."""
     a_empty = a[1] <= a[0]
     b_empty = b[1] <= b[0]
+    if not a_empty.any() and not b_empty.any():
+        return np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
     starts = np.where(a_empty, b[0], np.where(b_empty, a[0], np.minimum(a[0], b[0])))
     stops = np.where(a_empty, b[1], np.where(b_empty, a[1], np.maximum(a[1], b[1])))
     return starts, stops

@@ -30,6 +30,8 @@ _ROUNDS: Final = 128
 _WORK: Final = 4_000_000
 # Up to so many neighbours in time are listed and sorted for a place; with more it passes through all that is placed.
 _FEW: Final = 256
+# With more places than this, what is placed is passed through as arrays.
+_MANY: Final = 192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,64 @@ def occupancy(buffers: Iterable[Buffer], allocation: Allocation) -> tuple[Occupa
     return tuple(runs)
 
 
+def _first_gap(taken: Iterable[tuple[int, int]], place: _Place) -> int:
+    """The lowest address for a place beside ranges (address, top) in order of their addresses."""
+    at, size = 0, place.size_bytes
+    for low, high in taken:
+        if low - at >= size:
+            break
+        if high > at:
+            at = ceil_div(high, place.alignment_bytes) * place.alignment_bytes
+    return at
+
+
+class _Placed:
+    """What is placed so far, by address."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int]] = []  # (address, top, begin, end)
+
+    @property
+    def count(self) -> int:
+        """How many places are."""
+        return len(self._rows)
+
+    def add(self, address: int, place: _Place) -> None:
+        """Enter a place."""
+        insort(self._rows, (address, address + place.size_bytes, place.begin, place.end))
+
+    def lowest(self, place: _Place) -> int:
+        """The lowest address at which a place shares no byte with what lives at the same time."""
+        first, last = place.begin, place.end
+        taken = ((low, high) for low, high, begin, end in self._rows if begin < last and end > first)
+        return _first_gap(taken, place)
+
+
+class _ManyPlaced:
+    """As `_Placed`, in arrays: of thousands of places each passes through all before it."""
+
+    def __init__(self, most: int) -> None:
+        self.count = 0
+        self._rows = np.empty((4, most), dtype=np.int64)  # addresses, tops, begins, ends
+
+    def add(self, address: int, place: _Place) -> None:
+        """Enter a place."""
+        at = int(np.searchsorted(self._rows[0, : self.count], address, side="right"))
+        self._rows[:, at + 1 : self.count + 1] = self._rows[:, at : self.count]
+        self._rows[:, at] = address, address + place.size_bytes, place.begin, place.end
+        self.count += 1
+
+    def lowest(self, place: _Place) -> int:
+        """The lowest address at which a place shares no byte with what lives at the same time."""
+        low, high, begin, end = self._rows[:, : self.count]
+        taken = (begin < place.end) & (end > place.begin)
+        # it may begin at 0 or behind all that lies below
+        starts = np.concatenate(([0], -(-np.maximum.accumulate(high[taken]) // place.alignment_bytes)))
+        starts *= place.alignment_bytes
+        fits = low[taken] - starts[:-1] >= place.size_bytes
+        return int(starts[int(np.argmax(fits)) if fits.any() else -1])
+
+
 class _Search:
     """The best placing so far, and the orders tried."""
 
@@ -191,28 +251,21 @@ class _Search:
         self.tried[order] = None
         addresses = [-1] * len(order)
         tops = [0] * len(order)
-        placed: list[tuple[int, int, int, int]] = []  # (address, top, begin, end) by address
+        placed = _ManyPlaced(len(order)) if len(order) > _MANY else _Placed()
         peak = 0
         for index in order:
             place = self._places[index]
-            size, first, last = place.size_bytes, place.begin, place.end
             beside = self._beside[index]
-            taken: Iterable[tuple[int, int]]
             if beside is None:
-                self._work -= len(placed)
-                taken = ((low, high) for low, high, begin, end in placed if begin < last and end > first)
+                self._work -= placed.count
+                at = placed.lowest(place)
             else:
                 self._work -= len(beside)
                 taken = sorted([(addresses[i], tops[i]) for i in beside if addresses[i] >= 0])
-            at = 0
-            for low, high in taken:
-                if low - at >= size:
-                    break
-                if high > at:
-                    at = ceil_div(high, place.alignment_bytes) * place.alignment_bytes
+                at = _first_gap(taken, place)
             addresses[index] = at
-            tops[index] = top = at + size
-            insort(placed, (at, top, first, last))
+            tops[index] = top = at + place.size_bytes
+            placed.add(at, place)
             if top > peak:
                 peak = top
                 if self.peak_bytes is not None and peak >= self.peak_bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compiler.errors import InternalError
-from compiler.program.emitter import Box, Held, Machine, Slot, connect, overlap
+from compiler.program.emitter import Box, ByAddress, Held, Machine, Slot, Spans, overlap
 from compiler.program.program import Level
 from compiler.program.tiles import Index, Store, StoreShape, Tiles
 from compiler.tiling.memory import KEPT, NEXT, LevelMemory
@@ -27,6 +27,9 @@ class Buffers:
         self.slots: dict[tuple[int, Key], Slot] = {}
         self._by_place: dict[int, list[Slot]] = {}
         self._before = before
+        self._spans: dict[int, Spans] = {}
+        # of the group before
+        self._by_address: dict[int, ByAddress[Slot]] = {}
         self._stores: dict[tuple[int, str, str], Store] = {}
 
     def place(self, level: Level, number: int) -> int:
@@ -54,13 +57,8 @@ class Buffers:
     def finish(self) -> None:
         """Find out which slots share bytes, those of the group before included."""
         for place, slots in self._by_place.items():
-            before = set(self._before.get(place, []))
-            connect([*slots, *self._before.get(place, [])])
             for slot in slots:
-                for other in slot.conflicts:
-                    if other in before:
-                        slot.succeed(other)
-                slot.conflicts = [other for other in slot.conflicts if other not in before]
+                self._enter(place, slot)
             for slot in slots:
                 if slot.is_rolling:
                     slot.begin()
@@ -68,16 +66,19 @@ class Buffers:
     def insert(self, place: int, address: int, size_bytes: int) -> Slot:
         """A slot over bytes that others may have too, known to all of them."""
         slot = Slot(place, address, size_bytes)
-        slots = self._by_place.setdefault(place, [])
-        for other in slots:
-            if slot.shares_bytes(other):
-                slot.conflicts.append(other)
-                other.conflicts.append(slot)
-        for other in self._before.get(place, []):
-            if slot.shares_bytes(other):
-                slot.succeed(other)
-        slots.append(slot)
+        self._by_place.setdefault(place, []).append(slot)
+        self._enter(place, slot)
         return slot
+
+    def _enter(self, place: int, slot: Slot) -> None:
+        """Tell a slot which others share bytes with it; what the group before left there comes before it."""
+        if place not in self._spans:
+            self._spans[place], self._by_address[place] = Spans(), ByAddress(self._before.get(place, []))
+        first = self._spans[place].enter(slot).slots[0]
+        if first is slot:
+            for other in self._by_address[place].sharing(slot.address, slot.size_bytes):
+                slot.succeed(other)
+        slot.before = first.before
 
     def left(self) -> dict[int, list[Slot]]:
         """The slots by place, for the next group."""

@@ -8,9 +8,10 @@ content (`begin`) waits for all that touched these bytes before, through whateve
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from compiler.program.program import (
 
 Box = tuple[tuple[int, int], ...]
 _Marks = dict[int, int]
+_Bytes = TypeVar("_Bytes", "Span", "Slot")
 # Columns of what is collected command by command and binding by binding; the rest lies in tables of what is equal.
 _COMMAND_COLUMNS: Final = ("opcode", "queue", "step", "source", "target", "targets", "source_address", "target_address")
 _BINDING_COLUMNS: Final = ("operand", "place", "address")
@@ -46,25 +48,116 @@ STREAMS: Final = 4
 _IN, _WEIGHTS, _OUT, _BETWEEN = range(STREAMS)
 
 
+class Span:
+    """Bytes [address, address + size_bytes) of a place, for all slots that lie at just these.
+
+    As many slots take turns there as a group has tensors, so what is the same for all of them is kept once. `conflicts`
+    are other spans that share bytes with it. `latest`: the slot here or in one of these that began last. `unwritten`:
+    slots whose content has begun and was not written yet.
+    """
+
+    __slots__ = ("_is_stale", "_touched", "address", "conflicts", "latest", "size_bytes", "slots", "unwritten")
+
+    def __init__(self, address: int, size_bytes: int) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.conflicts: list[Span] = []
+        self.slots: list[Slot] = []
+        self.latest: Slot | None = None
+        self.unwritten: dict[Slot, None] = {}
+        self._touched: _Marks = {}
+        self._is_stale = False
+
+    @property
+    def touched(self) -> _Marks:
+        """What has touched the contents that lie here now, through any slot."""
+        if self._is_stale:
+            self._is_stale = False
+            self._touched = {}
+            for slot in self.slots:
+                self._touched = merged(self._touched, slot.touched)
+        return self._touched
+
+    def touch(self, queue: int, number: int) -> None:
+        """Note a command, the latest so far."""
+        self._touched[queue] = number
+
+    def forget(self, touched: _Marks) -> None:
+        """Leave out marks of a content that has ended; other slots may have some of them too."""
+        if not self._is_stale:
+            latest = self._touched
+            self._is_stale = any(latest.get(queue) == command for queue, command in touched.items())
+
+
+class ByAddress(Generic[_Bytes]):
+    """What lies in one place, found by the bytes that it shares: of about equal size in order of addresses."""
+
+    def __init__(self, items: Iterable[_Bytes] = ()) -> None:
+        # by number of bits of the size: addresses, ascending, and what lies there
+        self._by_size: dict[int, tuple[list[int], list[_Bytes]]] = {}
+        for item in items:
+            self.add(item)
+
+    def add(self, item: _Bytes) -> None:
+        """Enter what is to be found."""
+        starts, items = self._by_size.setdefault(item.size_bytes.bit_length(), ([], []))
+        at = bisect_right(starts, item.address)
+        starts.insert(at, item.address)
+        items.insert(at, item)
+
+    def sharing(self, address: int, size_bytes: int) -> Iterator[_Bytes]:
+        """What shares a byte with a range; what is empty counts as the point where it lies."""
+        end = address + size_bytes
+        for bits, (starts, items) in self._by_size.items():
+            for item in items[bisect_right(starts, address - (1 << bits)) : bisect_left(starts, end)]:
+                if address < item.address + item.size_bytes:
+                    yield item
+
+
+class Spans:
+    """The spans of one place."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Span] = {}
+        self._by_address: ByAddress[Span] = ByAddress()
+
+    def enter(self, slot: Slot) -> Span:
+        """Tell a slot its span, and so which others share bytes with it."""
+        key = (slot.address, slot.size_bytes)
+        span = self._known.get(key)
+        if span is None:
+            span = Span(*key)
+            span.conflicts = list(self._by_address.sharing(*key))
+            for other in span.conflicts:
+                other.conflicts.append(span)
+            self._by_address.add(span)
+            # empty ones share no byte, not even with each other
+            if slot.size_bytes:
+                self._known[key] = span
+        span.slots.append(slot)
+        slot.span = span
+        return span
+
+
 class Slot:
     """Bytes [address, address + size_bytes) of a place, and the last command of each queue that touched them.
 
-    `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `conflicts` are
-    other slots that share bytes with it, `before` the marks of those that nothing touches any more; `content` says what
+    `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `span` knows other
+    slots that share bytes with it, `before` are the marks of those that nothing touches any more; `content` says what
     it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by part: every write
     waits for what touched it before.
     """
 
     __slots__ = (
+        "_content",
         "address",
         "barrier",
         "before",
-        "conflicts",
-        "content",
         "is_rolling",
         "place",
         "served",
         "size_bytes",
+        "span",
         "touched",
         "writers",
     )
@@ -74,38 +167,54 @@ class Slot:
         self.place = place
         self.address = address
         self.size_bytes = size_bytes
-        self.conflicts: list[Slot] = []
-        self.content: object = None
+        self.span: Span | None = None
+        self._content: object = None
         self.touched: _Marks = {}
         self.writers: _Marks = {}
         self.before: _Marks = {}
         self.barrier: _Marks = {}
         self.served: set[int] = set()
 
+    @property
+    def content(self) -> object:
+        """What it holds; None once another slot that shares bytes with it has begun."""
+        return self._content if self.span is None or self.span.latest is self else None
+
+    @content.setter
+    def content(self, content: object) -> None:
+        self._content = content
+        if self.span is not None:
+            self.span.latest = self
+
     def begin(self, content: object = None) -> None:
         """New content: its writes wait for all that touched these bytes before."""
-        barrier = self.touched
+        span = self.span
+        barrier = self.touched if span is None else span.touched.copy()
         if self.before:
             barrier = merged(barrier, self.before)
         if not self.writers:
+            # its content was never written: what was there before may still be read
             barrier = merged(barrier, self.barrier)
-        for slot in self.conflicts:
-            slot.content = None
-            if slot.touched:
-                barrier = merged(barrier, slot.touched)
-            if slot.barrier and not slot.writers:
-                # its content was never written: what was there before may still be read
-                barrier = merged(barrier, slot.barrier)
+        if span is not None:
+            if self.touched:
+                span.forget(self.touched)
+            for other in (span, *span.conflicts):
+                other.latest = self
+                if other is not span:
+                    barrier = merged(barrier, other.touched)
+                for slot in other.unwritten:
+                    barrier = merged(barrier, slot.barrier)
+            span.unwritten[self] = None
         self.barrier, self.touched, self.writers = barrier, {}, {}
         self.served = set()
-        self.content = content
+        self._content = content
 
     def again(self) -> None:
         """More of the same content, over bytes that others have read since it began: writes wait for these too."""
         barrier = self.barrier
         if self.before:
             barrier = merged(barrier, self.before)
-        for slot in self.conflicts:
+        for slot in self.others():
             if slot.touched:
                 barrier = merged(barrier, slot.touched)
             if slot.barrier and not slot.writers:
@@ -113,16 +222,32 @@ class Slot:
         self.barrier = barrier
         self.served = set()
 
+    def others(self) -> Iterator[Slot]:
+        """The other slots that share bytes with it."""
+        if self.span is not None:
+            for span in (self.span, *self.span.conflicts):
+                yield from (slot for slot in span.slots if slot is not self)
+
+    def part(self) -> None:
+        """Know no other slots any more: what knows each other is not freed with the last that knows it."""
+        if self.span is not None:
+            self.span.conflicts = []
+            self.span = None
+
+    def mark(self, marks: _Marks) -> None:
+        """Leave marks of commands that touched it."""
+        self.touched = merged(self.touched, marks)
+        if self.span is not None:
+            for queue, number in marks.items():
+                if self.span.touched.get(queue, -1) < number:
+                    self.span.touch(queue, number)
+
     def written_by(self, queues: Collection[int]) -> Slot:
         """The same bytes as they are once the last writes of some engines to them have ended."""
         found = Slot(self.place, self.address, self.size_bytes)
         found.writers = {other: command for other, command in self.writers.items() if other // STREAMS in queues}
         found.content = self.content
         return found
-
-    def shares_bytes(self, other: Slot) -> bool:
-        """True if a byte is both slots'; an empty slot counts as the point where it lies."""
-        return other.address < self.address + self.size_bytes and self.address < other.address + other.size_bytes
 
     def succeed(self, other: Slot) -> None:
         """Come after a slot that nothing touches any more."""
@@ -322,6 +447,8 @@ class Emitter:
                 if known(other, -1) < command:
                     found[other] = command
             slot.touched[queue] = number
+            if slot.span is not None:
+                slot.span.touch(queue, number)
         for slot in writes:
             if queue not in slot.served:
                 slot.served.add(queue)
@@ -329,6 +456,10 @@ class Emitter:
                     found = merged(found, slot.barrier)
             if slot.is_rolling:
                 found = merged(found, slot.touched)
+            if slot.span is not None:
+                slot.span.touch(queue, number)
+                if not slot.writers:
+                    slot.span.unwritten.pop(slot, None)
             slot.touched[queue] = slot.writers[queue] = number
         if queue in found:
             del found[queue]
@@ -500,16 +631,3 @@ def _box_row(box: Box, strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """A binding's box and strides in as many axes as a binding has."""
     rest = (0,) * (MAX_AXES - len(box))
     return (*[start for start, _ in box], *rest), (*lengths(box), *rest), (*strides, *rest)
-
-
-def connect(slots: Sequence[Slot]) -> None:
-    """Tell slots which others share bytes with them; to be called with all slots of one place."""
-    order = sorted(slots, key=lambda slot: slot.address)
-    live: list[Slot] = []
-    for slot in order:
-        live = [other for other in live if other.address + other.size_bytes > slot.address]
-        for other in live:
-            slot.conflicts.append(other)
-            other.conflicts.append(slot)
-        if slot.size_bytes:
-            live.append(slot)

@@ -83,7 +83,7 @@ class GroupLowering(SharedLowering):
             slots = [self.buffers.slots[first, ("tile", name, 0)] for name in names]
             if root in self.group.leaving or self._has_twins(names, slots):
                 # one that shares bytes with other tensors of the tile would keep these waiting
-                shares = any(other not in slots for slot in slots for other in slot.conflicts)
+                shares = any(other not in slots for slot in slots for other in slot.others())
                 self._output_turns[root] = (1,) if shares else (0, 1)
 
     def _has_twins(self, names: Sequence[str], slots: Sequence[Slot]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import gcd
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from compiler.fusion.fuse import FuseSegments
 from compiler.fusion.groups import FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph, MapToChips
 from compiler.garbage import collection_paused
+from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import PartitionGraph, Refused
@@ -32,6 +34,7 @@ from compiler.program.verify import VerifiedProgram, verify
 from compiler.tiling.commands import estimated_commands
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
+from compiler.tiling.tiled import TiledGroup
 
 # What no program of ours may be, whatever the profile allows.
 _TOO_LARGE: Final = "program_too_large"
@@ -41,6 +44,8 @@ _ATTEMPTS_MAX: Final = 64
 _CLOCKS_MAX: Final = DEFAULT_LIMITS.clock_entries // 2
 # Beyond so many commands a segment of several ops is cut, for lowering and proof take 1.5 KiB of memory for each.
 _COMMANDS_MAX: Final = 600_000
+# What the proof keeps for each word of the DRAM that is written: the command that wrote it.
+_SHADOW_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,10 @@ class LoweredSegment:
     program: Program | None
     verified: VerifiedProgram | None
     sizes: ProgramSizes | None
+
+
+# A segment, why it is refused, by op its part of the limit that the program comes nearest to, and the program.
+_Tried = tuple[FusedSegment, Refused | None, dict[int, float], LoweredSegment | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +96,20 @@ class LowerSegments:
             facts = mapped.fused.facts
             compiler = self.compilers.of(facts)
             result: list[LoweredSegment] = []
-            failed = False
-            for found in mapped.fused.segments:
-                refused, shares, lowered = self._tried(facts, found, known)
+            segments = mapped.fused.segments
+            # what is refused beforehand is cut before others are lowered in vain
+            early: list[_Tried] = [
+                (found, *why, None) for found in segments if (why := self._unprovable(facts, found)) is not None
+            ]
+            for found, refused, shares, lowered in early or (self._tried(facts, found, known) for found in segments):
                 compiler.learn(shares)
                 if refused is not None:
                     if len(found.segment.ops) == 1:
                         raise _last_word(facts, found.segment.ops, refused)
                     compiler.refuse(found.segment.ops, refused)
-                    failed = True
                 elif lowered is not None:
                     result.append(lowered)
-            if not failed:
+            if len(result) == len(segments):
                 return LoweredGraph(mapped=mapped, segments=tuple(result))
             fuse = FuseSegments(options=self.options, compilers=self.compilers, degradations=self.degradations)
             again = fuse.run(self.partition.run(facts.graph, facts))
@@ -110,18 +121,15 @@ class LowerSegments:
             actual=f"{_ATTEMPTS_MAX} attempts",
         )
 
-    def _tried(
-        self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]
-    ) -> tuple[Refused | None, dict[int, float], LoweredSegment | None]:
-        """Why a segment is refused, by op its part of the limit that the program comes nearest to, and the program."""
+    def _tried(self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]) -> _Tried:
         too_long = self._too_long(facts, found)
         if too_long is not None:
-            return *too_long, None
+            return found, *too_long, None
         with collection_paused():
             lowered = self._lowered(facts, found, known)
         if isinstance(lowered, Refused):
-            return lowered, {}, None
-        return self._refused(facts, found, lowered), self._shares(found, lowered), lowered
+            return found, lowered, {}, None
+        return found, self._refused(facts, found, lowered), self._shares(found, lowered), lowered
 
     def _lowered(
         self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]
@@ -199,6 +207,34 @@ class LowerSegments:
         )
         return Refused(error=error, curable=True, share=max(share, 1.01))
 
+    def _unprovable(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
+        """Whether a segment's tensors are beyond what a proof takes on, told before the program is lowered (PROG-4).
+
+        They have to lie in the DRAM together. Of what is written there the proof keeps a number for each word, and no
+        word is longer than from where one tile begins to where another one does. The refusal, and by op its part.
+        """
+        geometries = [GroupGeometry(facts, group.ops) for group in found.groups]
+        read = {name for geometry in geometries for name in geometry.inputs}
+        ends = read.union(*(geometry.outputs for geometry in geometries))
+        ops, capacity = found.segment.ops, self.profile.dram.capacity_bytes
+        if (total := sum(map(facts.tensor_bytes, ends))) > capacity:
+            message, limit = "the tensors of the program exceed the DRAM", capacity
+            amounts = [sum(map(facts.tensor_bytes, geometry.outputs)) for geometry in geometries]
+        elif total > DEFAULT_LIMITS.shadow_bytes // _SHADOW_BYTES:
+            message, limit = "the program is too large to be proved safe", DEFAULT_LIMITS.shadow_bytes
+            beside = self.profile.beside(self.compilers.of(facts).resident_bytes(ops))
+            tilings = [group.choice.tiling for group in found.groups]
+            tiled = [group_of(g, beside, tiling) for g, tiling in zip(geometries, tilings, strict=True)]
+            amounts = [_SHADOW_BYTES * least_words(group) for group in tiled]
+            total = sum(amounts)
+        else:
+            return None
+        if total <= limit:
+            return None
+        last = [geometry.indices[-1] for geometry in geometries]
+        shares = {op: amount / limit for op, amount in zip(last, amounts, strict=True)}
+        return self._too_large(facts, ops, total, limit, message), shares
+
     def _too_long(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
         """Whether the tilings of several ops promise more commands than are sensible to lower, before it is done.
 
@@ -244,6 +280,15 @@ class LowerSegments:
         amounts = _amounts(self.profile, lowered.program, lowered.sizes)
         share = next(actual / limit for _, limit, actual in amounts if actual > limit)
         return Refused(error=error, curable=True, share=share)
+
+
+def least_words(group: TiledGroup) -> int:
+    """How many words the result of a group has in the DRAM at least: at the begin of each tile a word begins."""
+    geometry, tiles = group.geometry, group.frustums.tiles
+    tensor, size = geometry.output, geometry.facts.tensor_bytes(geometry.primary)
+    strides = strides_of(tensor.shape, memory_order(tensor.axes), tensor.element_bytes)
+    begins = ((stride, tiles[axis].starts) for axis, stride in zip(tensor.axes, strides, strict=True) if axis in tiles)
+    return size // gcd(size, *(stride * int(np.gcd.reduce(starts)) for stride, starts in begins))
 
 
 def _last_word(facts: GraphFacts, ops: Sequence[int], refused: Refused) -> TesseraError:

@@ -9,7 +9,7 @@ from math import ceil, prod
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Engine, Link, Profile
-from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, merged, overlap
+from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, overlap
 from compiler.program.program import Opcode
 
 # By weight the cores that hold parts of it before the program runs, and where.
@@ -64,7 +64,7 @@ def send_own(
 ) -> None:
     """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
     send(emitter, Held(own, *source[1:]), targets, queue, element_bytes, is_ahead=is_ahead)
-    source.slot.touched = merged(source.slot.touched, own.touched)
+    source.slot.mark(own.touched)
 
 
 def share_out(

@@ -119,27 +119,27 @@ def pieces_of(program: Program, book: CallBook, limits: ProgramLimits) -> Pieces
     owners = np.repeat(np.arange(len(calling)), counts)
     ends = np.cumsum(counts)
     numbers = calls["first"].astype(np.int64)[owners] + np.arange(len(owners)) - (ends - counts)[owners]
-    bindings = program.bindings[numbers]
+    bindings = program.bindings
     # address tables are looked at apart (`addressed.py`)
-    operands = np.flatnonzero(bindings["operand"] > ADDRESSES)
-    owners, bindings = owners[operands], bindings[operands]
+    operands = np.flatnonzero(bindings["operand"][numbers] > ADDRESSES)
+    owners, numbers = owners[operands], numbers[operands]
     commands, table, entry = (
         calling[owners],
         calls["table"].astype(np.int64)[owners],
         calls["entry"].astype(np.int64)[owners],
     )
-    slots = bindings["operand"].astype(np.int64) + 1
+    slots, based = bindings["operand"][numbers].astype(np.int64) + 1, bindings["address"][numbers]
     bad = (slots < 0) | (slots >= tables.slot_counts[table])
     refuse_first(bad, commands, "binds an operand that the unit does not have", "binding", slots - 1)
     of_slot = tables.first_slot[table] + slots
     refuse_first(~tables.given[of_slot], commands, "binds an operand that the op omits", "binding", slots - 1)
-    starts, lengths, strides = _boxes(commands, bindings, tables.ranks[of_slot], tables.shapes[of_slot])
+    starts, lengths, strides = _boxes(commands, bindings, numbers, tables.ranks[of_slot], tables.shapes[of_slot])
     row = tables.base[table] + slots * tables.entry_counts[table] + entry
     sizes = tables.element_bytes[row].copy()
     partial = tables.partial[tables.first_entry[table] + entry]
     sums = partial & (slots == 0)
     scales = np.where(sums, tables.scales[table], 1)
-    _check_alignment(commands, bindings["address"], strides, sizes, scales)
+    _check_alignment(commands, based, strides, sizes, scales)
     need_starts, need_stops = tables.starts[row], tables.stops[row]
     begin, end = np.maximum(starts, need_starts), np.minimum(starts + lengths, need_stops)
     is_touched = (end > begin).all(axis=1)
@@ -152,11 +152,11 @@ def pieces_of(program: Program, book: CallBook, limits: ProgramLimits) -> Pieces
     keep = np.flatnonzero(is_touched)
     commands, slots, begin, end, sizes = commands[keep], slots[keep], begin[keep], end[keep], (sizes * scales)[keep]
     steps = strides[keep] * scales[keep][:, None]
-    addresses = bindings["address"][keep] + _offset(commands, begin - starts[keep], steps)
+    addresses = based[keep] + _offset(commands, begin - starts[keep], steps)
     hulls = spans(addresses, end - begin, steps, sizes)
     refuse_first(hulls.is_far, commands, "an operand's strides are beyond reason", "overflow")
     is_gather = program.commands["opcode"][commands] == Opcode.GATHER
-    places = bindings["place"][keep].astype(np.int64)
+    places = bindings["place"][numbers[keep]].astype(np.int64)
     gathered = is_gather & (slots == tables.gathers[table[keep]] + 1)
     may_overwrite = tables.may_overwrite[of_slot[keep]] & ~partial[keep]
     in_place = _in_place(commands, slots, places, addresses, begin, end, steps, sizes, may_overwrite)
@@ -168,7 +168,7 @@ def pieces_of(program: Program, book: CallBook, limits: ProgramLimits) -> Pieces
         places=places,
         starts=begin,
         stops=end,
-        bases=bindings["address"][keep],
+        bases=based[keep],
         addresses=addresses,
         strides=steps,
         element_bytes=sizes,
@@ -189,13 +189,14 @@ def _check_opcodes(program: Program, calling: Ints, calls: np.ndarray, found: di
     refuse_first(bad, calling, "a transfer engine calls a unit that gathers nothing", "opcode")
 
 
-def _boxes(commands: Ints, bindings: np.ndarray, ranks: Ints, shapes: Ints) -> tuple[Ints, Ints, Ints]:
-    """The bindings' boxes and strides, as many axes as `shapes` has; those that the tensor lacks as [0, 1)."""
+def _boxes(commands: Ints, bindings: np.ndarray, numbers: Ints, ranks: Ints, shapes: Ints) -> tuple[Ints, Ints, Ints]:
+    """Boxes and strides of some bindings, as many axes as `shapes` has; those that the tensor lacks as [0, 1)."""
     width = shapes.shape[1]
     is_axis = ranks[:, None] > np.arange(width)
-    starts = np.where(is_axis, bindings["starts"][:, :width], 0)
-    lengths = np.where(is_axis, bindings["lengths"][:, :width], 1)
-    strides = np.where(is_axis & (lengths > 1), bindings["strides"][:, :width], 0)
+    # column by column: whole rows are several times what is used of them
+    starts = np.where(is_axis, bindings["starts"][:, :width][numbers], 0)
+    lengths = np.where(is_axis, bindings["lengths"][:, :width][numbers], 1)
+    strides = np.where(is_axis & (lengths > 1), bindings["strides"][:, :width][numbers], 0)
     bad = (starts + lengths > shapes).any(axis=1)
     refuse_first(bad, commands, "a binding's box leaves its tensor", "binding", starts + lengths, shapes)
     far = ((strides < -FAR) | (strides > FAR)).any(axis=1)

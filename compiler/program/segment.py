@@ -100,15 +100,21 @@ def lower_segment(
 
 
 def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int, list[Slot]]:
-    """What the next group has to wait for, place by place: this group's slots, and one slot for all before it."""
+    """What the next group has to wait for, place by place: one slot for all of this group at the same bytes, and one
+    for all before it."""
     result = dict(before)
     for place, slots in now.items():
+        found: dict[tuple[int, int], Slot] = {}
+        for slot in slots:
+            key = (slot.address, slot.size_bytes)
+            known = found[key] = found.get(key) or Slot(place, *key)
+            known.succeed(slot)
+            known.barrier = merged(known.barrier, slot.barrier)
+            slot.part()
         rest = Slot(place, 0, 1 << 62)
         for slot in before.get(place, []):
             rest.touched = merged(merged(rest.touched, slot.touched), slot.barrier)
-        result[place] = [*slots, rest] if before.get(place) else list(slots)
-    # slots that know each other would not be freed with the last that knows them
-    for slots in (*result.values(), *before.values()):
-        for slot in slots:
-            slot.conflicts = []
+        for slot in found.values():
+            slot.touched = slot.writers = slot.before
+        result[place] = [*found.values(), rest] if before.get(place) else list(found.values())
     return result

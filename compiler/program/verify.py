@@ -206,13 +206,14 @@ class _Shadows:
             begin = int(checked.accesses.lows[rows].min())
             stop = int(checked.accesses.highs[rows].max())
         residents = self._residents.get(number, [])
-        word = granularity(checked.accesses.normal, rows)
         for normal in residents:
-            word = int(np.gcd(word, granularity(normal, slice(None))))
             begin = min(begin, int(normal.low[0]))
             reach = ((normal.counts - 1) * normal.strides).sum() + 1
             stop = max(stop, int(normal.low[0] + reach))
-        word = int(np.gcd(word, begin)) or 1
+        word = granularity(checked.accesses.normal, rows, begin)
+        for normal in residents:
+            word = int(np.gcd(word, granularity(normal, slice(None), begin)))
+        word = word or 1
         size = -(-(stop - begin) // word)
         # of what is written once nobody keeps who read it last
         self._left_bytes -= 4 * size * (1 if area >= 0 else 1 + len(readers))
@@ -282,7 +283,7 @@ class _Shadows:
                 strides = np.array([region.strides], dtype=np.int64)
                 normal = normalise(low, shape, strides, size)
                 words = shadow.writers
-                if shadow.word_bytes and granularity(normal, slice(None)) % shadow.word_bytes:
+                if shadow.word_bytes and granularity(normal, slice(None), shadow.begin) % shadow.word_bytes:
                     # elements that are smaller than words share them: a word is written whole or not at all
                     is_complete = bool((words != NOTHING).all())
                 else:

@@ -8,6 +8,7 @@ read.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,7 @@ from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Box, Held, Slot, connect, is_empty, machine_of, merged
+from compiler.program.emitter import Box, Held, Slot, Spans, is_empty, machine_of, merged
 from compiler.program.program import ADDRESSES, OUTPUT, Opcode, Program, Step
 from compiler.program.residents import ResidentPart, place_residents
 from compiler.shapes.buffers import addresses_name
@@ -261,7 +262,7 @@ class _RoutineLowering:
     def _core(self, number: int) -> _Core:
         """The slots of one core for every unit that the table calls."""
         slots: dict[tuple[int, str, int], Slot] = {}
-        by_place: dict[int, list[Slot]] = {}
+        spans: dict[int, Spans] = defaultdict(Spans)
         for unit in sorted(set(self.calls.units.tolist())):
             for name, placed in self.buffers[unit].placed.items():
                 place = self.machine.place_of[placed.level, number]
@@ -269,9 +270,7 @@ class _RoutineLowering:
                     slot = slots[unit, name, turn] = Slot(place, address, placed.size_bytes)
                     if place in self.before:
                         slot.succeed(self.before[place])
-                    by_place.setdefault(place, []).append(slot)
-        for together in by_place.values():
-            connect(together)
+                    spans[place].enter(slot)
         return _Core(number, slots)
 
     def _left(self, cores: Sequence[_Core]) -> dict[int, Slot]:
@@ -288,7 +287,7 @@ class _RoutineLowering:
                 rest.touched = merged(merged(rest.touched, slot.touched), slot.barrier)
         for core in cores:
             for slot in core.slots.values():
-                slot.conflicts = []
+                slot.part()
         return result
 
     def _held(self, core: _Core, unit: int, name: str, box: Box) -> Held:
