@@ -61,6 +61,7 @@ def test_a_damaged_model_compiles_or_is_refused(first: int, sandbox: Sandbox, mo
     assert failures(sandbox, models, range(first, first + BLOCK)) == []
 
 
+@pytest.mark.matrix(first=0, rest=1)
 def test_the_models_compile_before_they_are_damaged(sandbox: Sandbox, models: tuple[bytes, ...]) -> None:
     case = Case(name="original", attacks="nothing", build=bytes, expected=accept())
     assert [
