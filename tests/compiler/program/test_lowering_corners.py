@@ -597,3 +597,17 @@ def test_a_scalar_that_all_tiles_read_is_made_once(mode: HaloMode, spread: Sprea
     made = [op.output for op in tiling.geometry.ops].index(most)
     calls = run(network, tiling).boxes_by_core(made)
     assert mode is HaloMode.RECOMPUTE or all(len(boxes) == 1 for boxes in calls.values())
+
+
+def test_units_that_share_out_channels_send_what_a_view_makes_of_other_channels() -> None:
+    """The channels of the view's result are last; those of the sum, over the same positions, come after the images."""
+    model = Model()
+    x = model.input([6, 4], "x")
+    y = model.node("Transpose", [model.input([1, 4, 6], "y")], perm=[0, 2, 1])
+    seen = model.node("Reshape", [model.norm(x, 4), model.ints(1, 6, 4)])
+    added = model.node("Add", [y, seen])
+    model.output(added)
+    network = Network(model)
+    channels = [op.channel_axis for op in network.facts.ops if op.output in (seen, added)]
+    assert channels == [2, 1], "the case is none if both share out the same axis"
+    run(network, group(network, chip(clusters=2, cores=2, sram=1 << 13), {}, **CHANNELS, order=Order.BREADTH_FIRST))
