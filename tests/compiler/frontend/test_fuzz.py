@@ -16,13 +16,12 @@ from tests.corpus.sandbox import Sandbox, objections
 EXPORTED = Path(__file__).parents[2] / "data" / "exported"
 BLOCK = 25
 ALL = 5_000
-CPU_SECONDS = 30
 
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     """One server process for all mutants of this test process."""
-    with Sandbox(cpu_seconds=CPU_SECONDS) as started:
+    with Sandbox() as started:
         yield started
 
 
