@@ -23,7 +23,7 @@ class Edges:
     def of(cls, edges: set[tuple[int, int]], count: int, outputs: set[int] | None = None, first: int = 0) -> Edges:
         """Ops `first` to `first + count`; ops that nobody reads leave, and `outputs` beside."""
         ops = range(first, first + count)
-        readers: dict[int, tuple[int, ...]] = {op: () for op in ops}
+        readers: dict[int, tuple[int, ...]] = dict.fromkeys(ops, ())
         for a, b in sorted(edges):
             readers[a] += (b,)
         return cls(successors=readers, leaves={op: not readers[op] or op in (outputs or set()) for op in ops})
