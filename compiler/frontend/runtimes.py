@@ -6,8 +6,10 @@ Nothing is written to disk and nothing read from it: weights reach ONNX Runtime 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Event
 from types import MappingProxyType
 from typing import Any, Final, Literal
 from zlib import crc32
@@ -19,8 +21,10 @@ from onnx import TensorProto
 
 from compiler.errors import printable
 from compiler.frontend.functions import all_nodes, subgraphs
+from compiler.frontend.host_steps import Repeating, repeating_in_model
 from compiler.frontend.read import UNSAID_OPSET, plain_domain
 from compiler.frontend.values import type_of_text
+from compiler.host_bound import HOST_BOUND, HostBound
 
 Array = NDArray[Any]
 # A tensor, a sequence (list) of them, or an optional one (None if it is empty).
@@ -73,17 +77,20 @@ def run_model(
     weights: Mapping[str, Array] = NO_WEIGHTS,
     threads: int = 1,
     runtimes: Sequence[Runtime] = ("onnxruntime", "onnx.reference"),
+    bound: HostBound = HOST_BOUND,
 ) -> Run:
     """The values of a model's outputs; `weights` are those of its initializers whose data the model does not hold.
 
-    The first of `runtimes` that can runs it.
+    The first of `runtimes` that can runs it. Raises HostBoundError naming the node of a model that takes longer than
+    `bound`.
     """
     reasons: list[str] = []
+    waited = repeating_in_model(model, {**weights, **feeds}, bound)
     for runtime in runtimes:
         if runtime == "onnxruntime":
-            run = _on_onnxruntime(model, feeds, weights, threads)
+            run = _on_onnxruntime(model, feeds, weights, threads, waited)
         else:
-            run = _on_onnx_reference(model, feeds, weights)
+            run = _on_onnx_reference(model, feeds, weights, waited)
         if run.values is not None:
             return Run(values=run.values, judge=run.judge, reason="; ".join(reasons))
         reasons.append(run.reason)
@@ -133,7 +140,11 @@ def _session_options(threads: int) -> Any:
 
 
 def _on_onnxruntime(
-    model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array], threads: int
+    model: onnx.ModelProto,
+    feeds: Mapping[str, Value],
+    weights: Mapping[str, Array],
+    threads: int,
+    waited: Repeating | None,
 ) -> Run:
     """ONNX Runtime on the CPU, without its graph optimisations: each operator computes what its definition says."""
     import onnxruntime
@@ -149,13 +160,33 @@ def _on_onnxruntime(
         data = light.SerializeToString()
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         del data, light
-        found = [
-            _retyped(value, declared.type)
-            for value, declared in zip(session.run(None, dict(feeds)), session.get_outputs(), strict=True)
-        ]
+        run_options = onnxruntime.RunOptions()
+        made = _within(
+            waited,
+            lambda: list(session.run(None, dict(feeds), run_options)),
+            lambda: setattr(run_options, "terminate", True),
+        )
+        found = [_retyped(value, declared.type) for value, declared in zip(made, session.get_outputs(), strict=True)]
     except failures as error:
         return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
     return Run(values=tuple(found), judge=judge, reason="")
+
+
+def _within(waited: Repeating | None, run: Callable[[], list[Value]], stop: Callable[[], None]) -> list[Value]:
+    """What `run` gives; if there is a node to be waited for, in a thread that `stop` ends when the time is over.
+
+    It ends it too when a signal's handler raises, as that of a time limit does. Raises HostBoundError.
+    """
+    if waited is None:
+        return run()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        running = pool.submit(run)
+        try:
+            return running.result(timeout=waited.bound.seconds)
+        except TimeoutError:
+            raise waited.too_slow() from None
+        finally:
+            stop()
 
 
 def _retyped(value: Value, kind: str) -> Value:
@@ -180,15 +211,30 @@ def _failures(state: Any) -> tuple[type[Exception], ...]:
     return (*own, RuntimeError, ValueError, TypeError)
 
 
-def _on_onnx_reference(model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array]) -> Run:
+def _on_onnx_reference(
+    model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array], waited: Repeating | None
+) -> Run:
     """ONNX's own reference evaluation: all operators, in numpy."""
     from onnx.reference import ReferenceEvaluator
 
+    stopped = Event()
+
+    class Evaluator(ReferenceEvaluator):
+        """Ends when it is stopped, before the next run of a body: it is the evaluator of those too."""
+
+        def run(self, *arguments: Any, **named: Any) -> Any:
+            if stopped.is_set():
+                raise RuntimeError("stopped")
+            return super().run(*arguments, **named)
+
     judge = f"onnx.reference {onnx.__version__}"
-    try:
+
+    def run() -> list[Value]:
         with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(_with_data(model, weights))
-            found = evaluator.run(None, dict(feeds))
+            return list(Evaluator(_with_data(model, weights)).run(None, dict(feeds)))
+
+    try:
+        found = _within(waited, run, stopped.set)
     except _REFERENCE_FAILURES as error:
         return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
     return Run(values=tuple(_plain(value) for value in found), judge=judge, reason="")

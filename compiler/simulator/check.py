@@ -11,6 +11,7 @@ from compiler.errors import InternalError, TesseraError, printable
 from compiler.frontend.host import host_bytes
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
+from compiler.host_bound import HOST_BOUND, HostBound, HostBoundError
 from compiler.ir.constant import Derived, Splat
 from compiler.ir.graph import HOST, Graph, Tensor
 from compiler.options import Options
@@ -20,7 +21,7 @@ from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph
 from compiler.simulator.amplify import Judged, Verdict, judge_again
 from compiler.simulator.compare import Comparison, compare, limits_of
-from compiler.simulator.host import random_tensors
+from compiler.simulator.host import random_tensors, refuse_endless
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph, run_reference
 from compiler.simulator.run import run_executable
@@ -176,10 +177,12 @@ def _first_misunderstood(graph: Graph, source: ModelSource) -> tuple[int, ...] |
     return None
 
 
-def check_values(executable: Executable, graph: Graph, source: ModelSource, seed: int = SEED) -> ValueCheck:
+def check_values(
+    executable: Executable, graph: Graph, source: ModelSource, seed: int = SEED, *, bound: HostBound = HOST_BOUND
+) -> ValueCheck:
     """Run an executable and the original model on the same seeded inputs and compare all outputs.
 
-    Raises what running the executable raises.
+    Nothing is compared where the host takes longer than `bound`. Raises what running the executable raises.
     """
     try:
         inputs = random_inputs(graph, seed)
@@ -191,10 +194,15 @@ def check_values(executable: Executable, graph: Graph, source: ModelSource, seed
         reason = f"tensor {printable(largest.name, 120)!r} has {host_bytes(largest)} bytes; limit {MAX_CHECKED_BYTES}"
         return ValueCheck(seed=seed, judge="", reason=reason, comparisons=())
     unread = {tensor.name: tensor.shape for tensor in graph.unread if tensor.is_known}
-    reference = run_reference(source, inputs, zeros_for_missing=True, missing_shapes=unread)
-    if not reference.has_run:
-        return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
-    outputs = run_executable(executable, inputs)
+    try:
+        refuse_endless(graph, source, inputs, bound)
+        reference = run_reference(source, inputs, zeros_for_missing=True, missing_shapes=unread, bound=bound)
+        if not reference.has_run:
+            return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
+        outputs = run_executable(executable, inputs, bound=bound)
+    except HostBoundError as error:
+        reason = f"host node {printable(error.node or '', 120)!r} takes {error.actual}; limit {error.limit}"
+        return ValueCheck(seed=seed, judge="", reason=reason, comparisons=())
     check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
     return check if check.holds else _judged_again(check, executable, graph, source, inputs)
 

@@ -23,9 +23,11 @@ from onnx import helper, numpy_helper
 
 from compiler.errors import InternalError, ModelError
 from compiler.frontend.functions import captured, rename
+from compiler.frontend.host_steps import Known, known_value, repeating_node
 from compiler.frontend.runtimes import Runtime, Value, is_random, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import materialise, type_of_text
+from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import HOST, Graph, HostNode, Op
 from compiler.ops.host_form import DOMAIN as IR_DOMAIN
@@ -64,11 +66,12 @@ def host_reads(graph: Graph, ops: Iterable[int]) -> tuple[str, ...]:
 def run_host(graph: Graph, values: Mapping[str, Value], ops: Iterable[int], *, threads: int = 1) -> dict[str, Value]:
     """What host ops make, by tensor name; `ops` are indices of Host ops with nothing of the chip between them.
 
-    `values` holds all of `host_reads`. Raises ModelError naming the node that nothing could run.
+    `values` holds all of `host_reads`. Raises ModelError naming the node that nothing could run, HostBoundError naming
+    one that takes too long.
     """
     known: dict[str, Value] = {name: _given(graph, values, name, ops) for name in host_reads(graph, ops)}
     types = {name: tensor.dtype for name, tensor in graph.tensors.items()}
-    return _run_calls(_calls(graph, ops), known, types, threads)
+    return _run_calls(_calls(graph, ops), known, types, threads, HOST_BOUND)
 
 
 def run_nodes(
@@ -77,11 +80,12 @@ def run_nodes(
     *,
     types: Mapping[str, str] = NO_TYPES,
     threads: int = 1,
+    bound: HostBound = HOST_BOUND,
 ) -> dict[str, Value]:
     """What the host nodes of an executable make, by tensor name; `values` holds what they read, by tensor name.
 
     `types` are those of tensors whose values do not tell: empty sequences and optionals. Raises ModelError naming the
-    node that nothing could run.
+    node that nothing could run, HostBoundError naming one that takes longer than `bound`.
     """
     calls = [HostCall(key=node.name, node=node, results=node.outputs) for node in nodes]
     made = {name for call in calls for name in call.results}
@@ -94,11 +98,11 @@ def run_nodes(
                         f"tensor {name!r} is not there when the host wants it", stage="simulate", node=call.node.name
                     )
                 known[name] = values[name]
-    return _run_calls(calls, known, types, threads)
+    return _run_calls(calls, known, types, threads, bound)
 
 
 def _run_calls(
-    calls: list[HostCall], known: dict[str, Value], types: Mapping[str, str], threads: int
+    calls: list[HostCall], known: dict[str, Value], types: Mapping[str, str], threads: int, bound: HostBound
 ) -> dict[str, Value]:
     result: dict[str, Value] = {}
     # one model has one set of operator versions; a node from a function may have been written for others
@@ -110,7 +114,7 @@ def _run_calls(
                 result |= made
             continue
         order: tuple[Runtime, Runtime] = ("onnxruntime", "onnx.reference")
-        made = _run_together(types, list(run), known, threads, order[::-1] if precise else order)
+        made = _run_together(types, list(run), known, threads, order[::-1] if precise else order, bound)
         known |= made
         result |= made
     return result
@@ -126,6 +130,24 @@ def _evaluated(call: HostCall, known: Mapping[str, Value]) -> dict[str, Value]:
     node = onnx.NodeProto.FromString(call.node.node)
     arrays = [np.asarray(known[name]) if name else None for name in call.node.inputs]
     return {call.results[0]: evaluate_host_node(node, call.node.name, arrays)}
+
+
+def refuse_endless(graph: Graph, source: ModelSource, inputs: Mapping[str, Value], bound: HostBound) -> None:
+    """Raise HostBoundError naming host nodes that are known to take more steps than `bound`.
+
+    The graph knows more than its model: import has computed what does not depend on the inputs.
+    """
+    calls = _calls(graph, [index for index, op in enumerate(graph.ops) if op.kind == HOST])
+    known = {name: known_value(value) for name, value in inputs.items()}
+    for name in {name for call in calls for name in call.node.inputs if name} - known.keys():
+        tensor = graph.tensors[name]
+        if tensor.constant is not None and tensor.elements == 1:
+            known[name] = known_value(value_of_constant(tensor.constant, source))
+        elif tensor.is_known:
+            known[name] = Known(tuple(map(int, tensor.shape)))
+    nodes, names = [_node(call) for call in calls], [call.node.name for call in calls]
+    functions = dict.fromkeys(function for call in calls for function in call.node.functions)
+    repeating_node(nodes, names, map(onnx.FunctionProto.FromString, functions), known, bound)
 
 
 def random_tensors(graph: Graph) -> frozenset[str]:
@@ -178,7 +200,12 @@ def _key(op: Op) -> str:
 
 
 def _run_together(
-    types: Mapping[str, str], calls: list[HostCall], known: Mapping[str, Value], threads: int, order: Sequence[Runtime]
+    types: Mapping[str, str],
+    calls: list[HostCall],
+    known: Mapping[str, Value],
+    threads: int,
+    order: Sequence[Runtime],
+    bound: HostBound,
 ) -> dict[str, Value]:
     """What the calls make: as one model on the first runtime, or one by one where that does not run.
 
@@ -186,14 +213,14 @@ def _run_together(
     """
     model, feeds, names = _model(types, calls, known)
     alone = len(calls) == 1
-    run = run_model(model, feeds, threads=threads, runtimes=order if alone else order[:1])
+    run = run_model(model, feeds, threads=threads, runtimes=order if alone else order[:1], bound=bound)
     if run.values is None and not alone:
         made: dict[str, Value] = {}
         try:
             for call in calls:
-                made |= _run_together(types, [call], {**known, **made}, threads, order)
+                made |= _run_together(types, [call], {**known, **made}, threads, order, bound)
         except InternalError:
-            run = run_model(model, feeds, threads=threads, runtimes=order[1:])
+            run = run_model(model, feeds, threads=threads, runtimes=order[1:], bound=bound)
             if run.values is None:
                 raise
         else:
@@ -242,6 +269,7 @@ def _model(
 def _node(call: HostCall) -> onnx.NodeProto:
     """The node, reading and making values by their names in the graph, with a seed if it is random."""
     node: onnx.NodeProto = onnx.NodeProto.FromString(call.node.node)
+    node.name = call.node.name
     seed_random_nodes([node])
     names = {
         local: name

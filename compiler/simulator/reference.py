@@ -22,6 +22,7 @@ from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
 from compiler.frontend.values import constant_of, declared_extent, materialise
+from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.ir.graph import Graph, Op
 from compiler.ops import call_of, definition
 from compiler.simulator.host import host_runs, run_host, value_of_constant
@@ -52,13 +53,14 @@ def run_reference(
     threads: int = 1,
     zeros_for_missing: bool = False,
     missing_shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    bound: HostBound = HOST_BOUND,
 ) -> Reference:
     """The original model's outputs, and of its other values those `wanted`, for given inputs.
 
     The source is a model file or an archive with external data. With `zeros_for_missing` inputs that are not
     given are zeros, of the shape that the model fixes or of one of `missing_shapes`: the graph leaves out inputs whose
     values reach no output. Raises RequestError for inputs that are not the model's or of another type or shape, and for
-    wanted values that it does not have.
+    wanted values that it does not have, HostBoundError naming a node of a model that takes longer than `bound`.
     """
     model = ReadModel().run(source)
     proto, weights = _loaded(model)
@@ -73,7 +75,7 @@ def run_reference(
     seed_random_nodes(proto.graph.node)
     for function in proto.functions:
         seed_random_nodes(function.node)
-    run = run_model(proto, feeds, weights=weights, threads=threads)
+    run = run_model(proto, feeds, weights=weights, threads=threads, bound=bound)
     found = dict(zip([*names, *extra], run.values, strict=True)) if run.values is not None else {}
     return Reference(values=MappingProxyType(found), judge=run.judge, reason=run.reason)
 

@@ -10,6 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from compiler.errors import RequestError
+from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
 from compiler.program.program import Role, Step
 from compiler.simulator.outside import refuse_outside
@@ -27,13 +28,14 @@ def run_executable(
     *,
     observer: StepObserver | None = None,
     results: Callable[[str, Any], None] | None = None,
+    bound: HostBound = HOST_BOUND,
 ) -> dict[str, Any]:
     """The outputs of an executable, by ONNX name, for inputs by ONNX name.
 
     `results` is told of every tensor that a segment hands out or passes from group to group. Raises RequestError for
     inputs that are missing, unknown or of another type or shape, or if the executable has no weights;
-    ProgramError where a program is not safe; ModelError naming a host node that nothing can run; ExecutableError where
-    the host would open a file.
+    ProgramError where a program is not safe; ModelError naming a host node that nothing can run, HostBoundError naming
+    one that takes longer than `bound`; ExecutableError where the host would open a file.
     """
     if not executable.has_values:
         raise RequestError(
@@ -43,7 +45,7 @@ def run_executable(
         )
     refuse_outside(executable)
     with one_thread():
-        return _run(executable, _given(executable, inputs), observer, results)
+        return _run(executable, _given(executable, inputs), observer, results, bound)
 
 
 def _run(
@@ -51,6 +53,7 @@ def _run(
     values: dict[str, Any],
     observer: StepObserver | None,
     results: Callable[[str, Any], None] | None,
+    bound: HostBound,
 ) -> dict[str, Any]:
     """All segments in order, from inputs and host constants by tensor name."""
     needed = _last_uses(executable)
@@ -60,7 +63,7 @@ def _run(
             # imported for host nodes alone: a chip needs nothing of the import
             from compiler.simulator.host import run_nodes
 
-            made = run_nodes(segment.nodes, values, types=types)
+            made = run_nodes(segment.nodes, values, types=types, bound=bound)
             values |= {name: made[name] for name in segment.outputs if name in made}
         else:
             values |= _run_chip(executable, segment, values, observer, results)

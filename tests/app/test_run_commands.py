@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from app.cli.main import cli
 from app.simulations.arrays import read_arrays
 from compiler.program.timing.trace import trace_of
+from tests.compiler.simulator.test_host_bound import BY_VALUE, looping
 from tests.models import Model
 from tests.service.executables import embedding, executable, file_of, unsafe
 from tests.service.models import lstm, network, saved
@@ -219,6 +220,19 @@ def test_a_model_with_host_nodes_runs(tmp_path: Path) -> None:
     report = json.loads(answer.stdout)
     assert [segment["kind"] for segment in report["segments"]] == ["host", "chip"]
     assert report["comparison"]["holds"] is True
+
+
+def test_a_loop_without_end_is_planned_and_not_run(tmp_path: Path) -> None:
+    """Issue 22: of 2^40 trips; and one of a condition that stays true, which a time limit ends while it runs."""
+    endless = [str(tmp_path / "endless.onnx"), "--profile", "edge4"]
+    onnx.save(looping(2**40), endless[0])
+    answer = tessera("compile", *endless)
+    assert answer.exit_code == 0, answer.output
+    assert "values: not checked: host node 'loop' takes at least" in answer.stdout
+    found = problem("run", *endless, exit_code=3)
+    assert (found["code"], found["node"]) == ("host_run_too_long", "loop")
+    onnx.save(looping(None, body=BY_VALUE), endless[0])
+    assert problem("run", *endless, "--set", "time_limit_s=2", exit_code=3)["code"] == "time_limit"
 
 
 def test_indices_are_made_up_within_their_table(tmp_path: Path) -> None:

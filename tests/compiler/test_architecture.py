@@ -21,6 +21,7 @@ ORDER = (
     "version",
     "errors",
     "garbage",
+    "host_bound",
     "threads",
     "units",
     "ir",

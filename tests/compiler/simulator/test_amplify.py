@@ -77,11 +77,11 @@ def checked(monkeypatch: pytest.MonkeyPatch, model: Model, **faults: Fault) -> V
     names = {name: fault_of.get(tensor) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)}
     before: Any = vars(check)["run_executable"]
 
-    def faulty(executable: Any, inputs: Any, results: Any = None) -> dict[str, Any]:
+    def faulty(executable: Any, inputs: Any, results: Any = None, **others: Any) -> dict[str, Any]:
         def tell(name: str, value: Any) -> None:
             results(name, fault_of[name](value) if name in fault_of else value)
 
-        outputs = before(executable, inputs, results=tell if results else None)
+        outputs = before(executable, inputs, results=tell if results else None, **others)
         return {name: fault(value) if (fault := names[name]) else value for name, value in outputs.items()}
 
     monkeypatch.setattr("compiler.simulator.check.run_executable", faulty)
