@@ -65,32 +65,22 @@ class Guide:
         priced = np.flatnonzero(space.is_priced)
         if not len(priced):
             return known
-        usual = self._usual(priced, known, floors)
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.fusion.kernels import expect_between
+
+        expected = self._usual(priced, known, floors)
+        alone = float(expected[self._sizes == 1].max(initial=1.0))
+        fits = space.is_priced & np.isfinite(known)
+        expect_between(space.table[0], fits, self._sizes, known / np.maximum(floors, 1e-300), alone, expected)
+        is_open = ~space.is_priced
         result = known.copy()
-        result[~space.is_priced] *= usual[~space.is_priced]
-        alone = float(usual[self._sizes == 1].max(initial=1.0))
-        for op in space.tree.ops:
-            rows = np.arange(space.begins[op], space.ends[op])
-            self._near(result, known, floors, rows, alone)
+        result[is_open] = floors[is_open] * expected[is_open]
         if trust < 1:
             # of a floor of nothing no multiple is expected
-            unknown = np.flatnonzero(~space.is_priced & (floors > 0))
+            unknown = np.flatnonzero(is_open & (floors > 0))
             result[unknown] = floors[unknown] * (result[unknown] / floors[unknown]) ** trust
-        result[self._doomed & ~space.is_priced] = inf
+        result[self._doomed & is_open] = inf
         return result
-
-    def _near(self, result: Floats, known: Floats, floors: Floats, rows: np.ndarray, alone: float) -> None:
-        """Groups of one output: between those that are priced, and an op alone, of which `alone` is expected."""
-        space = self._space
-        fits = rows[space.is_priced[rows] & np.isfinite(known[rows])]
-        unknown = rows[~space.is_priced[rows]]
-        if not len(unknown) or not len(fits):
-            return
-        order = fits[np.argsort(self._sizes[fits], kind="stable")]
-        sizes, ratios = self._sizes[order], known[order] / np.maximum(floors[order], 1e-300)
-        if sizes[0] > 1:
-            sizes, ratios = np.concatenate(([1.0], sizes)), np.concatenate(([alone], ratios))
-        result[unknown] = floors[unknown] * np.interp(self._sizes[unknown], sizes, ratios)
 
     def _doom(self) -> None:
         """Expect of all that contains a group of several ops without a tiling that it has none either."""
@@ -127,14 +117,12 @@ def best_within(
     # what it takes to find a least partition again counts too, or many rounds that price little would take long
     turn = len(space.tree.ops) * _STEPS_OF_OP
     for trust in _TRUST:
-        expected = Least(space, guide.values(ties, trust))
-        while space.spent < limit and _price_open(space, expected.rows()):
+        while space.spent < limit and _price_open(space, Least(space, guide.values(ties, trust)).rows()):
             space.spent += turn
-            expected.replace(guide.values(ties, trust))
     floors = Least(space, space.values(weights))
-    while space.spent < limit and (opened := _price_open(space, floors.rows())):
+    while space.spent < limit and _price_open(space, floors.rows()):
         space.spent += turn
-        floors.update(opened, space.values(weights, opened))
+        floors = Least(space, space.values(weights))
     best = _best_known(space, ties)
     if best is None:
         return None

@@ -86,22 +86,15 @@ class Partitions:
         self.begins: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         frontiers: list[int] = []
-        # where the frontier of each group begins; ops by place, behind them one that costs nothing
         places: list[int] = []
-        place = {op: number for number, op in enumerate(tree.ops)}
-        self._reached: dict[int, int] = {}
+        self.place = {op: number for number, op in enumerate(tree.ops)}
         for op in tree.ops:
             self.begins[op] = len(self.groups)
-            reached = 0
             for group, frontier in single_output_groups(tree, op, may_grow, limit):
                 self.groups.append(group)
                 frontiers.append(len(places))
-                places.extend(place[source] for source in bits(frontier))
-                if not frontier:
-                    places.append(len(place))
-                reached |= frontier
+                places.extend(self.place[source] for source in bits(frontier))
             self.ends[op] = len(self.groups)
-            self._reached[op] = reached
         self.size = len(self.groups)
         self.is_sound = True
         self.is_whole = all(self.ends[op] - self.begins[op] < limit for op in tree.ops)
@@ -109,6 +102,11 @@ class Partitions:
         self.is_priced = np.asarray(np.isinf(self.known).any(axis=1))
         self._begins = np.array([*frontiers, len(places)], dtype=np.int64)
         self._places = np.array(places, dtype=np.int64)
+        ranks = np.empty(self.size, dtype=np.int64)
+        ranks[sorted(range(self.size), key=self.groups.__getitem__)] = np.arange(self.size)
+        # as `least_of_ops` has it; of equals the group whose bits come first is taken
+        begins = np.array([*(self.begins[op] for op in tree.ops), self.size], dtype=np.int64)
+        self.table = begins, self._begins, self._places, ranks
 
     def settle(self, row: int) -> None:
         """Ask for the exact price of the group in a row, unless it is known."""
@@ -151,17 +149,6 @@ class Partitions:
         places: list[int] = self._places[self._begins[row] : self._begins[row + 1]].tolist()
         return places
 
-    def sums(self, values: Floats, op: int, per_place: Floats) -> Floats:
-        """For each group of an op its value and those of the groups in front of it."""
-        begin, end = self.begins[op], self.ends[op]
-        first = self._begins[begin]
-        inside = per_place[self._places[first : self._begins[end]]]
-        return values[begin:end] + np.add.reduceat(inside, self._begins[begin:end] - first)
-
-    def reaches(self, op: int, ops: int) -> bool:
-        """True if a group of `op` has any of the outputs `ops` in front of it."""
-        return bool(self._reached[op] & ops)
-
 
 def weighted_rows(figures: Floats, weights: Sequence[float]) -> Floats:
     """Per row of [groups, figures] the weighted sum; infinite where a figure is, also where that has no weight."""
@@ -175,81 +162,36 @@ def weighted_rows(figures: Floats, weights: Sequence[float]) -> Floats:
 
 
 class Least:
-    """F(w) for values of the groups that may change; what does not depend on a change is not looked at again."""
+    """F(w) of all ops for values of the groups."""
 
     def __init__(self, space: Partitions, values: Floats) -> None:
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.fusion.kernels import least_of_ops
+
+        count = len(space.tree.ops)
         self._space = space
-        self._values = values
-        ops = space.tree.ops
-        self._place = {op: number for number, op in enumerate(ops)}
         # by place: F(w), the number of groups that it takes, and the row of w's own group
-        self._least = np.zeros(len(ops) + 1)
-        self._count = np.zeros(len(ops) + 1)
-        self._row = [-1] * len(ops)
-        self._ones = np.ones(space.size)
-        self._solve(ops, everything=True)
-
-    def update(self, rows: Sequence[int], values: Floats) -> None:
-        """Other values for some rows."""
-        self._values[rows] = values
-        outputs = {self._space.groups[row].bit_length() - 1 for row in rows}
-        self._solve(outputs, everything=False)
-
-    def replace(self, values: Floats) -> None:
-        """Other values for all rows."""
-        self._values = values
-        self._solve(self._space.tree.ops, everything=True)
+        self._least, self._counts = np.zeros(count), np.zeros(count)
+        self._chosen = np.empty(count, dtype=np.int64)
+        least_of_ops(*space.table, values, self._least, self._counts, self._chosen)
 
     @property
     def value(self) -> float:
         """What the least partition costs; infinite if there is none."""
-        return float(sum(self._least[self._place[root]] for root in self._space.tree.roots))
+        return float(sum(self._least[self._space.place[root]] for root in self._space.tree.roots))
 
     def rows(self) -> list[int] | None:
         """The rows of the least partition, from its last output to the first; None if there is none."""
-        ops = self._space.tree.ops
-        waiting = [self._place[root] for root in self._space.tree.roots]
+        space = self._space
+        waiting = [space.place[root] for root in space.tree.roots]
         chosen: list[int] = []
         while waiting:
-            place = waiting.pop()
-            if place == len(ops):
-                continue
-            row = self._row[place]
+            row = int(self._chosen[waiting.pop()])
             if row < 0:
                 return None
             chosen.append(row)
-            waiting.extend(self._space.frontier(row))
+            waiting.extend(space.frontier(row))
         return sorted(chosen, reverse=True)
-
-    def _solve(self, outputs: Iterable[int], *, everything: bool) -> None:
-        own = set(outputs)
-        changed = 0
-        for op in self._space.tree.ops:
-            if op not in own and not self._space.reaches(op, changed):
-                continue
-            if self._choose(op) or everything:
-                changed |= 1 << op
-
-    def _choose(self, op: int) -> bool:
-        """The least of one op's groups; True if its value or number of groups changed."""
-        space, place = self._space, self._place[op]
-        before = self._least[place], self._count[place]
-        begin, end = space.begins[op], space.ends[op]
-        row, least, count = -1, inf, 0.0
-        if end > begin:
-            sums = space.sums(self._values, op, self._least)
-            least = float(sums.min())
-            if least < inf:
-                ties = np.flatnonzero(sums == least)
-                row = begin + int(ties[0])
-                if len(ties) == 1:
-                    count = 1 + float(self._count[space.frontier(row)].sum())
-                else:
-                    counts = space.sums(self._ones, op, self._count)
-                    row = min((begin + int(t) for t in ties), key=lambda r: (counts[r - begin], space.groups[r]))
-                    count = float(counts[row - begin])
-        self._least[place], self._count[place], self._row[place] = least, count, row
-        return before != (least, count)
 
 
 def weighted(partition: Partition, weights: Sequence[float]) -> float:

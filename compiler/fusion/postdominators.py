@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Protocol
@@ -29,7 +30,7 @@ class Network(Protocol):
         """Op -> whether its result is wanted outside the network."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PostDominators:
     """The post-dominator tree of a network whose outputs all lead to one virtual sink.
 
@@ -104,10 +105,30 @@ class PostDominators:
 
         Beside the op these are all ops on paths between it and its parent.
         """
-        waiting = [op]
-        group |= 1 << op
-        while waiting:
-            added = self.users[waiting.pop()] & ~group
-            group |= added
-            waiting.extend(bits(added))
-        return group
+        return group | self._blocks[op]
+
+    @cached_property
+    def _blocks(self) -> dict[int, int]:
+        """Op -> the op and all on paths between it and its parent; of one that has no parent, the op."""
+        found: dict[int, int] = {}
+        for op in reversed(self.ops):
+            block, parent = 1 << op, self.parent[op]
+            for user in bits(self.users[op]) if parent is not None else ():
+                # from a user on, block after block, until all paths have met
+                while user != parent and not block >> user & 1:
+                    block |= found[user]
+                    above = self.parent[user]
+                    assert above is not None
+                    user = above
+            found[op] = block
+        return found
+
+    @cached_property
+    def ancestors(self) -> dict[int, int]:
+        """Op -> the ops that it depends on."""
+        found: dict[int, int] = {}
+        for op in self.ops:
+            found[op] = self.sources[op]
+            for source in bits(self.sources[op]):
+                found[op] |= found[source]
+        return found

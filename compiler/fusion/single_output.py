@@ -168,7 +168,8 @@ def _all_but_one_branch(
                     return
                 tried += 1
                 op = waiting.popleft()
-                out = _upstream(tree, op, inside)
+                # what leads to the op from inside the block does so inside the block
+                out = tree.ancestors[op] & inside | 1 << op
                 if not visits.of(out):
                     return
                 rest = group | inside & ~out
@@ -177,14 +178,3 @@ def _all_but_one_branch(
                 yield rest
                 accepted |= 1 << op
                 waiting.extend(s for s in bits(tree.sources[op] & inside) if not tree.users[s] & inside & ~accepted)
-
-
-def _upstream(tree: PostDominators, op: int, inside: int) -> int:
-    """The op and all in `inside` that lead to it."""
-    found = 1 << op
-    waiting = [op]
-    while waiting:
-        added = tree.sources[waiting.pop()] & inside & ~found
-        found |= added
-        waiting.extend(bits(added))
-    return found

@@ -56,12 +56,14 @@ class AxisMap:
             return np.zeros_like(starts), np.where(empty, 0, extent)
         if self.is_identity:
             return starts, stops
-        begin = np.maximum(self._first(starts), 0)
-        end = np.minimum(self._last(stops), extent)
+        # in place: for axes of millions there are hundreds of thousands of ranges
+        begin, end = self._first(starts), self._last(stops)
+        np.maximum(begin, 0, out=begin)
+        np.minimum(end, extent, out=end)
         empty = (stops <= starts) | (end <= begin)
         if empty.any():
-            begin = np.where(empty, 0, begin)
-            end = np.where(empty, 0, end)
+            begin[empty] = 0
+            end[empty] = 0
         return begin, end
 
     def project_one(self, start: int, stop: int, extent: int) -> tuple[int, int]:
@@ -108,10 +110,10 @@ def shifted(axis: int, offset: int) -> AxisMap:
 
 def hull(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """The smallest ranges that contain both, element by element; an empty range adds nothing."""
-    a_empty = a[1] <= a[0]
-    b_empty = b[1] <= b[0]
-    if not a_empty.any() and not b_empty.any():
-        return np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
-    starts = np.where(a_empty, b[0], np.where(b_empty, a[0], np.minimum(a[0], b[0])))
-    stops = np.where(a_empty, b[1], np.where(b_empty, a[1], np.maximum(a[1], b[1])))
+    starts, stops = np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
+    for one, other in ((b, a), (a, b)):
+        empty = one[1] <= one[0]
+        if empty.any():
+            np.copyto(starts, other[0], where=empty)
+            np.copyto(stops, other[1], where=empty)
     return starts, stops

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compiler.errors import InternalError
-from compiler.program.emitter import Box, ByAddress, Held, Machine, Slot, Spans, overlap
+from compiler.program.emitter import Box, Held, Machine, overlap
 from compiler.program.program import Level
+from compiler.program.slots import ByAddress, Slot, Spans
 from compiler.program.tiles import Index, Store, StoreShape, Tiles
 from compiler.tiling.memory import KEPT, NEXT, LevelMemory
 

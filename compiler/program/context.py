@@ -17,9 +17,10 @@ from compiler.ops.base import FLOATS
 from compiler.ops.facts import GraphFacts, gathered_name
 from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Box, Emitter, Held, Machine, Slot
+from compiler.program.emitter import Box, Emitter, Held, Machine
 from compiler.program.encoding.records import with_identifier
 from compiler.program.program import ENTRY, Addresses, OperandType, ParameterTable, Region, Role, Unit
+from compiler.program.slots import Slot
 from compiler.units import element_bytes
 
 

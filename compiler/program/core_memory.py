@@ -8,9 +8,10 @@ from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.facts import OpFacts
 from compiler.program.buffers import Key, in_slot, pieces_of
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, Slot, empty_box, is_empty
+from compiler.program.emitter import Box, Held, empty_box, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level
+from compiler.program.slots import Slot
 from compiler.program.tiles import Index, Store, Tiles
 from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
 from compiler.tiling.tiled import TiledGroup

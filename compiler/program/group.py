@@ -13,10 +13,11 @@ from functools import cached_property
 
 from compiler.errors import LimitError
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.rounds import Job
+from compiler.program.slots import Slot
 from compiler.program.tiles import Index, Tiles
 from compiler.program.twins import Turns
 from compiler.program.weights import GroupWeights

@@ -16,9 +16,10 @@ from compiler.ops.facts import OpFacts
 from compiler.ops.product import Product
 from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
 from compiler.program.context import Context, Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty
+from compiler.program.emitter import Box, Held, is_empty
 from compiler.program.program import ADDRESSES, Level
 from compiler.program.rounds import Owners, rounds_of
+from compiler.program.slots import Slot
 from compiler.program.tiles import Index, StoreShape, Tiles
 from compiler.program.twins import Twins
 from compiler.tiling.memory import KEPT, LEAVING, TILE, memory_of

@@ -9,11 +9,12 @@ from compiler.errors import LimitError
 from compiler.ops.base import FLOATS
 from compiler.ops.facts import OpFacts
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.located import Located
 from compiler.program.peers import between_cores, send, send_own, share_out
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
+from compiler.program.slots import Slot
 from compiler.program.tiles import Index
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div, element_bytes

@@ -9,8 +9,9 @@ from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot
+from compiler.program.emitter import Box, Held
 from compiler.program.program import Level
+from compiler.program.slots import Slot
 from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
 

@@ -9,8 +9,9 @@ from math import ceil, prod
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Engine, Link, Profile
-from compiler.program.emitter import Box, Emitter, Held, Machine, Slot, overlap
+from compiler.program.emitter import Box, Emitter, Held, Machine, overlap
 from compiler.program.program import Opcode
+from compiler.program.slots import Slot
 
 # By weight the cores that hold parts of it before the program runs, and where.
 Owners = Sequence[tuple[int, Held]]

@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 
 from compiler.program.context import Context, Table
-from compiler.program.emitter import Excerpt, Position, Slot, column_of
+from compiler.program.emitter import Excerpt, Position, column_of
 from compiler.program.program import Role, Rows
+from compiler.program.slots import Slot
 from compiler.tiling.memory import KEPT, STORES, WAITING
 from compiler.tiling.tile import Tiling
 

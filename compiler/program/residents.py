@@ -10,8 +10,9 @@ from compiler.ir.layout import strides_of
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile, beside_residents
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, Slot, overlap
+from compiler.program.emitter import Box, Held, overlap
 from compiler.program.program import Level, Resident
+from compiler.program.slots import Slot
 from compiler.tiling.stationary import resident_part, resident_weights
 
 

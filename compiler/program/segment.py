@@ -12,13 +12,14 @@ from compiler.ops.facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Slot, machine_of, merged
+from compiler.program.emitter import machine_of
 from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
 from compiler.program.nested import NestedLowering
 from compiler.program.program import Program, Resident, Step
 from compiler.program.repeat import Repeats
 from compiler.program.residents import place_residents, resident_parts
+from compiler.program.slots import Slot, merged
 from compiler.program.staged import StagedLowering
 from compiler.program.timing.order import in_time
 from compiler.tiling.geometry import GroupGeometry

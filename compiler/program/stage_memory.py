@@ -9,10 +9,11 @@ from compiler.ops.facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.group import GroupLowering
 from compiler.program.larger import FreeSpace, cut, gaps, smaller
 from compiler.program.program import Level, Opcode
+from compiler.program.slots import Slot
 from compiler.program.tiles import Index
 from compiler.tiling.memory import PIECE, STAYING
 from compiler.tiling.stages import operand_lengths

@@ -13,10 +13,11 @@ from compiler.errors import LimitError
 from compiler.ops.facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.larger import FreeSpace, cut
 from compiler.program.program import Opcode
 from compiler.program.rounds import Job
+from compiler.program.slots import Slot
 from compiler.program.stage_memory import StageMemory, is_missing
 from compiler.program.tiles import Index
 from compiler.program.weights import Bound

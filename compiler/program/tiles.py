@@ -20,7 +20,8 @@ from math import prod
 import numpy as np
 
 from compiler.ir.layout import memory_order, strides_of
-from compiler.program.emitter import Box, Held, Slot, empty_box, is_empty
+from compiler.program.emitter import Box, Held, empty_box, is_empty
+from compiler.program.slots import Slot
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.tile import HaloMode
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from compiler.errors import LimitError
 from compiler.ops.facts import FACTORS, OpFacts
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Slot
+from compiler.program.emitter import Box
+from compiler.program.slots import Slot
 from compiler.units import ceil_div
 
 if TYPE_CHECKING:

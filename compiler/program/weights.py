@@ -16,11 +16,12 @@ from compiler.cost.rates import direct_is_as_wide
 from compiler.errors import InternalError, LimitError
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
-from compiler.program.emitter import Box, Held, Slot, is_empty, overlap
+from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.passing import PassingWeights
 from compiler.program.peers import are_connected, from_peers, to_cores
 from compiler.program.program import Level, Opcode
 from compiler.program.residents import weight_level
+from compiler.program.slots import Slot
 from compiler.program.twins import Turns
 from compiler.tiling.memory import WEIGHTS
 from compiler.tiling.tile import WeightHome

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from compiler.program.timing.events import compiled
+from compiler.machine_code import compiled
 
 # The end of a cover that has no tail, and the last piece of a length that whole pieces do not make up.
 NO_PIECE: Final = -1

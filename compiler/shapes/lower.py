@@ -29,9 +29,10 @@ from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand
 from compiler.program.decode import Decoders
-from compiler.program.emitter import Box, Held, Slot, Spans, is_empty, machine_of, merged
+from compiler.program.emitter import Box, Held, is_empty, machine_of
 from compiler.program.program import ADDRESSES, OUTPUT, Opcode, Program, Step
 from compiler.program.residents import ResidentPart, place_residents
+from compiler.program.slots import Slot, Spans, merged
 from compiler.shapes.buffers import addresses_name
 from compiler.shapes.routes import Routes
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from compiler.program.emitter import Slot
+from compiler.program.slots import Slot
 
 # Where boxes begin in an SRAM.
 _ALIGNMENT: Final = 64

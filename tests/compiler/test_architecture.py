@@ -23,6 +23,7 @@ ORDER = (
     "garbage",
     "host_bound",
     "threads",
+    "machine_code",
     "units",
     "ir",
     "ops",

@@ -4,33 +4,21 @@ Every engine runs its commands in the order of the program. A command is issued 
 the one before it in its queue has begun to move: an engine prepares one transfer while it moves another. Then its
 start-up passes, and its amount moves as soon as the engine is free. What moves at once shares the resources that it
 passes max-min fair: nobody's rate can grow without that of one who has no more shrinking. Times are cycles, as
-floating-point numbers; all functions are deterministic to the bit. All compiled functions are in this file: a cache of
-machine code does not see that what a function calls has changed in another one.
+floating-point numbers; all functions are deterministic to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
-import numba
 import numpy as np
+
+from compiler.machine_code import compiled
 
 NONE: Final = -1
 # Rates that differ by no more than this, relatively, are equal; so are times.
 _ROUNDING: Final = 1e-9
 _SAME_TIME: Final = 1e-12
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """The function in machine code, kept from one process to the next where some folder can be written.
-
-    Other threads go on while it runs.
-    """
-    try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:
-        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @compiled

@@ -50,14 +50,12 @@ def by_floors(space: Partitions, weights: Sequence[float] = (1,)) -> Partition |
 
     Ties go to fewer groups, then to the smaller bit set where two partitions first differ from the last output on.
     """
-    search = Least(space, space.values(weights))
-    while (chosen := search.rows()) is not None:
+    while (chosen := Least(space, space.values(weights)).rows()) is not None:
         unknown = [row for row in chosen if not space.is_priced[row]]
         if not unknown:
             return space.partition(chosen, weights)
         for row in unknown:
             space.settle(row)
-        search.update(unknown, space.values(weights, unknown))
     return None
 
 

@@ -10,8 +10,9 @@ from compiler.ir.graph import HOST
 from compiler.ops.facts import graph_facts
 from compiler.profile import Profile, builtin_profile
 from compiler.program.context import Context
-from compiler.program.emitter import Held, Slot, machine_of
+from compiler.program.emitter import Held, machine_of
 from compiler.program.program import Level, Opcode, Program, Role
+from compiler.program.slots import Slot
 from compiler.program.timing.roofline import roofline_of
 from compiler.program.timing.timeline import timeline_of
 from compiler.shapes.passing import PassingRoom
