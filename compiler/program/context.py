@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,9 +29,8 @@ from compiler.units import element_bytes
 class Operand:
     """One input of an op: its number among the op's inputs, the tensor, its access, and whether it is a weight.
 
-    There is one object for each, by which results for it are looked up.
-
-    `gathered`: the tensor of what is read of a table through indices, where the table is not read whole.
+    There is one object for each, by which results for it are looked up. `is_same`: of every box of the result it needs
+    the same box. `gathered`: the tensor of what is read of a table through indices, where the table is not read whole.
     """
 
     number: int
@@ -38,6 +38,7 @@ class Operand:
     access: tuple[AxisMap, ...]
     constant: bool
     gathered: str | None = None
+    is_same: bool = False
 
 
 @dataclass(slots=True)
@@ -215,6 +216,7 @@ class Context:
                             access or (),
                             graph.tensors[name].constant is not None,
                             gathered_name(graph, node.output) if table else None,
+                            _is_same(access, len(output.shape)),
                         )
                     )
             found = self._operands[op] = tuple(entries)
@@ -297,3 +299,8 @@ class Context:
             constant=tensor.constant is not None,
             decode=None if self._decoders is None else self._decoders.of(name),
         )
+
+
+def _is_same(access: Sequence[AxisMap] | None, rank: int) -> bool:
+    """True if an operand's box is the result's, axis by axis."""
+    return access is not None and [m.axis if m.is_identity else None for m in access] == list(range(rank))

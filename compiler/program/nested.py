@@ -199,8 +199,10 @@ class NestedLowering(NestedMemory):
 
     def _has_work(self, name: str, unit: int, core: int, index: Index) -> bool:
         """False for a core that has no part of anything that is made of an input."""
-        readers = [op for op in self.geometry.ops if any(o.tensor == name for o in self.context.operands(op.index))]
-        return any(not is_empty(self._part(op, unit, core, self.core_tiles.fresh(op.output, index))) for op in readers)
+        readers = self._readers_after(-1, name)
+        return any(
+            not is_empty(self._part(op, unit, core, self.core_tiles.fresh(op.output, index))) for op, _ in readers
+        )
 
     def _op(
         self,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from compiler.errors import LimitError
 from compiler.ops.base import FLOATS
@@ -147,14 +149,21 @@ class SharedLowering(Located):
         key = (step, name)
         found = self._readers.get(key)
         if found is None:
-            ops = self.geometry.ops[step + 1 :]
-            found = [(op, o) for op in ops for o in self.context.operands(op.index) if o.tensor == name]
-            self._readers[key] = found
+            found = self._readers[key] = [(op, operand) for at, op, operand in self._reads.get(name, ()) if at > step]
+        return found
+
+    @cached_property
+    def _reads(self) -> dict[str, list[tuple[int, OpFacts, Operand]]]:
+        """By tensor the ops that read it, with their steps and operands."""
+        found: dict[str, list[tuple[int, OpFacts, Operand]]] = defaultdict(list)
+        for step, op in enumerate(self.geometry.ops):
+            for operand in self.context.operands(op.index):
+                found[operand.tensor].append((step, op, operand))
         return found
 
     def need(self, operand: Operand, box: Box) -> Box:
         """The box of an operand that an op needs to make a box."""
-        if operand.gathered is not None:
+        if operand.gathered is not None or operand.is_same:
             return box
         key = (operand, box)
         known = self._needs.get(key)

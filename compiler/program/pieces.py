@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -313,18 +312,19 @@ def _in_place(
     may_overwrite: Flags,
 ) -> Flags:
     """Operands' pieces that are, byte for byte and position for position, pieces of their call's result."""
-    candidates = np.flatnonzero(may_overwrite & (slots > 0))
     result = np.zeros(len(commands), dtype=np.bool_)
-    if not len(candidates):
-        return result
-    rows = np.concatenate([np.stack([commands, places, addresses, sizes], axis=1), starts, stops, strides], axis=1)
-    written = set(_keys(rows[slots == 0]))
-    for row, key in zip(candidates.tolist(), _keys(rows[candidates]), strict=True):
-        result[row] = key in written
+    written = np.flatnonzero(slots == 0)
+    left = np.flatnonzero(may_overwrite & (slots > 0))
+    # rows are in the order of commands: each operand's piece meets the pieces of its call's result one after another
+    at = np.searchsorted(commands[written], commands[left])
+    end = np.searchsorted(commands[written], commands[left], side="right")
+    while len(left):
+        is_left = at < end
+        left, at, end = left[is_left], at[is_left], end[is_left]
+        other = written[at]
+        same = (places[left] == places[other]) & (addresses[left] == addresses[other]) & (sizes[left] == sizes[other])
+        for axes in (starts, stops, strides):
+            same[same] = (axes[left[same]] == axes[other[same]]).all(axis=1)
+        result[left[same]] = True
+        left, at, end = left[~same], at[~same] + 1, end[~same]
     return result
-
-
-def _keys(rows: Ints) -> Iterator[bytes]:
-    """Each row as a key."""
-    rows = np.ascontiguousarray(rows)
-    return iter(rows.view(f"V{rows.shape[1] * rows.itemsize}").reshape(-1).tolist())
