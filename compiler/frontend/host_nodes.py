@@ -89,8 +89,18 @@ class HostNodes:
     def results(
         self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]
     ) -> list[HostResult]:
-        """Types and shapes of the node's outputs, as far as ONNX's inference tells; ModelError where it objects."""
-        return host_results(node, name, signature, *self._operands(node), opsets)
+        """Types and shapes of the node's outputs, as far as ONNX's inference tells, or ONNX Runtime where that objects.
+
+        Raises ModelError where both object.
+        """
+        operands = self._operands(node)
+        try:
+            return host_results(node, name, signature, *operands, opsets)
+        except ModelError:
+            types = result_types(node, *operands, opsets)
+            if not types:
+                raise
+            return declared_results(node, types, self._table.fixed_dims)
 
     def is_legal(self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]) -> bool:
         """Whether ONNX Runtime runs a node that a definition objects to; False where it is not asked (IMPORT-7)."""

@@ -213,6 +213,7 @@ def _fed(
 ) -> dict[str, Value]:
     """The inputs, checked against the model's own; `missing`: shapes of those that are not given, None if all are."""
     defaults = {tensor.name for tensor in proto.graph.initializer}
+    defaults |= {sparse.values.name for sparse in proto.graph.sparse_initializer}
     declared = {value.name: value for value in proto.graph.input}
     for name in inputs:
         if name not in declared:
