@@ -152,7 +152,7 @@ class _Lowering:
             raise
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], name: str, scope: Scope, *, inner_names: bool) -> None:
-        self.used.update(value for node in nodes for value in node.input)
+        self.used.update(value for node in all_nodes(nodes) for value in node.input)
         if inner_names and nodes:
             self.inlined.add(name)
         for node in nodes:

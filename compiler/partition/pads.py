@@ -1,6 +1,7 @@
-"""Pads that mirror or repeat along several axes of more than a core holds, one axis at a time (TILE-2).
+"""Pads that mirror or repeat more than a core holds, one axis at a time, or as a Concat with their margins (TILE-2).
 
 Where a pad takes what is on the other side of an edge, any tile needs all of the axis; of two axes a whole image.
+Of an axis that is too long itself (audio) the margins are parts of it, and any tile of a Concat needs what it shows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from compiler.profile.schema import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPads:
-    """Pass: such pads that fit no core become one for each axis."""
+    """Pass: such pads that fit no core become one for each axis, and those of too long an axis a Concat."""
 
     name: str = "split-pads"
     profile: Profile
@@ -28,11 +29,22 @@ class SplitPads:
         ops: list[Op] = []
         for op in graph.ops:
             axes = self._padded(graph, op)
-            if len(axes) > 1 and refused_alone(self.candidates, graph.tensors, op, graph.opset) is not None:
-                ops += _axis_by_axis(made, op, axes)
-            else:
+            if not axes or refused_alone(self.candidates, graph.tensors, op, graph.opset) is None:
                 ops.append(op)
+                continue
+            for single in _axis_by_axis(made, op, axes):
+                made, parts = self._joined(made, single, graph.opset)
+                ops += parts
         return made.graph(graph, ops)
+
+    def _joined(self, made: Made, op: Op, opset: int) -> tuple[Made, list[Op]]:
+        """A pad along one axis; as the margins and the data in a Concat, where that fits and the pad does not."""
+        if refused_alone(self.candidates, made.tensors, op, opset) is None:
+            return made, [op]
+        tried = Made(made.tensors)
+        parts = _with_margins(tried, op)
+        fits = all(refused_alone(self.candidates, tried.tensors, part, opset) is None for part in parts)
+        return (tried, parts) if parts and fits else (made, [op])
 
     def _padded(self, graph: Graph, op: Op) -> list[int]:
         """The axes that a large pad changes; none of one whose positions are the constant or the data's own."""
@@ -83,3 +95,42 @@ def _along(data: Tensor, output: Tensor, axis: int) -> Tensor:
     return replace(
         data, name=f"{output.name}/along{axis}", shape=shape, symbols=tuple(sorted(symbols.items())), constant=None
     )
+
+
+def _with_margins(made: Made, op: Op) -> list[Op]:
+    """A Concat of the data and what a pad puts around it along one axis; [] if it varies, crops or goes round twice."""
+    data, output = made.tensors[op.inputs[0]], made.tensors[op.output]
+    rank, mode = len(data.shape), str(dict(op.attributes)["mode"])
+    axis = next(axis for axis in range(rank) if any(_pads(op, rank, axis)))
+    front, behind = _pads(op, rank, axis)
+    extent = data.shape[axis]
+    most = {"reflect": extent - 1, "wrap": extent, "edge": max(front, behind)}[mode]
+    varies = op.symbols or any(own == axis for own, _ in data.symbols)
+    if varies or min(front, behind) < 0 or max(front, behind) > most:
+        return []
+    # where the positions that a margin shows begin: a mirrored one leaves out the edge itself
+    begins = {"reflect": (1, extent - 1 - behind), "wrap": (extent - front, 0), "edge": (0, extent - 1)}[mode]
+    ops: list[Op] = []
+
+    def add(kind: str, source: str, size: int, begin: int = 0, step: int = 1) -> str:
+        shape = (*data.shape[:axis], size, *data.shape[axis + 1 :])
+        name = made.add(replace(data, name=f"{output.name}/margin", shape=shape, constant=None))
+        along = (("begin", _at(rank, axis, begin, 0)), ("step", _at(rank, axis, step, 1))) if kind == "Slice" else ()
+        ops.append(Op(kind=kind, inputs=(source,), output=name, origin=op.origin, attributes=along))
+        return name
+
+    parts = [data.name]
+    for at, begin, size in ((0, begins[0], front), (2, begins[1], behind)):
+        if size:
+            shown = add("Slice", data.name, 1 if mode == "edge" else size, begin)
+            if mode == "reflect":
+                shown = add("Slice", shown, size, size - 1, -1)
+            elif mode == "edge":
+                shown = add("Expand", shown, size)
+            parts.insert(at, shown)
+    attributes = (("axis", axis),)
+    return [*ops, Op(kind="Concat", inputs=tuple(parts), output=op.output, origin=op.origin, attributes=attributes)]
+
+
+def _at(rank: int, axis: int, value: int, others: int) -> tuple[int, ...]:
+    return (*[others] * axis, value, *[others] * (rank - axis - 1))

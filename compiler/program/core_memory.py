@@ -8,7 +8,7 @@ from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.facts import OpFacts
 from compiler.program.buffers import Key, in_slot, pieces_of
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, Slot, is_empty
+from compiler.program.emitter import Box, Held, Slot, empty_box, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.program import Level
 from compiler.program.tiles import Index, Store, Tiles
@@ -149,7 +149,7 @@ class NestedMemory(GroupLowering):
     def _new_core_box(self, name: str, index: Index) -> Box:
         kept = () if name in self.geometry.inputs else self.group.core_kept_axes
         if name not in self.geometry.inputs and self.core_tiles.waits_along(name, index) in kept:
-            return tuple((0, 0) for _ in self.core_tiles.dims(name))
+            return empty_box(len(self.core_tiles.dims(name)))
         box = []
         for dim in self.core_tiles.dims(name):
             if dim.axis is None:

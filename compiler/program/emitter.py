@@ -191,6 +191,11 @@ def overlap(a: Box, b: Box) -> Box | None:
     return tuple(found)
 
 
+def empty_box(rank: int) -> Box:
+    """A box without a position; of a scalar, whose own box has no axes, along one axis that it does not have."""
+    return ((0, 0),) * max(rank, 1)
+
+
 def is_empty(box: Box) -> bool:
     """True if a box holds no position."""
     for start, stop in box:  # noqa: SIM110

@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 
 from compiler.ir.layout import memory_order, strides_of
-from compiler.program.emitter import Box, Held, Slot, is_empty
+from compiler.program.emitter import Box, Held, Slot, empty_box, is_empty
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.tile import HaloMode
 
@@ -117,7 +117,7 @@ class Tiles:
     def _new_fresh(self, name: str, index: Index) -> Box:
         dims = self.dims(name)
         if self._unfollowed[name] and not self.is_made(name, index):
-            return tuple((0, 0) for _ in dims)
+            return empty_box(len(dims))
         return tuple(
             (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
             for d in dims

@@ -31,6 +31,8 @@ def runs_of(facts: GraphFacts, ops: Sequence[OpFacts], outputs: Collection[str])
             before is not None
             and before.output not in outputs
             and {user for user in consumers.get(before.output, ()) if user in members} == {op.index}
+            # units and cores that share out channels share out the same axis of all results
+            and op.channel_axis == before.channel_axis
             and _is_pointwise(op, before.output, len(facts.tensors[op.output].shape))
         )
         if joins:

@@ -24,7 +24,16 @@ TESSERA = Path(sys.executable).with_name("tessera")
 
 
 def test_a_service_and_this_process_give_the_same_plan(service: EmbeddedService, tmp_path: Path) -> None:
-    words = ["compile", str(light_model("squeezenet")), "--profile", "edge4", "--set", "start_rule=B"]
+    words = [
+        "compile",
+        str(light_model("squeezenet")),
+        "--profile",
+        "edge4",
+        "--set",
+        "start_rule=B",
+        "--set",
+        "fusion=none",
+    ]
     here = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / "here")])
     there = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / "there"), "--server", service.url])
     assert (here.exit_code, there.exit_code) == (0, 0), there.output

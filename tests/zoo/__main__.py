@@ -1,4 +1,4 @@
-"""The zoo: `python -m tests.zoo export|compile|table`; see README.md beside this file."""
+"""The zoo: `python -m tests.zoo export|compile|table|keep`; see README.md beside this file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = Path("docs/benchmarks/0014-zoo.md")
 def main(words: list[str]) -> int:
     """Run one step."""
     parser = argparse.ArgumentParser(prog="python -m tests.zoo")
-    parser.add_argument("step", choices=("export", "compile", "table"))
+    parser.add_argument("step", choices=("export", "compile", "table", "keep"))
     parser.add_argument("names", nargs="*", help="patterns of names; all without")
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="cache of models and results")
     parser.add_argument("--workers", type=int, default=2, help="processes side by side")
@@ -45,6 +45,10 @@ def main(words: list[str]) -> int:
         compile_all(
             found, models, chosen.folder / "results", again=chosen.again, workers=chosen.workers, chips=chosen.chip
         )
+    if chosen.step == "keep":
+        from tests.zoo.kept import keep
+
+        keep(models)
     if chosen.step in ("compile", "table"):
         _write_table(models, chosen.folder / "results", chosen.table)
     return 0

@@ -32,8 +32,8 @@ class Result:
     """What came of one model on one chip.
 
     `state` is `ok`, an error's code, or `time`, `memory`, `crash`, `died`; figures are None unless it is `ok`. `native`
-    is the chips' share of all multiply-accumulates. `values`: the worst error of an output over its limit, None where
-    `unchecked` says why nothing was compared.
+    is the chips' share of all multiply-accumulates. `values`: the worst error over its limit (`error_over_limit`), None
+    where `unchecked` says why nothing was compared.
     """
 
     name: str
@@ -165,12 +165,21 @@ def figures(plan: Any, report: Any) -> dict[str, Any]:
         "dram_over_floor": totals.dram_gap_to_floor,
         "latency_over_bound": totals.latency_gap_to_bound,
         "simulated_over_bound": simulated / totals.latency_bound_s if simulated and totals.latency_bound_s else None,
-        "values": values.max_error / values.limit
-        if values.checked and values.max_error is not None and values.limit
-        else None,
+        "values": error_over_limit(values),
         "unchecked": "" if values.checked else values.reason or "",
         "degraded": [_text(entry) for entry in getattr(plan, "degraded", ())],
     }
+
+
+def error_over_limit(values: Any) -> float | None:
+    """The worst error of an output over its limit; of what groups hand to groups where no output can be judged.
+
+    A limit of 0 that holds gives 0.
+    """
+    found = values if values.max_error is not None else values.between
+    if found is None or found.max_error is None:
+        return None
+    return float(found.max_error / (found.limit or 1.0))
 
 
 def _text(entry: object) -> str:

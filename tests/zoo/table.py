@@ -29,9 +29,10 @@ and writes this page; tests/zoo/README.md says how to run parts of it. A run tha
 
 `native`: share of the multiply-accumulates that the chips run; `+ n ?` are host nodes whose work is not known. `bound`:
 the roofline. `latency` is the plan's price, `simulated` what the simulated commands take. `error / limit`: the worst
-output's error over what is allowed; in words where nothing was compared. `s`: seconds of processor time of the
-compilation with its value check. `state`: `ok`, `degraded`, an error's code, `time` or `memory` (the run's own limits),
-`crash` (not one of our errors), `died` (the process ended).
+output's error over what is allowed (of what groups hand to groups, where rounding alone moves every output further than
+that); in words where nothing was compared. `s`: seconds of processor time of the compilation with its value check.
+`state`: `ok`, `degraded`, an error's code, `time` or `memory` (the run's own limits), `crash` (not one of our errors),
+`died` (the process ended).
 """
 
 

@@ -11,8 +11,18 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
+from compiler.execution import OutputCheck, ValuesReport
 from tests.zoo.children import Outcome
-from tests.zoo.compiling import A_FIFTH_ON, EVERY_MODEL_ON, Result, chips_for, compile_all, result_of, results_of
+from tests.zoo.compiling import (
+    A_FIFTH_ON,
+    EVERY_MODEL_ON,
+    Result,
+    chips_for,
+    compile_all,
+    error_over_limit,
+    result_of,
+    results_of,
+)
 from tests.zoo.compiling import _text as degraded_text
 
 
@@ -91,3 +101,18 @@ def test_a_degraded_entry_becomes_one_line_whatever_fields_it_has() -> None:
 
     assert degraded_text(Entry()) == "group: g3; reason: proof failed"
     assert degraded_text("plain") == "plain"
+
+
+@pytest.mark.parametrize(
+    ("error", "limit", "between", "expected"),
+    [(1e-5, 1e-4, None, 0.1), (0.0, 0.0, None, 0.0), (None, None, 5e-5, 0.5), (None, None, None, None)],
+)
+def test_outputs_that_rounding_decides_are_told_by_what_groups_hand_on(
+    error: float | None, limit: float | None, between: float | None, expected: float | None
+) -> None:
+    check = None if between is None else OutputCheck(tensor="t", max_error=between, limit=1e-4, where=(), holds=True)
+    values = ValuesReport(
+        checked=True, reason=None, judge="", seed=5, max_error=error, limit=limit, where=None, tensor=None,
+        outputs=(), skipped=(), between=check,
+    )  # fmt: skip
+    assert error_over_limit(values) == (None if expected is None else pytest.approx(expected))

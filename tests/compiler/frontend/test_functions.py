@@ -495,6 +495,27 @@ def test_an_if_inside_a_branch_that_is_taken_is_judged_in_turn() -> None:
     assert graph.ops[1].inputs == (c, "x", graph.ops[0].output)
 
 
+def test_what_a_branch_that_is_taken_makes_on_the_host_may_be_captured_alone() -> None:
+    """IMPORT-7: nothing reads `h` but the branches of the second If, which get a new name for it."""
+    model = Model()
+    model.input([2, 3], "x"), model.input([1], "c", TensorProto.BOOL)
+    first = node(
+        "If", ["c"], ["h"], then_branch=branch(node("Neg", ["x"], ["r"])), else_branch=branch(node("Abs", ["x"], ["r"]))
+    )
+    second = node(
+        "If",
+        ["c"],
+        ["r"],
+        "second",
+        then_branch=branch(node("Squeeze", ["h"], ["r"])),
+        else_branch=branch(node("Identity", ["h"], ["r"])),
+    )
+    known(model, True, branch(first, second), branch(node("Exp", ["x"], ["r"])))
+    model.output("y")
+    graph = same_values(model)
+    assert graph.ops[1].inputs == ("c", graph.ops[0].output)
+
+
 def test_a_branch_with_another_number_of_outputs_is_refused() -> None:
     """IMPORT-4."""
     model = Model()

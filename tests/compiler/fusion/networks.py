@@ -23,7 +23,9 @@ class Edges:
     def of(cls, edges: set[tuple[int, int]], count: int, outputs: set[int] | None = None, first: int = 0) -> Edges:
         """Ops `first` to `first + count`; ops that nobody reads leave, and `outputs` beside."""
         ops = range(first, first + count)
-        readers = {op: tuple(sorted(b for a, b in edges if a == op)) for op in ops}
+        readers: dict[int, tuple[int, ...]] = dict.fromkeys(ops, ())
+        for a, b in sorted(edges):
+            readers[a] += (b,)
         return cls(successors=readers, leaves={op: not readers[op] or op in (outputs or set()) for op in ops})
 
 

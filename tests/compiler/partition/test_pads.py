@@ -66,3 +66,25 @@ def test_what_fits_and_constants_are_left_as_they_are() -> None:
     ):
         graph = model.graph()
         assert split(graph) is graph
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+@pytest.mark.parametrize(("shape", "pads"), [([1, 700_000], [0, 200, 0, 300]), ([2, 700_000, 1], [0, 0, 1, 0, 9, 0])])
+def test_of_an_axis_that_no_core_holds_the_margins_are_parts(
+    mode: str, shape: list[int | str], pads: list[int]
+) -> None:
+    """IMPORT-7: audio as spectrograms pad it runs on the chip."""
+    model = padded(mode, shape, pads)
+    assert split(model.graph()).ops[-1 if len(shape) == 2 else -2].kind == "Concat"
+    found = compile_model(model.data(), builtin_profile("edge4"))
+    assert found.plan.native.host_nodes == 0
+    assert found.report.values_checked
+    assert all(output.max_error == 0 for output in found.report.values.outputs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pads"), [([700_000], [700_000, 0]), ([1, 700_000], [0, -5, 0, 5]), ([1, "n"], [0, 5, 0, 5])]
+)
+def test_margins_that_go_round_twice_crop_or_vary_are_left_in_the_pad(shape: list[int | str], pads: list[int]) -> None:
+    graph = padded("reflect", shape, pads).graph({"n": 700_000} if "n" in shape else {})
+    assert split(graph) is graph

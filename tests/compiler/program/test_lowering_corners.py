@@ -578,3 +578,36 @@ def test_stationary_weights_lie_where_a_lone_core_uses_them_whatever_channels_it
     assert tiling.weights_in_place
     found = run(network, tiling, resident_bytes=resident, profile=profile)
     assert not any(map(found.loaded_bytes, weights_of(network)))
+
+
+@pytest.mark.parametrize("mode", list(HaloMode))
+@pytest.mark.parametrize("spread", [Spread.BANDS, Spread.CHANNELS])
+@pytest.mark.parametrize("how", [{"tile": {"H": 2}}, {"tile": {"H": 4}, "core_tile": {"H": 2}}])
+def test_a_scalar_that_all_tiles_read_is_made_once(mode: HaloMode, spread: Spread, how: dict[str, Any]) -> None:
+    """A tensor without axes has no empty box of its own, which would say that a tile makes nothing of it anew."""
+    model = Model()
+    x = model.input([1, 4, 8, 4], "x")
+    most = model.node("Exp", [model.node("ReduceMax", [x], keepdims=0)])
+    model.output(model.conv(model.node("Div", [x, most]), 4, 4))
+    network = Network(model)
+    choice: dict[str, Any] = {"units": 2, "spread": spread, "cores": 2, "core_spread": spread}
+    if "core_tile" not in how:
+        choice["order"] = Order.BREADTH_FIRST
+    tiling = group(network, chip(clusters=2, cores=2, sram=1 << 13), how["tile"], mode, how.get("core_tile"), **choice)
+    made = [op.output for op in tiling.geometry.ops].index(most)
+    calls = run(network, tiling).boxes_by_core(made)
+    assert mode is HaloMode.RECOMPUTE or all(len(boxes) == 1 for boxes in calls.values())
+
+
+def test_units_that_share_out_channels_send_what_a_view_makes_of_other_channels() -> None:
+    """The channels of the view's result are last; those of the sum, over the same positions, come after the images."""
+    model = Model()
+    x = model.input([6, 4], "x")
+    y = model.node("Transpose", [model.input([1, 4, 6], "y")], perm=[0, 2, 1])
+    seen = model.node("Reshape", [model.norm(x, 4), model.ints(1, 6, 4)])
+    added = model.node("Add", [y, seen])
+    model.output(added)
+    network = Network(model)
+    channels = [op.channel_axis for op in network.facts.ops if op.output in (seen, added)]
+    assert channels == [2, 1], "the case is none if both share out the same axis"
+    run(network, group(network, chip(clusters=2, cores=2, sram=1 << 13), {}, **CHANNELS, order=Order.BREADTH_FIRST))

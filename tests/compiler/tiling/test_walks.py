@@ -82,7 +82,7 @@ def cases(draw: st.DrawFn, *, nested: bool = False, sliced: bool = True, one_mod
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(cases())
 def test_tiles_cover_each_output_element_once_and_make_what_a_walk_makes(case: Case) -> None:
     """TILE-1, TILE-3: nothing that a tile needs is missing, nothing is made that is at hand."""
@@ -96,7 +96,7 @@ def test_tiles_cover_each_output_element_once_and_make_what_a_walk_makes(case: C
             assert case.frustums.made_bytes(name) >= log.made[name]
 
 
-@settings(max_examples=80)
+@settings(max_examples=26)
 @given(cases(one_mode=True))
 def test_less_is_made_where_halos_are_kept_and_least_where_they_are_exchanged(case: Case) -> None:
     """TILE-3: recompute ≥ cached ≥ exchange, and in exchange mode each needed element is made once per image slice."""
@@ -115,7 +115,7 @@ def test_less_is_made_where_halos_are_kept_and_least_where_they_are_exchanged(ca
         assert recomputed >= cached >= exchanged
 
 
-@settings(max_examples=80)
+@settings(max_examples=26)
 @given(cases(one_mode=True, sliced=False))
 def test_nothing_is_made_twice_where_halos_are_exchanged(case: Case) -> None:
     """TILE-3: no tensor's bytes made exceed its size."""
@@ -132,7 +132,7 @@ def test_nothing_is_made_twice_where_halos_are_exchanged(case: Case) -> None:
             assert frustums.made_bytes(name) <= case.geometry.facts.tensor_bytes(name)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(cases())
 def test_what_is_kept_is_enough_for_later_tiles_and_not_much_more(case: Case) -> None:
     """TILE-3: what a walk holds between two tiles for later ones; at most twice that and what a tile makes.
@@ -150,7 +150,7 @@ def test_what_is_kept_is_enough_for_later_tiles_and_not_much_more(case: Case) ->
             assert kept <= 2 * log.kept[name] + log.largest[name]
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(cases())
 def test_the_store_along_each_axis_has_room_for_what_waits_in_it(case: Case) -> None:
     """TILE-3: of an inner axis the corner too, which waited along an outer one."""
@@ -163,7 +163,7 @@ def test_the_store_along_each_axis_has_room_for_what_waits_in_it(case: Case) -> 
             assert along.get(axis, 0) >= log.stored.get((name, axis), 0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=33)
 @given(cases(nested=True, sliced=False))
 def test_core_tiles_make_and_keep_what_a_walk_over_them_does(case: Case) -> None:
     """TILE-8: every SRAM tile is cut into core tiles, and each core walks a band of them."""
@@ -197,7 +197,7 @@ def steps_of(boxes: list[Box], lanes: Mapping[str, int], axes: tuple[str, ...], 
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(cases(sliced=False), st.sampled_from([{}, {"W": 4, "H": 4}, {"W": 3, "H": 2}]))
 def test_reads_and_array_steps_are_those_of_the_boxes_of_all_tiles(case: Case, lanes: Mapping[str, int]) -> None:
     """What an op reads to make what each tile makes anew, and ⌈columns / lanes⌉ · ⌈rows / lanes⌉ steps for it."""
@@ -212,7 +212,7 @@ def test_reads_and_array_steps_are_those_of_the_boxes_of_all_tiles(case: Case, l
                 assert case.frustums.read_bytes(op, operand) == log.reads.get((op.index, number), 0)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(cases(sliced=False), st.sampled_from(Placement))
 def test_units_exchange_what_others_made_and_they_need(case: Case, placement: Placement) -> None:
     """TILE-3, TILE-4: in bands each element once per unit that needs it, otherwise at least that."""
@@ -232,7 +232,7 @@ def test_units_exchange_what_others_made_and_they_need(case: Case, placement: Pl
             assert passed >= log.received[name]
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(cases())
 def test_a_tile_takes_at_least_what_a_unit_holds_at_any_step(case: Case) -> None:
     """TILE-2: what waits, what comes and what is made, until its last use; what slices of one tile share stays."""

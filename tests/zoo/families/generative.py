@@ -47,6 +47,7 @@ def networks() -> tuple[Network, ...]:
     picture = image(1, 3, 32, 32)
     return (
         entry("unet2d", UNET, _unet2d, image(1, 3, 32, 32, name="sample"), step),
+        entry("unet2d-ddpm", UNET, _ddpm, image(1, 3, 32, 32, name="sample"), step),
         entry("unet2d-condition", UNET, partial(_condition, {}), latent, step, context),
         entry(
             "unet2d-condition-free",
@@ -141,6 +142,26 @@ def _unet2d() -> Any:
         attention_head_dim=8,
         down_block_types=("DownBlock2D", "AttnDownBlock2D", "DownBlock2D"),
         up_block_types=("UpBlock2D", "AttnUpBlock2D", "UpBlock2D"),
+    )
+    return Call(model, ("sample", "timestep"), pick=("sample",))
+
+
+def _ddpm() -> Any:
+    """The published network for images of 32 by 32 pixels (denoising diffusion, 2020)."""
+    from diffusers import UNet2DModel
+
+    from tests.zoo.modules import Call
+
+    model = UNet2DModel(
+        sample_size=32,
+        block_out_channels=(128, 256, 256, 256),
+        layers_per_block=2,
+        attention_head_dim=None,
+        downsample_padding=0,
+        flip_sin_to_cos=False,
+        freq_shift=1,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D", "DownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D", "AttnUpBlock2D", "UpBlock2D"),
     )
     return Call(model, ("sample", "timestep"), pick=("sample",))
 

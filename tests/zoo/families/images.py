@@ -55,7 +55,7 @@ TIMM_CNN: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("repvgg_a0", 64, {}),
     ("res2net50_14w_8s", 64, {}),
     ("resnest14d", 96, {}),
-    ("resnetv2_50x1_bit", 64, {}),
+    ("resnetv2_50x1_bit", 192, {}),
     ("rexnet_100", 64, {}),
     ("skresnet18", 64, {}),
     ("starnet_s050", 96, {}),
