@@ -132,6 +132,22 @@ def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
             yield from attribute.graphs
 
 
+def inner_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.TensorProto]:
+    """The tensors among the nodes' attributes and in their subgraphs, at any depth."""
+    for node in all_nodes(nodes):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from graph.initializer
+
+
+def names_files(node: onnx.NodeProto) -> bool:
+    """True if the node, or its subgraphs, have data in other files: ONNX Runtime would open them."""
+    return any(tensor.external_data or tensor.data_location for tensor in inner_tensors([node]))
+
+
 def _constants(graph: onnx.GraphProto) -> Iterable[str]:
     """The names of a graph's initializers, sparse ones too."""
     yield from (tensor.name for tensor in graph.initializer)

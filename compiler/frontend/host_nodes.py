@@ -14,9 +14,9 @@ import onnx
 
 from compiler.errors import ModelError, printable
 from compiler.frontend.fold import bounded
-from compiler.frontend.functions import FunctionTable, captured
+from compiler.frontend.functions import FunctionTable, captured, names_files
 from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
-from compiler.frontend.refusals import unmade_value
+from compiler.frontend.refusals import data_elsewhere, unmade_value
 from compiler.frontend.signature import Signature
 from compiler.frontend.single_node import is_legal, result_types
 from compiler.frontend.table import ValueTable
@@ -47,7 +47,12 @@ class HostNodes:
         results: Sequence[HostResult],
         used: Collection[str],
     ) -> list[Op]:
-        """Leave the node to the host; one op per result in `used`. Raises ModelError for a value that nothing makes."""
+        """Leave the node to the host; one op per result in `used`.
+
+        Raises ModelError for a value that nothing makes, and for data in other files.
+        """
+        if names_files(node):
+            raise data_elsewhere("the node", name, "a node on the host", node.op_type)
         values = [*node.input, *captured(node)]
         reads = tuple(self._table.resolved(value) if value else "" for value in values)
         for value, source in zip(values, reads, strict=True):

@@ -19,7 +19,7 @@ from compiler.frontend.control_flow import check_bodies
 from compiler.frontend.functions import FunctionTable, captured, function_key, subgraphs
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
-from compiler.frontend.refusals import unmade_value
+from compiler.frontend.refusals import data_elsewhere, unmade_value
 from compiler.frontend.signature import Signatures, check_node, is_foreign
 from compiler.frontend.wire import MAX_NODES, MAX_VALUES
 
@@ -196,23 +196,10 @@ def _check_nodes(
                 what = f"initializer {tensor.name!r}"
                 _check_tensor(tensor, what, name)
                 if tensor.external_data:
-                    raise _elsewhere(f"{what} of a subgraph", name, "a subgraph", node.op_type)
+                    raise data_elsewhere(f"{what} of a subgraph", name, "a subgraph", node.op_type)
             for sparse in graph.sparse_initializer:
                 _check_sparse(sparse, f"initializer {sparse.values.name!r}", name)
             todo.extend((f"{name}/{inner.name or inner.op_type}", inner, True) for inner in graph.node)
-
-
-def _elsewhere(what: str, node: str | None, where: str, op_type: str | None = None) -> ModelError:
-    return ModelError(
-        f"{what} has its data in another file",
-        code="external_data",
-        stage="import",
-        node=node,
-        op_type=op_type,
-        actual=f"external data in {where}",
-        limit="external data of the graph's own initializers and constants",
-        hint=f"Store the data of {where} inside the model",
-    )
 
 
 def _check_sparse(sparse: onnx.SparseTensorProto, what: str, node: str | None) -> None:
@@ -220,7 +207,7 @@ def _check_sparse(sparse: onnx.SparseTensorProto, what: str, node: str | None) -
     for tensor in (onnx.TensorProto(dims=sparse.dims), sparse.values, sparse.indices):
         _check_tensor(tensor, what, node)
         if tensor.external_data or tensor.data_location:
-            raise _elsewhere(what, node, "a sparse tensor")
+            raise data_elsewhere(what, node, "a sparse tensor")
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str, node: str | None, *, one_place: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -155,3 +156,26 @@ def test_a_sparse_tensor_opens_no_file(place: str, part: str) -> None:
     found.data_location = TensorProto.EXTERNAL
     found.external_data.append(onnx.StringStringEntryProto(key="location", value="w.bin"))
     assert refused(stored(matrix, place)).code == "external_data"
+
+
+@pytest.mark.parametrize("place", ["attribute", "branch"])
+def test_onnx_runtime_opens_no_file_to_judge_or_run_a_node(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IMPORT-4: a file of that name lies in the working directory, and the model did not bring one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.bin").write_bytes(np.float32(7).tobytes())
+    value = TensorProto(data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    value.external_data.append(onnx.StringStringEntryProto(key="location", value="w.bin"))
+    model = Model()
+    x = model.input([4], "x")
+    if place == "attribute":
+        model.output(model.node("Add", [x, model.node("ConstantOfShape", [model.ints(4)], value=value)]))
+    else:
+        nodes = [helper.make_node("Constant", [], ["w"], value=value), helper.make_node("Add", ["x", "w"], ["t"])]
+        body = helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, [4])])
+        condition = model.input([], dtype=TensorProto.BOOL)
+        model.output(model.node("If", [condition], then_branch=body, else_branch=body))
+    with pytest.raises(ModelError) as caught:
+        compile_model(model.data(), builtin_profile("edge4"))
+    assert caught.value.code == "external_data"
