@@ -16,7 +16,7 @@ class Case(Item):
 
 
 def collected(request: pytest.FixtureRequest) -> list[pytest.Item]:
-    """A matrix of ten, two of which take minutes, and two other tests."""
+    """Ten cases of a matrix, two marked `full`, and two tests outside it."""
 
     def case(name: str, *marks: pytest.MarkDecorator) -> pytest.Item:
         made = Case.from_parent(request.session, name=name, nodeid=name)

@@ -171,23 +171,22 @@ def test_a_definition_that_disagrees_with_onnx_runtime_leaves_its_nodes_to_the_h
     assert found.report.values_checked
 
 
-def padded(**options: Any) -> Compilation:
-    """A long signal that is padded, and a convolution of it: no tile of the padding fits a core."""
+def ranked(**options: Any) -> Compilation:
+    """The largest of many scores: no tile of the comparison fits a core."""
     model = Model()
-    signal = model.node("Pad", [model.input([1, 400_000]), model.ints(0, 200, 0, 200)], name="pad", mode="reflect")
-    lifted = model.node("Unsqueeze", [signal, model.ints(1)])
-    model.output(model.node("Conv", [lifted, model.weight(4, 1, 400)], strides=[200]))
+    scores = model.relu(model.input([2, 400_000]), name="relu")
+    model.output(model.node("ArgMax", [scores], name="largest", axis=1))
     return compile_model(model.data(), builtin_profile("edge4"), Options(**options))
 
 
 def test_an_op_beside_the_matrix_unit_without_a_tiling_runs_on_the_host() -> None:
-    found = padded()
+    found = ranked()
     (entry,) = found.plan.degraded
-    assert (entry.nodes, entry.stage, entry.instead) == (("pad",), "partition", "on the host")
+    assert (entry.nodes, entry.stage, entry.instead) == (("largest",), "partition", "on the host")
     assert found.report.values_checked
     with pytest.raises(LimitError) as caught:
-        padded(degraded="error")
-    assert (caught.value.code, caught.value.node) == ("does_not_fit", "pad")
+        ranked(degraded="error")
+    assert (caught.value.code, caught.value.node) == ("does_not_fit", "largest")
 
 
 def test_a_main_op_that_exceeds_the_chip_stays_an_error_of_the_profile() -> None:

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -89,12 +90,12 @@ def _export(network: Network, folder: Path) -> dict[str, Any]:
         try:
             data = export(network, variant, module)
         except Exception as error:  # noqa: BLE001 - the exporters raise anything
-            refusals.append(f"{variant.exporter}: {type(error).__name__}: {error}")
+            refusals.append(_said(f"{variant.exporter}: {type(error).__name__}: {error}"))
             continue
         try:
             depends = _judge(network, data)
         except Exception as error:  # noqa: BLE001 - so does the runtime
-            refusals.append(f"{variant.exporter}, then ONNX Runtime: {type(error).__name__}: {error}")
+            refusals.append(_said(f"{variant.exporter}, then ONNX Runtime: {type(error).__name__}: {error}"))
             continue
         (folder / f"{network.name}.onnx").write_bytes(data)
         return {
@@ -107,6 +108,11 @@ def _export(network: Network, folder: Path) -> dict[str, Any]:
             "refusals": [text[:_REASON_CHARACTERS] for text in refusals],
         }
     return {"reason": "; ".join(text.split("\n")[0][:_REASON_CHARACTERS] for text in refusals), "refusals": refusals}
+
+
+def _said(message: str) -> str:
+    """A message without the folder that the zoo runs in and without colours of a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", message).replace(f"{Path.cwd()}/", "")
 
 
 def _judge(network: Network, data: bytes) -> float:

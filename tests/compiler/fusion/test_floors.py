@@ -120,8 +120,11 @@ def test_floors_of_groups_of_real_networks_never_exceed_prices(name: str, profil
     graph = whole_segment(graph_facts(import_graph(light_path(name).read_bytes())))
     evaluator = evaluator_of(graph, builtin_profile(profile), objective=random.choice(OBJECTIVES))
     assert evaluator is not None
+    hardware, weight_bytes = builtin_profile(profile), sum(op.weight_bytes for op in graph.facts.ops)
+    # stationary weights of a whole network may leave nothing of the chip's memory for any group
+    fits = not hardware.is_stationary or weight_bytes < hardware.resident_capacity_bytes * hardware.cores
     groups = groups_of(graph, 48)
-    assert compare(evaluator, graph, random.sample(groups, 16), name).count > 0
+    assert (compare(evaluator, graph, random.sample(groups, 16), name).count > 0) == fits
 
 
 def test_an_input_that_a_result_is_written_over_is_not_held_beside_it() -> None:

@@ -108,7 +108,7 @@ def leaving(graph: Graph, group: Sequence[int]) -> list[int]:
 
 
 def assert_verdicts_hold(checks: Sequence[Check], chosen: Options) -> None:
-    """What a plan prints as binding holds, profit rules apart of which one may suffice."""
+    """Every printed rule holds; of the profit rules one suffices under `profit=any`."""
     profits = [bool(check.holds) for check in checks if check.rule in ("FUSE-5", "FUSE-6", "FUSE-7")]
     assert all(check.holds for check in checks if check.rule not in ("FUSE-5", "FUSE-6", "FUSE-7"))
     if profits:

@@ -43,6 +43,7 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     "scores": ("Attention", "scores", ATTENTION, ["y", "", "", "s"], {}),
     "double softmax": ("Attention", "softmax", ATTENTION, ["y"], {"softmax_precision": TensorProto.DOUBLE}),
     "integer attention": ("Attention", "input 0 is of", ones("q", "k", "v", dtype=np.int32), ["y"], {}),
+    "given statistics": ("BatchNormalization", "statistics are computed", ones(*"xsbmv"), ["y"], {}),
     "diagonal": ("Einsum", "twice", ones("a", shape=(2, 2)), ["y"], {"equation": "ii->i"}),
     "broadcast": (
         "Einsum",
