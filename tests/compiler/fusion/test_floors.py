@@ -197,3 +197,13 @@ def test_a_square_that_is_added_to_its_transpose_is_not_read_along_the_diagonal_
     y = model.node("Mul", [model.node("Transpose", [x], perm=[0, 1, 3, 2]), x])
     model.output(model.node("Slice", [y, model.ints(0), model.ints(1), model.ints(2)]))
     assert single(model, small_profile(nram_bytes=128, cores=4), objective).count > 1
+
+
+def test_rows_that_two_ops_of_a_group_read_of_an_input_count_once() -> None:
+    """Rows 0 to 5 and rows 2 to 9 of ten: the group reads ten, not fourteen."""
+    model = Model()
+    x = model.input([1, 4, 10, 8])
+    upper = model.node("Slice", [x, model.ints(0), model.ints(6), model.ints(2)])
+    lower = model.node("Slice", [x, model.ints(2), model.ints(10), model.ints(2)])
+    model.output(model.node("Add", [upper, model.node("MaxPool", [lower], kernel_shape=[3, 1])]))
+    assert single(model, small_profile(nram_bytes=32768), "dram_bytes").count > 1

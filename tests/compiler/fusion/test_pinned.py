@@ -362,6 +362,14 @@ def test_the_order_of_slices_and_tiles_is_as_pinned(outer: str, slices: int) -> 
     assert (group.tiling.channel_slices, group.tiling.outer_loop) == (slices, outer)
 
 
+@pytest.mark.parametrize("doubled", [False, True])
+def test_buffers_are_doubled_as_pinned(doubled: bool) -> None:
+    """TILE-9: where units have two rounds, the choice that costs more too."""
+    plan = plan_of({"groups": [{"nodes": ["stem"], "tiling": {"tile": {"H": 2}, "double_buffered": doubled}}]})
+    (group,) = (group for group in groups_of(plan) if group.nodes == ("stem",))
+    assert group.tiling.double_buffered is doubled
+
+
 def test_a_tile_larger_than_the_share_of_a_unit_is_as_pinned() -> None:
     """TILE-9: 16 rows on four units are four each, but one may have eight."""
     tiling, placement = {"tile": {"H": 8, "W": 16}}, {"units": 4, "spread": "bands"}

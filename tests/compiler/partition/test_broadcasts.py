@@ -85,6 +85,14 @@ def test_operands_that_are_alike_for_all_heads_and_constants_of_them_all_are_see
     holds(model, "edge4")
 
 
+def test_images_and_heads_are_no_one_axis_where_an_operand_has_only_one_of_them() -> None:
+    model = Model()
+    scores, rows = model.input([2, 3, LARGE, LARGE]), model.input([2, 1, LARGE, LARGE])
+    model.output(model.node("Sum", [scores, rows, model.weight(LARGE, LARGE)]))
+    graph = model.graph()
+    assert folded(graph) is graph
+
+
 def test_a_batch_that_varies_is_part_of_the_axis() -> None:
     model = masked("Add", batch="n")
     graph = model.graph({"n": 4})

@@ -59,11 +59,13 @@ def test_rows_of_equal_phase_are_an_axis_and_nothing_is_copied_where_they_are_wh
 
 
 def test_what_is_no_multiple_is_padded_and_cut_off() -> None:
-    found = split(dilated([1, 4, 65, 60], 8, [3, 3], [25, 25], [7, 25, 31, 25]).graph())
+    model = dilated([1, 4, 65, 60], 8, [3, 3], [25, 25], [7, 25, 31, 25])
+    found = split(model.graph())
     assert [op.kind for op in found.ops] == ["Pad", "Reshape", "Conv", "Reshape", "Slice"]
     # 7 rows above are no whole step of 25; 72 rows are three steps less 3, and 31 below are these 3 and two steps
     assert [found.tensors[op.output].shape[2] for op in found.ops] == [75, 3, 3, 75, 53]
     assert dict(found.ops[2].attributes)["pads"] == (0, 0, 25, 2, 0, 25)
+    holds(model)
 
 
 @pytest.mark.matrix(first=1, rest=2)
