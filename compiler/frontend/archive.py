@@ -39,8 +39,12 @@ class Archive:
     expanded: dict[str, bytes] = field(default_factory=dict)
 
     def model_name(self) -> str:
-        """The one .onnx file; raises ModelError if there is none or more than one."""
-        names = [name for name in self.members if name.lower().endswith(".onnx")]
+        """The one .onnx file; raises ModelError if there is none or more than one.
+
+        What a desktop keeps of files beside them (`._model.onnx`) is none.
+        """
+        files = (name for name in self.members if not name.rpartition("/")[2].startswith("._"))
+        names = [name for name in files if name.lower().endswith(".onnx")]
         if len(names) != 1:
             raise _invalid(
                 "an archive must hold exactly one .onnx file",

@@ -19,7 +19,7 @@ from compiler.errors import LimitError, ModelError
 from compiler.frontend.single_node import evaluated
 from compiler.frontend.source import Buffer
 from compiler.frontend.validate import MAX_ELEMENTS
-from compiler.frontend.values import constant_of, literal
+from compiler.frontend.values import constant_of, literal, sparse_constant_of
 from compiler.ir.constant import Constant, Literal, Splat
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, bounds_of, greater, is_always_least, is_dropped, lesser, unknown_extent
@@ -100,13 +100,18 @@ def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) 
 
 
 def _constant(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
-    if len(node.attribute) != 1:
-        call.fail("a constant has one value", actual=", ".join(a.name for a in node.attribute) or "none", limit=1)
-    for attribute in node.attribute:
+    if not node.attribute:
+        call.fail("a constant has one value", actual="none", limit=1)
+    # of several values ONNX Runtime takes the first
+    for attribute in node.attribute[:1]:
         match attribute.name:
             case "value":
                 return Folded(
                     constant=constant_of(attribute.t, span=None, node=call.node, what="attribute value", files=files)
+                )
+            case "sparse_value":
+                return Folded(
+                    constant=sparse_constant_of(attribute.sparse_tensor, node=call.node, what="attribute sparse_value")
                 )
             case "value_float" | "value_floats":
                 values: Any = attribute.f if attribute.name == "value_float" else list(attribute.floats)

@@ -132,6 +132,28 @@ def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
             yield from attribute.graphs
 
 
+def inner_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.TensorProto]:
+    """The tensors among the nodes' attributes and in their subgraphs, at any depth."""
+    for node in all_nodes(nodes):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from graph.initializer
+
+
+def names_files(node: onnx.NodeProto) -> bool:
+    """True if the node, or its subgraphs, have data in other files: ONNX Runtime would open them."""
+    return any(tensor.external_data or tensor.data_location for tensor in inner_tensors([node]))
+
+
+def _constants(graph: onnx.GraphProto) -> Iterable[str]:
+    """The names of a graph's initializers, sparse ones too."""
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+
+
 def captured(node: onnx.NodeProto) -> tuple[str, ...]:
     """The values that a node's subgraphs read from outside, in order of first use."""
     found: dict[str, None] = {}
@@ -140,7 +162,7 @@ def captured(node: onnx.NodeProto) -> tuple[str, ...]:
         graph, outer = todo.pop()
         known = set(outer)
         known.update(value.name for value in graph.input)
-        known.update(value.name for value in graph.initializer)
+        known.update(_constants(graph))
         for inner in graph.node:
             found.update(dict.fromkeys(name for name in inner.input if name and name not in known))
             todo.extend((deeper, frozenset(known)) for deeper in subgraphs(inner))
@@ -225,7 +247,7 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """Rename what a graph captures; its own values give way where they would hide a new name."""
-    own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
+    own = {value.name for value in graph.input} | set(_constants(graph))
     own.update(output for node in graph.node for output in node.output)
     inside = {name: new for name, new in names.items() if name not in own}
     arriving = set(inside.values())
@@ -238,7 +260,7 @@ def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         taken.add(new)
     for node in graph.node:
         rename(node, inside)
-    for value in (*graph.input, *graph.initializer, *graph.output):
+    for value in (*graph.input, *graph.initializer, *(s.values for s in graph.sparse_initializer), *graph.output):
         value.name = inside.get(value.name, value.name)
 
 
@@ -261,10 +283,12 @@ def branch_nodes(
         )
     names: dict[str, str] = {}
     constants = []
-    for tensor in graph.initializer:
-        names[tensor.name] = fresh(f"{name}/{tensor.name}")
-        node_name = f"{name}/{tensor.name}"
-        constants.append(onnx.helper.make_node("Constant", [], [names[tensor.name]], name=node_name, value=tensor))
+    values = [(tensor.name, {"value": tensor}) for tensor in graph.initializer]
+    values += [(sparse.values.name, {"sparse_value": sparse}) for sparse in graph.sparse_initializer]
+    for constant, value in values:
+        node_name = f"{name}/{constant}"
+        names[constant] = fresh(node_name)
+        constants.append(onnx.helper.make_node("Constant", [], [names[constant]], name=node_name, **value))
     made = {output for inner in graph.node for output in inner.output if output}
     for value, actual in zip(graph.output, node.output, strict=True):
         if value.name in made and value.name not in names:

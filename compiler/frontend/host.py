@@ -13,7 +13,14 @@ from onnx import helper, shape_inference
 from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs, with_defaults
 from compiler.frontend.signature import KNOWN_DOMAINS, Signature
-from compiler.frontend.values import ONNX_CODES, declared_extent, type_label, type_of_text, type_text
+from compiler.frontend.values import (
+    MAX_COMPUTED_BYTES,
+    ONNX_CODES,
+    declared_extent,
+    type_label,
+    type_of_text,
+    type_text,
+)
 from compiler.ir.constant import Derived
 from compiler.ir.graph import HostNode, Tensor
 from compiler.ir.symbol import Dim, Expression
@@ -22,8 +29,6 @@ from compiler.units import DTYPE_NAMES, element_bytes
 
 # What the host holds whole while the model runs: an input, an output, and what one of its nodes reads or makes.
 MAX_HOST_BYTES: Final = 2**34
-# A constant that is computed from others is made whole in memory when the executable is written.
-MAX_COMPUTED_BYTES: Final = 2**31
 # Shape inference is shown constants up to so many elements.
 _SHOWN_ELEMENTS: Final = 4096
 _RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))

@@ -14,9 +14,9 @@ import onnx
 
 from compiler.errors import ModelError, printable
 from compiler.frontend.fold import bounded
-from compiler.frontend.functions import FunctionTable, captured
+from compiler.frontend.functions import FunctionTable, captured, names_files
 from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
-from compiler.frontend.refusals import unmade_value
+from compiler.frontend.refusals import data_elsewhere, unmade_value
 from compiler.frontend.signature import Signature
 from compiler.frontend.single_node import is_legal, result_types
 from compiler.frontend.table import ValueTable
@@ -47,7 +47,12 @@ class HostNodes:
         results: Sequence[HostResult],
         used: Collection[str],
     ) -> list[Op]:
-        """Leave the node to the host; one op per result in `used`. Raises ModelError for a value that nothing makes."""
+        """Leave the node to the host; one op per result in `used`.
+
+        Raises ModelError for a value that nothing makes, and for data in other files.
+        """
+        if names_files(node):
+            raise data_elsewhere("the node", name, "a node on the host", node.op_type)
         values = [*node.input, *captured(node)]
         reads = tuple(self._table.resolved(value) if value else "" for value in values)
         for value, source in zip(values, reads, strict=True):
@@ -89,8 +94,18 @@ class HostNodes:
     def results(
         self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]
     ) -> list[HostResult]:
-        """Types and shapes of the node's outputs, as far as ONNX's inference tells; ModelError where it objects."""
-        return host_results(node, name, signature, *self._operands(node), opsets)
+        """Types and shapes of the node's outputs, as far as ONNX's inference tells, or ONNX Runtime where that objects.
+
+        Raises ModelError where both object.
+        """
+        operands = self._operands(node)
+        try:
+            return host_results(node, name, signature, *operands, opsets)
+        except ModelError:
+            types = result_types(node, *operands, opsets)
+            if not types:
+                raise
+            return declared_results(node, types, self._table.fixed_dims)
 
     def is_legal(self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]) -> bool:
         """Whether ONNX Runtime runs a node that a definition objects to; False where it is not asked (IMPORT-7)."""

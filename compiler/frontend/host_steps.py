@@ -219,7 +219,7 @@ def _result(node: onnx.NodeProto, values: Mapping[str, Known]) -> Known | None:
     """What is known of a node's first result, where that is simple."""
     if plain_domain(node.domain) != "":
         return None
-    if node.op_type == "Constant" and len(node.attribute) == 1:
+    if node.op_type == "Constant" and node.attribute:
         attribute = node.attribute[0]
         if attribute.name == "value" and not attribute.ref_attr_name:
             return _tensor(attribute.t)

@@ -222,7 +222,7 @@ class _Lowering:
             return None
         unknown = next((t for t in call.inputs if t is not None and not t.is_known), None)
         if unknown is not None:
-            return f"the shape of its input {unknown.name!r} is known only when the host has run"
+            return self.table.why_unknown(unknown)
         if node.op_type in CONTROL_FLOW:
             return "control flow runs on the host"
         if self._evaluated(node, call, scope):

@@ -80,7 +80,22 @@ class ReadModel:
                 hint="Give a file written by onnx.save or an exporter",
             ) from None
         opsets = _opsets(proto)
-        return OnnxModel(source=source, proto=proto, opsets=opsets, weights=MappingProxyType(split.weights))
+        weights = _without_replaced(proto, split.weights)
+        return OnnxModel(source=source, proto=proto, opsets=opsets, weights=MappingProxyType(weights))
+
+
+def _without_replaced(proto: onnx.ModelProto, weights: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Drop initializers that a later one of the same name and type replaces, as ONNX Runtime does; their spans too."""
+    tensors = proto.graph.initializer
+    last = {tensor.name: position for position, tensor in enumerate(tensors)}
+    if len(last) == len(tensors):
+        return weights
+    types = [(tensor.name, tensor.data_type, tuple(tensor.dims)) for tensor in tensors]
+    kept = [at for at, kind in enumerate(types) if at == last[kind[0]] or kind != types[last[kind[0]]]]
+    copies = [onnx.TensorProto.FromString(tensors[position].SerializeToString()) for position in kept]
+    del tensors[:]
+    tensors.extend(copies)
+    return {new: weights[old] for new, old in enumerate(kept) if old in weights}
 
 
 def external_paths(source: ModelSource) -> tuple[str, ...]:
@@ -114,13 +129,13 @@ def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
             limit="at least 1 node",
             hint="Give a file written by onnx.save or an exporter",
         )
-    if not 1 <= proto.ir_version <= onnx.IR_VERSION:
+    if not proto.HasField("ir_version") or proto.ir_version > onnx.IR_VERSION:
         raise ModelError(
             "the model's IR version is not known",
             code="unsupported_ir_version",
             stage="import",
-            actual=proto.ir_version,
-            limit=f"1 to {onnx.IR_VERSION}",
+            actual=proto.ir_version if proto.HasField("ir_version") else "no ir_version",
+            limit=f"at most {onnx.IR_VERSION}",
         )
     if not proto.opset_import:
         raise ModelError(
@@ -135,9 +150,10 @@ def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
 
 
 def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
-    """Versions by domain; raises ModelError for two of one domain, or outside what the pinned onnx knows.
+    """Versions by domain; raises ModelError outside what the pinned onnx knows.
 
-    Where other domains are imported, but not the default one, that has the version that ONNX Runtime takes it for.
+    As in ONNX Runtime the last of several versions of one domain holds. Where other domains are imported, but not the
+    default one, that has the version that ONNX Runtime takes it for.
     """
     result: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
@@ -149,16 +165,7 @@ def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
                 actual=repr(entry.domain)[:80],
                 limit="UTF-8",
             )
-        domain = plain_domain(entry.domain)
-        if result.get(domain, entry.version) != entry.version:
-            raise ModelError(
-                f"{what} imports two versions of the {domain or 'default'} opset",
-                code="duplicate_opset",
-                stage="import",
-                actual=f"{result[domain]}, {entry.version}",
-                limit="one version",
-            )
-        result[domain] = int(entry.version)
+        result[plain_domain(entry.domain)] = int(entry.version)
     opset = result.setdefault(DEFAULT_DOMAIN, UNSAID_OPSET)
     newest = onnx.defs.onnx_opset_version()
     if not 1 <= opset <= newest:

@@ -113,3 +113,17 @@ def not_strict(graph: Graph) -> ModelError:
         limit="0 with option strict",
         hint="Leave out strict to run them on the host, or export the model without them",
     )
+
+
+def data_elsewhere(what: str, node: str | None, where: str, op_type: str | None = None) -> ModelError:
+    """The error for data that lies in another file where nobody but ONNX Runtime would open it."""
+    return ModelError(
+        f"{what} has its data in another file",
+        code="external_data",
+        stage="import",
+        node=node,
+        op_type=op_type,
+        actual=f"external data in {where}",
+        limit="external data of the graph's own initializers and constants",
+        hint=f"Store the data of {where} inside the model",
+    )

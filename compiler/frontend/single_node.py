@@ -1,7 +1,7 @@
 """One ONNX node on ONNX Runtime: its values, whether it is legal, and the types of its results (IMPORT-7).
 
 In: a node, the tensors it reads, and their values where they are known. Out: an answer, or none; an evaluation that
-fails never refuses a model. Nothing here changes the graph.
+fails never refuses a model. Nothing here changes the graph. Nodes whose data lies in other files are not asked about.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from compiler.frontend.functions import captured, subgraphs
+from compiler.frontend.functions import captured, names_files, subgraphs
 from compiler.frontend.runtimes import load_model, run_model
 from compiler.frontend.values import ONNX_CODES, type_of_text
 from compiler.ir.graph import Tensor
@@ -59,10 +59,10 @@ def is_legal(
     It is run with its known values, unknown operands are 0. Nodes are not judged, so the objection stands, where
     `result_elements` is unknown (None) or many, and that have subgraphs or operands of unknown type.
     """
-    if any(True for _ in subgraphs(node)) or not all(tensor.is_known for tensor in tensors.values()):
+    if names_files(node) or any(True for _ in subgraphs(node)):
         return False
     types = _types(tensors)
-    if types is None:
+    if types is None or not all(tensor.is_known for tensor in tensors.values()):
         return False
     model = _model(node, types, values, opsets)
     unknown = {name: tensor for name, tensor in tensors.items() if name not in values}
@@ -87,7 +87,7 @@ def result_types(
 ) -> Mapping[str, onnx.TypeProto]:
     """The types that ONNX Runtime infers for the results of an operator without a schema in onnx; empty if unknown."""
     types = _types(tensors)
-    if types is None:
+    if types is None or names_files(node):
         return MappingProxyType({})
     found: dict[str, onnx.TypeProto] = {}
     for name, (kind, extents) in load_model(_model(node, types, values, opsets)).outputs.items():

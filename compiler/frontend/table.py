@@ -16,7 +16,15 @@ from compiler.frontend.read import OnnxModel
 from compiler.frontend.refusals import missing_dims, unmade_value
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
-from compiler.frontend.values import constant_of, declared_extent, element_type, literal, materialise, type_text
+from compiler.frontend.values import (
+    constant_of,
+    declared_extent,
+    element_type,
+    literal,
+    materialise,
+    sparse_constant_of,
+    type_text,
+)
 from compiler.frontend.varying import element_symbols
 from compiler.ir.constant import Derived, Opaque, Splat, Stored
 from compiler.ir.graph import Tensor
@@ -68,14 +76,8 @@ class ValueTable:
             )
             self.set_constant(proto.name, Folded(constant=constant))
         for sparse in graph.sparse_initializer:
-            raise ModelError(
-                f"sparse initializer {printable(sparse.values.name, 120)!r} is not supported",
-                code="unsupported_dtype",
-                stage="import",
-                actual="sparse",
-                limit="dense initializers",
-                hint="Export the model with dense weights",
-            )
+            what = f"initializer {printable(sparse.values.name, 120)!r}"
+            self.set_constant(sparse.values.name, Folded(constant=sparse_constant_of(sparse, node=None, what=what)))
 
     def _inputs(self, graph: onnx.GraphProto) -> None:
         """Graph inputs that no initialiser defines; dynamic dims take the maximum given for them.
@@ -102,14 +104,8 @@ class ValueTable:
             tensor_type = value.type.tensor_type
             dtype = element_type(tensor_type.elem_type, node=None, what=what)
             if not tensor_type.HasField("shape"):
-                raise ModelError(
-                    f"{what} has no shape",
-                    code="unknown_shape",
-                    stage="import",
-                    actual="no shape",
-                    limit="a shape of fixed or named dimensions",
-                    hint="Export the model with the shapes of its inputs",
-                )
+                self._input(value.name, None, dtype)
+                continue
             if len(tensor_type.shape.dim) > MAX_RANK:
                 raise ModelError(
                     f"{what} has too many axes",
@@ -172,6 +168,12 @@ class ValueTable:
             return extent
         missing.setdefault(name, (what, axis))
         return 1
+
+    def why_unknown(self, tensor: Tensor) -> str:
+        """Why nodes that read the tensor stay on the host: its shape is not known."""
+        if tensor.name in self.graph_inputs and "(" not in tensor.dtype:
+            return f"the model states no shape of its input {tensor.name!r}"
+        return f"the shape of its input {tensor.name!r} is known only when the host has run"
 
     def resolved(self, value: str) -> str:
         """The tensor that a value's name stands for."""

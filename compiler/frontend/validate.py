@@ -19,7 +19,7 @@ from compiler.frontend.control_flow import check_bodies
 from compiler.frontend.functions import FunctionTable, captured, function_key, subgraphs
 from compiler.frontend.nodes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
-from compiler.frontend.refusals import unmade_value
+from compiler.frontend.refusals import data_elsewhere, unmade_value
 from compiler.frontend.signature import Signatures, check_node, is_foreign
 from compiler.frontend.wire import MAX_NODES, MAX_VALUES
 
@@ -67,8 +67,10 @@ def _validated(model: OnnxModel) -> OnnxModel:
         if order is not None:
             _reorder(function.node, order)
     table.check_expansion(proto.graph)
-    for position, tensor in enumerate(proto.graph.initializer):
-        _check_tensor(tensor, f"initializer {tensor.name!r}", None, stripped=position in model.weights)
+    for tensor in proto.graph.initializer:
+        _check_tensor(tensor, f"initializer {tensor.name!r}", None, one_place=False)
+    for sparse in proto.graph.sparse_initializer:
+        _check_sparse(sparse, f"initializer {sparse.values.name!r}", None)
     known = _known_values(proto.graph)
     order = execution_order(proto.graph.node, names, known)
     if order is None:
@@ -169,9 +171,9 @@ def _check_nodes(
     signatures: Signatures,
 ) -> None:
     """Operators, attributes and tensors of the nodes and of their subgraphs."""
-    todo = list(nodes)
+    todo = [(name, node, False) for name, node in nodes]
     while todo:
-        name, node = todo.pop()
+        name, node, inside = todo.pop()
         if function_key(node) not in table.functions:
             domain = plain_domain(node.domain)
             version = versions.get(domain, 1)
@@ -181,29 +183,38 @@ def _check_nodes(
             check_bodies(node, name)
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                _check_tensor(attribute.t, f"attribute {attribute.name!r}", name, stripped=False)
+                one_place = inside or node.op_type != "Constant"
+                _check_tensor(attribute.t, f"attribute {attribute.name!r}", name, one_place=one_place)
             for tensor in attribute.tensors:
-                _check_tensor(tensor, f"attribute {attribute.name!r}", name, stripped=False)
+                _check_tensor(tensor, f"attribute {attribute.name!r}", name)
+            if attribute.HasField("sparse_tensor"):
+                _check_sparse(attribute.sparse_tensor, f"attribute {attribute.name!r}", name)
+            for sparse in attribute.sparse_tensors:
+                _check_sparse(sparse, f"attribute {attribute.name!r}", name)
         for graph in subgraphs(node):
             for tensor in graph.initializer:
                 what = f"initializer {tensor.name!r}"
-                _check_tensor(tensor, what, name, stripped=False)
+                _check_tensor(tensor, what, name)
                 if tensor.external_data:
-                    raise ModelError(
-                        f"{what} of a subgraph has its data in another file",
-                        code="external_data",
-                        stage="import",
-                        node=name,
-                        op_type=node.op_type,
-                        actual="external data in a subgraph",
-                        limit="external data of the graph's own initializers and constants",
-                        hint="Store the data of subgraphs inside the model",
-                    )
-            todo.extend((f"{name}/{inner.name or inner.op_type}", inner) for inner in graph.node)
+                    raise data_elsewhere(f"{what} of a subgraph", name, "a subgraph", node.op_type)
+            for sparse in graph.sparse_initializer:
+                _check_sparse(sparse, f"initializer {sparse.values.name!r}", name)
+            todo.extend((f"{name}/{inner.name or inner.op_type}", inner, True) for inner in graph.node)
 
 
-def _check_tensor(tensor: onnx.TensorProto, what: str, node: str | None, *, stripped: bool) -> None:
-    """Dims within bounds, and no more than one place for the values."""
+def _check_sparse(sparse: onnx.SparseTensorProto, what: str, node: str | None) -> None:
+    """A sparse tensor's dims within bounds, and its data inside the model."""
+    for tensor in (onnx.TensorProto(dims=sparse.dims), sparse.values, sparse.indices):
+        _check_tensor(tensor, what, node)
+        if tensor.external_data or tensor.data_location:
+            raise data_elsewhere(what, node, "a sparse tensor")
+
+
+def _check_tensor(tensor: onnx.TensorProto, what: str, node: str | None, *, one_place: bool = True) -> None:
+    """Dims within bounds, and with `one_place` values in one field only.
+
+    Of initializers and constants of the graph itself ONNX Runtime reads the bytes, or else the field of their type.
+    """
 
     def fail(message: str, code: str, actual: object, limit: object) -> ModelError:
         return ModelError(f"{what}: {message}", code=code, stage="import", node=node, actual=actual, limit=limit)
@@ -222,13 +233,8 @@ def _check_tensor(tensor: onnx.TensorProto, what: str, node: str | None, *, stri
             actual=f"{prod(dims)} elements in {dims}",
             limit=MAX_ELEMENTS,
         )
-    places = [
-        field
-        for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
-        if len(getattr(tensor, field))
-    ]
-    if tensor.raw_data or stripped:
-        places.append("raw_data")
+    fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data", "raw_data")
+    places = [field for field in fields if len(getattr(tensor, field))] if one_place else []
     if len(places) > 1:
         raise fail("its values are given in several places", "invalid_tensor", " and ".join(places), "one of them")
 

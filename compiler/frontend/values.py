@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from compiler.errors import InternalError, ModelError, printable
+from compiler.errors import InternalError, LimitError, ModelError, printable
 from compiler.frontend.archive import safe_path
 from compiler.frontend.source import Buffer, ModelSource
 from compiler.ir.constant import Constant, Derived, Literal, Opaque, Splat, Stored
@@ -21,6 +21,8 @@ from compiler.ops.base import Array
 from compiler.ops.constants import by_definition
 from compiler.units import element_bytes, numpy_dtype
 
+# A constant that is computed from others is made whole in memory when the executable is written.
+MAX_COMPUTED_BYTES: Final = 2**31
 # Element types whose values the compiler can hold (IMPORT-5 and what shape arithmetic needs).
 _TYPES: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -164,7 +166,8 @@ def constant_of(
         if len(proto.raw_data) != expected:
             raise fail("its bytes do not fit its shape", "invalid_tensor", len(proto.raw_data), expected)
         return Constant(shape=shape, dtype=dtype, data=Literal(data=proto.raw_data))
-    count = max(len(getattr(proto, field)) for field in _DATA_FIELDS)
+    # what other fields hold, ONNX Runtime does not read either
+    count = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
     if count != prod(shape):
         raise fail("its values do not fit its shape", "invalid_tensor", f"{count} values", f"{prod(shape)} values")
     try:
@@ -174,7 +177,43 @@ def constant_of(
     return Constant(shape=shape, dtype=dtype, data=Literal(data=array.tobytes()))
 
 
-_DATA_FIELDS: Final = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+def sparse_constant_of(proto: onnx.SparseTensorProto, *, node: str | None, what: str) -> Constant:
+    """A constant of which the model holds the elements other than 0, and where they lie; a description.
+
+    Raises ModelError if values, places and shape do not fit each other, LimitError for one that is too large.
+    """
+    shape = tuple(int(extent) for extent in proto.dims)
+    values = constant_of(proto.values, span=None, node=node, what=what)
+    indices = constant_of(proto.indices, span=None, node=node, what=f"{what}, its indices")
+
+    def fail(message: str, actual: object, limit: object) -> ModelError:
+        return ModelError(
+            f"{what}: {message}", code="invalid_tensor", stage="import", node=node, actual=actual, limit=limit
+        )
+
+    if any(isinstance(part.data, Opaque) for part in (values, indices)) or not indices.dtype.startswith("int"):
+        raise fail("its sparse form is not supported", f"{values.dtype} at {indices.dtype}", "numbers at integers")
+    size = prod(shape) * element_bytes(values.dtype)
+    if size > MAX_COMPUTED_BYTES:
+        raise LimitError(
+            f"{what} is too large for one of which the model holds some elements only",
+            code="tensor_too_large",
+            stage="import",
+            node=node,
+            actual=f"{size} bytes in {shape}",
+            limit=f"{MAX_COMPUTED_BYTES} bytes",
+        )
+    count = prod(values.shape)
+    if len(values.shape) != 1 or indices.shape not in ((count,), (count, len(shape))):
+        raise fail("its indices do not fit its values", indices.shape, f"{(count,)} or {(count, len(shape))}")
+    assert isinstance(indices.data, Literal)
+    places = np.frombuffer(indices.data.data, dtype=numpy_dtype(indices.dtype)).reshape(indices.shape).astype(np.int64)
+    ends = np.array(shape if places.ndim == 2 else prod(shape))
+    if np.any((places < 0) | (places >= ends)):
+        raise fail("an index is out of range", f"{places.min()} to {places.max()}", f"0 to below {ends.tolist()}")
+    if places.ndim == 2:
+        places = np.ravel_multi_index(tuple(places.T), shape) if shape else np.zeros(count, np.int64)
+    return derive("sparse", (values, literal(places, "int64")), shape, {"elements": prod(shape)})
 
 
 def _external(
@@ -288,9 +327,17 @@ def _batchnorm_bias(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) ->
     return np.asarray(shift.astype(np.float64) + (before - mean.astype(np.float64)) * factor)
 
 
+def _scattered(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:
+    values, places = inputs
+    result = np.zeros(attributes["elements"], dtype=values.dtype)
+    result[places] = values
+    return result
+
+
 _DERIVED: Final[Mapping[str, Callable[[tuple[Array, ...], Mapping[str, Any]], Array]]] = MappingProxyType(
     {
         "batchnorm_weight": _batchnorm_weight,
         "batchnorm_bias": _batchnorm_bias,
+        "sparse": _scattered,
     }
 )

@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from compiler.errors import InternalError, RequestError, printable
-from compiler.frontend.functions import all_nodes, subgraphs
+from compiler.frontend.functions import all_nodes, inner_tensors, subgraphs
 from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
@@ -179,7 +179,7 @@ def _loaded(model: OnnxModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
             )
             weights[tensor.name] = materialise(constant, model.source)
             _detach(tensor)
-    for tensor in _inner_tensors(proto):
+    for tensor in inner_tensors([*proto.graph.node, *(node for function in proto.functions for node in function.node)]):
         if _is_external(tensor):
             constant = constant_of(tensor, span=None, node=None, what="a constant", files=model.source.files)
             _detach(tensor)
@@ -197,22 +197,12 @@ def _detach(tensor: TensorProto) -> None:
     tensor.ClearField("data_location")
 
 
-def _inner_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
-    """The tensors in attributes and in subgraphs, those of functions included."""
-    for node in all_nodes([*proto.graph.node, *(node for function in proto.functions for node in function.node)]):
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield attribute.t
-            yield from attribute.tensors
-            for graph in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):
-                yield from graph.initializer
-
-
 def _fed(
     proto: onnx.ModelProto, inputs: Mapping[str, Value], missing: Mapping[str, Sequence[int]] | None
 ) -> dict[str, Value]:
     """The inputs, checked against the model's own; `missing`: shapes of those that are not given, None if all are."""
     defaults = {tensor.name for tensor in proto.graph.initializer}
+    defaults |= {sparse.values.name for sparse in proto.graph.sparse_initializer}
     declared = {value.name: value for value in proto.graph.input}
     for name in inputs:
         if name not in declared:

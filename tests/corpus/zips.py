@@ -125,8 +125,8 @@ CASES: Final[tuple[Case, ...]] = (
     case(
         "a-zip-with-a-desktop's-shadow-files",
         lambda: zip_of(*_pair(), ("__MACOSX/._model.onnx", b"\0\5\x16\7")),
-        _OPEN,
-        "a second name that ends like a model's",
+        accept(),
+        "legal: a second name that ends like a model's",
     ),
     case("a-zip-in-bzip2", lambda: zip_of(*_pair(), compression=zipfile.ZIP_BZIP2), _OPEN, "a method few tools write"),
     case("a-zip-in-lzma", lambda: zip_of(*_pair(), compression=zipfile.ZIP_LZMA), _OPEN, "a method few tools write"),

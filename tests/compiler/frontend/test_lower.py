@@ -18,6 +18,7 @@ from compiler.ir.constant import Splat, Stored
 from compiler.ops import OP_KINDS
 from compiler.options import Options, parse_assignments
 from compiler.profile import builtin_profile
+from compiler.simulator.run import run_executable
 from tests.models import Model, error_of, import_graph
 
 
@@ -488,14 +489,6 @@ def test_a_node_that_overwrites_an_input_is_refused() -> None:
     assert refused(model).code == "duplicate_value"
 
 
-def test_an_initialiser_given_twice_is_refused() -> None:
-    model = Model()
-    model.constant(np.ones(4, np.float32), "w")
-    model.constant(np.zeros(4, np.float32), "w")
-    model.output(model.node("Add", [model.input([4]), "w"]))
-    assert refused(model).code == "duplicate_value"
-
-
 def test_a_dynamic_dim_is_named() -> None:
     model = Model()
     model.output(model.relu(model.input(["batch", 3, 4, 4], "x")))
@@ -540,11 +533,19 @@ def test_an_input_without_elements_is_a_constant(dtype: int) -> None:
     assert graph.tensors[graph.outputs[0]].dtype == "int64"
 
 
-def test_an_input_without_shape_is_refused() -> None:
+def test_an_input_without_shape_keeps_its_readers_on_the_host() -> None:
+    """IMPORT-7: ONNX Runtime runs it at any rank, and the reason says what the model lacks."""
     model = Model()
     model.inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, None))
-    model.output(model.relu("x"))
-    assert refused(model).code == "unknown_shape"
+    model.output(model.relu("x", name="relu"))
+    model.output(model.node("Tanh", [model.input([4], "z")]))
+    graph = model.graph()
+    assert {op.node: op.kind for op in graph.ops} == {"relu": "Host", "Tanh_1": "Tanh"}
+    assert graph.host["relu"].reason == "the model states no shape of its input 'x'"
+    executable = compile_model(model.data(), builtin_profile("edge4")).executable
+    assert executable is not None
+    feeds = {"x": np.array([[[-1, 2]]], np.float32), "z": np.zeros(4, np.float32)}
+    assert run_executable(executable, feeds)[model.outputs[0].name].tolist() == [[[0, 2]]]
 
 
 def test_an_input_that_is_no_tensor_is_refused_by_the_op_that_cannot_take_it() -> None:
