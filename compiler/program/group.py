@@ -167,6 +167,7 @@ class GroupLowering(SharedLowering):
                 if self.first_slice(name, index):
                     self._last_turn[unit, name] = turn = 1 - self._last_turn.get((unit, name), 1)
                     self._set_turn(unit, name, index, turn)
+                    self._load_to_store(name, unit, index)
                     held = self.tile(name, unit, index, 0)
                 if held is not None:
                     held.slot.begin()
@@ -175,6 +176,30 @@ class GroupLowering(SharedLowering):
             region = self.context.region(name)
             for box, targets in wanted.items():
                 self.deliver(region, targets, units[box], box, self.element(name))
+
+    def _load_to_store(self, name: str, unit: int, index: Index) -> None:
+        """Let an input lie in its store from the start where the unit's other tiles need all of it and nothing else.
+
+        A normalisation over all rows, cut by rows, reads the same input for every tile: nothing is copied between them.
+        """
+        held = self.tile(name, unit, index, 0)
+        axes = () if held is None or name in self._written_over else self.tiles.stored_axes(name)
+        for axis in axes:
+            store, later = self.buffers.store(self.place(unit), name, axis), self.tiles.successor(axis, index)
+            if store is None or later is None or store.shape.ring is not None or unit not in self.owners.of(later):
+                continue
+            saved = self.tiles.saved(name, index, later, axis, whole=False)
+            if held is not None and saved == held.box and self._is_loaded_once(name, unit, index):
+                # written once, so that its parts need not wait for each other
+                store.slot.is_rolling = False
+                self.lie_in(name, unit, index, store.pieces(self.tiles, name, index, held.box)[0])
+                return
+
+    def _is_loaded_once(self, name: str, unit: int, index: Index) -> bool:
+        """True if only one of a unit's tiles loads anything of an input."""
+        mine = self._turn_key(name, index)
+        tiles = (other for jobs in self.rounds for worker, other in jobs if worker == unit)
+        return all(self._turn_key(name, other) == mine or is_empty(self.made(name, other)) for other in tiles)
 
     def _first_reader(self, name: str) -> int:
         return next(op.index for op in self.geometry.ops for o in op.operands if o.tensor == name)
@@ -215,7 +240,7 @@ class GroupLowering(SharedLowering):
         for source in self.pieces(name, unit, index, box, parity):
             for target in targets:
                 part = overlap(source.box, target.box)
-                if part is not None:
+                if part is not None and source.slot is not target.slot:
                     self._move_between(source, target, part, unit, other, self.element(name))
 
     def _move_between(self, source: Held, target: Held, box: Box, unit: int, other: int, element: int) -> None:

@@ -65,6 +65,8 @@ class Located(ABC):
         # which of an input's two buffers a tile uses, and which one a unit used last
         self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
         self._last_turn: dict[tuple[int, str], int] = {}
+        # inputs that lie in their stores from the start, by unit, name and turn
+        self._in_stores: dict[tuple[int, str, tuple[int, ...]], Held] = {}
         # how many loads for several units there were: units take turns at them
         self._loaders = 0
         self._twins: dict[Level, Twins] = {}
@@ -263,7 +265,15 @@ class Located(ABC):
                     self._tiles_held.pop((other, unit, 0, *index.values()), None)
         self._turns[key] = turn
 
+    def lie_in(self, name: str, unit: int, index: Index, held: Held) -> None:
+        """Say that an input's tile lies elsewhere than in a buffer for tiles."""
+        self._in_stores[unit, name, self._turn_key(name, index)] = held
+        self._tiles_held.clear()
+
     def _new_tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
+        in_store = self._in_stores.get((unit, name, self._turn_key(name, index))) if self._in_stores else None
+        if in_store is not None:
+            return in_store
         box = self.made(name, index)
         if name in self.group.reduced:
             box, parity = self._part_box(name, unit, box, parity)

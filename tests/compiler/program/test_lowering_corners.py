@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from compiler.describe_execution import dram_bytes
 from compiler.errors import LimitError
+from compiler.program.program import Level, Opcode
 from compiler.program.tiles import Tiles
 from compiler.program.timing.levels import moved_by
 from compiler.program.timing.timeline import timeline_of
@@ -611,3 +612,20 @@ def test_units_that_share_out_channels_send_what_a_view_makes_of_other_channels(
     channels = [op.channel_axis for op in network.facts.ops if op.output in (seen, added)]
     assert channels == [2, 1], "the case is none if both share out the same axis"
     run(network, group(network, chip(clusters=2, cores=2, sram=1 << 13), {}, **CHANNELS, order=Order.BREADTH_FIRST))
+
+
+@pytest.mark.parametrize("order", [Order.DEPTH_FIRST, Order.BREADTH_FIRST])
+@pytest.mark.parametrize("units", [1, 2])
+def test_an_input_that_every_tile_needs_whole_is_never_copied(order: Order, units: int) -> None:
+    """Tiles of a normalisation over all rows read one input: it is loaded to where it waits for the later ones."""
+    model = Model()
+    x = model.input([1, 8, 12, 6], "x")
+    model.output(model.relu(model.node("InstanceNormalization", [x, model.weight(8), model.weight(8)])))
+    network = Network(model)
+    spread = Spread.BANDS if units > 1 else Spread.SINGLE
+    how: dict[str, Any] = {"units": units, "spread": spread, "cores": 2, "core_spread": Spread.CHANNELS, "order": order}
+    core = {"C": 4} if order is Order.DEPTH_FIRST else None
+    profile = chip(cores=2, clusters=units, sram=1 << 15)
+    done = run(network, group(network, profile, {"H": 3}, HaloMode.CACHED, core, double_buffered=True, **how))
+    assert len(done.group.walk.axes["H"].starts) == 4
+    assert done.levels(Opcode.MOVE)[Level.SRAM, Level.SRAM] == 0
