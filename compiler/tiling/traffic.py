@@ -391,7 +391,8 @@ def _share(group: TiledGroup, by_bands: bool) -> float:
     configuration, walk = group.configuration, group.walk
     share = walk.share
     if group.is_nested:
-        share *= group.core_walk.share
+        # the halo of a tile that several core tiles make one after another is there when the last one is
+        share = (walk.share_by_tile if group.core_walk.rounds > 1 else share) * group.core_walk.share
     elif by_bands:
         share /= configuration.cores
     return share

@@ -32,8 +32,8 @@ class Walk:
     `rows` and `columns` are the axes that the placement deals out (None: not cut). `tiles` counts SRAM tiles, channel
     slices apart; `rounds` how many come one after another: those of the busiest unit, and where units wait for halos
     that others pass them, more; `units` those that have work; `share` is the part of all work that takes its time: the
-    output positions of the busiest unit, and as many more as it waits for. `grid`: rows and columns of tiles, dealt to
-    `dealt_to` units.
+    output positions of the busiest unit, and as many more as it waits for; `share_by_tile` the same where a unit waits
+    for the end of a tile whose halo it needs. `grid`: rows and columns of tiles, dealt to `dealt_to` units.
     """
 
     axes: Mapping[str, AxisTiles]
@@ -46,6 +46,7 @@ class Walk:
     rounds: int
     units: int
     share: float
+    share_by_tile: float
 
     @property
     def assignment(self) -> Assignment:
@@ -116,13 +117,15 @@ def _unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapp
         axes[axis] = replace(found, interleaved=True) if mixed else found
     if not configuration.slices_outer:
         axes |= _channels(extents, tile, times=1)
-    share = 1.0
+    share = share_by_tile = 1.0
     if by_bands:
         in_turn = _rounds_in_turn(axes, dealt, (rows, columns), rounds)
-        share = min(1.0, dealt.share * in_turn / rounds)
+        by_tile = _rounds_in_turn(axes, dealt, (rows, columns), rounds, by_tile=True)
+        share, share_by_tile = (min(1.0, dealt.share * turns / rounds) for turns in (in_turn, by_tile))
         rounds = in_turn
     elif configuration.spread is Spread.IMAGES:
         share = min(extents["N"], ceil_div(images, configuration.units) * tile["N"]) / extents["N"]
+        share_by_tile = share
     return Walk(
         axes=axes,
         rows=rows,
@@ -134,6 +137,7 @@ def _unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapp
         rounds=rounds,
         units=units,
         share=share,
+        share_by_tile=share_by_tile,
     )
 
 
@@ -196,7 +200,12 @@ def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: Callabl
 
 
 def _rounds_in_turn(
-    axes: Mapping[str, AxisTiles], dealt: _Dealt, dealt_axes: tuple[str | None, str | None], rounds: int
+    axes: Mapping[str, AxisTiles],
+    dealt: _Dealt,
+    dealt_axes: tuple[str | None, str | None],
+    rounds: int,
+    *,
+    by_tile: bool = False,
 ) -> int:
     """How many rounds the units take, of which the busiest has `rounds` tiles, where halos pass between them."""
     walked = {axis: tiles for axis, tiles in axes.items() if axis != "C"}
@@ -205,7 +214,8 @@ def _rounds_in_turn(
         return rounds
     if dealt.runs is not None:
         runs = dict(zip(dealt_axes, dealt.runs, strict=True))
-        return rounds_of_runs([(*runs.get(axis, (tiles.count, 1)), axis in passing) for axis, tiles in walked.items()])
+        counted = [(*runs.get(axis, (tiles.count, 1)), axis in passing) for axis, tiles in walked.items()]
+        return rounds_of_runs(counted, by_tile=by_tile)
     counts = [tiles.count for tiles in walked.values()]
     if dealt.owner is None or prod(counts) > _TURNS_MAX:
         return prod(counts)
@@ -221,7 +231,7 @@ def _rounds_in_turn(
     at = dict(zip(walked, places, strict=True))
     none = np.zeros(ranks.size, dtype=np.int64)
     row, column = (none if axis is None else at.get(axis, none) for axis in dealt_axes)
-    return max(rounds_in_turn(dealt.owner[row, column].tolist(), later)) + 1
+    return max(rounds_in_turn(dealt.owner[row, column].tolist(), later, by_tile=by_tile)) + 1
 
 
 def grid_of(geometry: GroupGeometry, tile: Mapping[str, int]) -> int:

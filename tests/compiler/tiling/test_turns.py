@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compiler.profile import builtin_profile
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Spread
+from compiler.tiling.traffic import traffic_of
 from compiler.tiling.turns import rounds_in_turn, rounds_of_runs
 from tests.compiler.tiling.tilings import group_of_all, tiled
 from tests.models import Model
@@ -18,6 +20,11 @@ from tests.models import Model
 
 def test_units_of_one_tile_each_work_at_the_same_time() -> None:
     assert rounds_in_turn([0, 1, 2], [[1], [2], []]) == [0, 0, 0]
+
+
+def test_units_that_wait_for_whole_tiles_work_one_after_another() -> None:
+    assert rounds_in_turn([0, 1, 2], [[1], [2], []], by_tile=True) == [0, 1, 2]
+    assert rounds_in_turn([0, 0, 1, 1], [[1], [2], [3], []], by_tile=True) == [0, 1, 2, 3]
 
 
 def test_a_unit_begins_when_the_one_before_it_is_at_the_last_tile_of_its_run() -> None:
@@ -33,8 +40,11 @@ def test_a_unit_does_not_send_before_the_next_one_is_done_with_what_came_before(
 
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.booleans()), min_size=1, max_size=3),
+    st.booleans(),
 )
-def test_runs_take_as_many_rounds_as_their_tiles_worked_out_one_by_one(counts: list[tuple[int, int, bool]]) -> None:
+def test_runs_take_as_many_rounds_as_their_tiles_worked_out_one_by_one(
+    counts: list[tuple[int, int, bool]], by_tile: bool
+) -> None:
     counts = [(tiles, units if passes else 1, passes) for tiles, units, passes in counts]
     indices = list(product(*(range(tiles * units) for tiles, units, _ in counts)))
     ranks = {index: rank for rank, index in enumerate(indices)}
@@ -48,7 +58,8 @@ def test_runs_take_as_many_rounds_as_their_tiles_worked_out_one_by_one(counts: l
         ]
         for index in indices
     ]
-    assert rounds_of_runs(counts) == max(rounds_in_turn([unit[part] for part in parts], later)) + 1
+    one_by_one = rounds_in_turn([unit[part] for part in parts], later, by_tile=by_tile)
+    assert rounds_of_runs(counts, by_tile=by_tile) == max(one_by_one) + 1
 
 
 @pytest.mark.parametrize(
@@ -79,3 +90,19 @@ def test_placements_that_interleave_wait_as_their_tiles_do_one_by_one() -> None:
     group = tiled(geometry, {"H": 2, "W": 2}, HaloMode.EXCHANGE, **how)
     assert 4 < group.walk.rounds < 16
     assert tiled(geometry, {"H": 2, "W": 2}, HaloMode.RECOMPUTE, **how).walk.rounds == 4
+
+
+def test_a_tile_of_several_core_tiles_keeps_the_next_unit_waiting_for_all_of_them() -> None:
+    """The last core tile of one unit makes the halo of the first one of the next: the price knows it."""
+    model = Model()
+    model.output(model.conv(model.conv(model.input([1, 16, 32, 8], "x"), 16, 16), 16, 16))
+    _, geometry = group_of_all(model)
+    profile = builtin_profile("cluster4x4")
+    how: dict[str, Any] = {"units": 4, "spread": Spread.BANDS, "cores": 4, "core_spread": Spread.CHANNELS}
+
+    def cycles(mode: HaloMode, core: int) -> int:
+        group = tiled(geometry, {"H": 8}, mode, profile=profile, core={"C": 16, "N": 1, "H": core, "W": 8}, **how)
+        return sum(step.compute_cycles for step in traffic_of(group).steps)
+
+    assert cycles(HaloMode.EXCHANGE, 4) > 3 * cycles(HaloMode.EXCHANGE, 8)
+    assert cycles(HaloMode.CACHED, 4) < 2 * cycles(HaloMode.CACHED, 8)
