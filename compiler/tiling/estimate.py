@@ -97,7 +97,11 @@ class TilePlan:
         return total
 
     def delivered_bytes(self) -> int:
-        """Bytes of all inputs as they arrive at the units: under a channel spread whole inputs reach every unit."""
+        """Bytes of all inputs as they arrive at the units: what does not follow the axis they share out reaches all."""
+        band = self.table.band_axis
+        if self.configuration.spread is Spread.BANDS and band is not None:
+            alike = [name for name in self.geometry.inputs if not self.table.follows(name, band)]
+            return self.loaded_bytes + sum(map(self.input_bytes, alike)) * (self.units - 1)
         if self.configuration.spread is not Spread.CHANNELS:
             return self.loaded_bytes
         return sum(
@@ -246,7 +250,7 @@ def _figures(plan: TilePlan, profile: Profile, ops: OpArrays) -> _PlanFigures:
             rate=dram_port_bytes_per_cycle(profile, plan.units),
             exposed=dram if alone else plan.exposed_bytes,
             onchip=_onchip(plan, ops, profile),
-            gathered=_gather_cycles(plan, profile),
+            gathered=max(_gather_cycles(plan, profile), _passing_cycles(plan, profile)),
         )
     return known
 
@@ -291,6 +295,14 @@ def _gather_cycles(plan: TilePlan, profile: Profile) -> float:
     if engine is None or not shared_out or plan.table.channels_are_free:
         return 0.0
     return plan.geometry.gathered_bytes / engine.bytes_per_cycle
+
+
+def _passing_cycles(plan: TilePlan, profile: Profile) -> float:
+    """Cycles of handing on inputs that several units need and one has read."""
+    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    if engine is None or plan.units == 1 or not reads_are_shared(profile):
+        return 0.0
+    return (plan.delivered_bytes() - plan.loaded_bytes) / (engine.bytes_per_cycle * (plan.units - 1))
 
 
 def _channel_parts(plan: TilePlan) -> int:

@@ -501,3 +501,16 @@ def test_no_objective_is_served_better_by_another_objectives_choice(number: int)
         }
         assert len(values) == len(objectives)
         assert values[objective] <= 1.02 * min(values.values()), (objective, values)
+
+
+def test_a_normalisation_over_all_positions_is_shared_out_by_channels() -> None:
+    """Whoever makes some rows would have to read all of them: the estimate that orders the choices knows that."""
+    model = Model()
+    scale, bias = model.weight(256), model.weight(256)
+    x = model.input([1, 256, 48, 48], "x")
+    model.output(model.node("InstanceNormalization", [x, scale, bias]))
+    geometry = GroupGeometry(model.facts(), (0,))
+    choice = chosen(geometry, builtin_profile("cluster4x4"), "latency")
+    assert isinstance(choice, Choice)
+    assert choice.tiling.configuration.spread is Spread.CHANNELS
+    assert choice.cost.cycles < 1.2 * choice.cost.dram_cycles
