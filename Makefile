@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh Linux machine with CPython 3.11 or 3.12 and make:
 #   make demo   compiles a real network on the embedded service and prints the plan
-#   make test   runs the tests
+#   make test   runs the quick tests; make test-sample and make test-all run the others
 SHELL := /bin/sh
 VENV ?= .venv
 EXPORT_VENV ?= .venv-export
@@ -38,10 +38,10 @@ demo: $(VENV)/.runtime  ## compile a real network on the embedded service and pr
 serve: $(VENV)/.runtime  ## start the embedded service and keep it running
 	@$(BIN)/tessera serve
 
-test: $(VENV)/.dev  ## run the tests (of the large matrices a few cases)
+test: $(VENV)/.dev  ## run the quick tests (of the large matrices a few cases)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --matrices first
 
-test-sample: $(VENV)/.dev  ## run a seeded sample of the large matrices
+test-sample: $(VENV)/.dev  ## run the slow tests and a seeded sample of the large matrices
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --matrices rest
 
 test-all: $(VENV)/.dev  ## run the tests with the large matrices whole

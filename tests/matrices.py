@@ -3,8 +3,8 @@
 A matrix is one check over many cases: files of the corpus, networks times chips, tests of the ONNX backend suite. Its
 tests carry `pytest.mark.matrix(first=N, rest=M)`. Cases are ranked by a hash of their name under a fixed seed, so the
 choice is the same everywhere and stays when cases are added: `make test` runs the first N, `make test-sample` the M
-after these and nothing but matrices, `make test-all` all. What carries `full` (minutes of one case) is run by
-`make test-all` alone.
+after these, `make test-all` all. What carries `slow` (whole processes or networks, for many seconds) is run by
+`make test-sample` too, and by `make test` not; what carries `full` (minutes of one case) by `make test-all` alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def add_option(parser: pytest.Parser) -> None:
         "--matrices",
         choices=("first", "rest", "all"),
         default="all",
-        help="cases of large matrices: the first few and all other tests; the sampled rest alone; everything",
+        help="cases of large matrices: the first few and quick tests; the sampled rest and slow ones; everything",
     )
 
 
@@ -46,7 +46,7 @@ def select(items: list[pytest.Item], extent: Extent) -> tuple[list[pytest.Item],
         marker = item.get_closest_marker("matrix")
         if marker is not None:
             matrices[marker.kwargs.get("name", item.nodeid.partition("[")[0])].append(item)
-        elif extent == "first":
+        elif (item.get_closest_marker("slow") is not None) == (extent == "rest"):
             taken.add(item.nodeid)
     for cases in matrices.values():
         marker = cases[0].get_closest_marker("matrix")

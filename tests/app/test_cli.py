@@ -33,6 +33,7 @@ def tessera(*words: str) -> Result:
     return CliRunner().invoke(cli, list(words))
 
 
+@pytest.mark.slow
 def test_compiling_here_writes_both_documents_and_shows_the_plan(tmp_path: Path) -> None:
     answer = tessera("compile", SQUEEZENET, "--profile", "cluster4x4", "--out", str(tmp_path / "out"))
     assert answer.exit_code == 0, answer.output
@@ -51,12 +52,14 @@ def test_json_output_is_the_plan_and_nothing_else() -> None:
     assert plan["profile"]["name"] == "edge4"
 
 
+@pytest.mark.slow
 def test_the_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     answer = tessera("compile", SQUEEZENET, "--profile", "cluster4x4")
     assert max(len(line) for line in answer.stdout.splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_a_profile_may_be_saved(tmp_path: Path) -> None:
     values = {**json.loads(profile_json(builtin_profile("edge4"))), "name": "mine"}
     path = tmp_path / "mine.json"

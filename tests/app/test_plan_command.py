@@ -71,6 +71,7 @@ def test_the_table_fits_the_terminal_and_says_what_it_leaves_out(monkeypatch: py
     assert left_out if columns == 80 else not left_out or columns < 200
 
 
+@pytest.mark.slow
 def test_a_plan_written_to_a_folder_prices_itself_as_a_schedule(tmp_path: Path) -> None:
     answer = tessera(
         "plan", SHUFFLENET, "-p", "edge4", "--set", "fusion=none", "--set", "verify=none", "--out", str(tmp_path)
@@ -84,6 +85,7 @@ def test_a_plan_written_to_a_folder_prices_itself_as_a_schedule(tmp_path: Path) 
     assert first["options"]["schedule"] is None
 
 
+@pytest.mark.slow
 def test_compile_and_explain_take_a_schedule_too_from_a_file_or_in_place(tmp_path: Path) -> None:
     nodes = plan()["segments"][0]["groups"]
     pair = [nodes[1]["nodes"][0], nodes[2]["nodes"][0]]

@@ -76,6 +76,7 @@ def test_a_sweep_gives_the_figures_that_a_compilation_of_each_profile_gives() ->
     assert figures["simulated_latency_s"] == cycles / profile.clock_hz
 
 
+@pytest.mark.slow
 def test_a_sweep_is_the_same_however_many_processes_compute_it() -> None:
     words = ["sweep", "chain.onnx", "-p", "edge4", "-p", "cluster4x4", "--grid", "nram=128KiB,256KiB,0", "--json"]
     one, three = (tessera(*words, "--workers", count) for count in ("1", "3"))
@@ -111,6 +112,7 @@ def test_what_is_wrong_with_a_sweep_is_said_with_its_exit_code(words: list[str],
     assert "Traceback" not in answer.output
 
 
+@pytest.mark.slow
 def test_a_point_whose_process_is_killed_is_computed_by_another() -> None:
     profiles = [profile for _, profile in zip(range(4), variants(), strict=False)]
     Path("long.onnx").write_bytes(conv_chain(30))
@@ -132,6 +134,7 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
     return [child for child in process.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
 
 
+@pytest.mark.slow
 def test_a_point_whose_process_dies_each_time_fails_and_the_others_are_computed() -> None:
     # no process lives beyond its first breath: the model's file is no longer there when it looks for it
     with PointPool(Path("nonesuch.onnx"), ["verify=none"], 1) as pool:
@@ -145,6 +148,7 @@ def variants() -> Iterator[Profile]:
         yield with_fields(builtin_profile("edge4"), {"nram.capacity_bytes": capacity * 1024})
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_points_that_are_finished_and_leaves_no_process() -> None:
     Path("long.onnx").write_bytes(conv_chain(40))
     grid = "nram=" + ",".join(f"{capacity}KiB" for capacity in range(64, 1024, 8))
@@ -175,6 +179,7 @@ def sized(*words: str) -> Result:
     return tessera("size", "chain.onnx", "-p", "edge4", "--field", "nram", "--workers", "2", *words)
 
 
+@pytest.mark.slow
 def test_a_size_is_the_least_value_tried_that_reaches_the_target() -> None:
     answer = sized(
         "--target", "dram_bytes=1.05xfloor", "--from", "4KiB", "--to", "128KiB", "--granularity", "4KiB", "--json"

@@ -205,6 +205,7 @@ for name, profile, objective in [("squeezenet", "edge4", "edp")]:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_different_hash_seeds_write_equal_bytes() -> None:
     root = Path(__file__).parents[2]
     runs = []

@@ -210,6 +210,7 @@ def test_the_profiles_of_a_service_are_listed(service: EmbeddedService) -> None:
     assert {"cluster4x4", "edge4"} <= {row["name"] for row in json.loads(answer.stdout)}
 
 
+@pytest.mark.slow
 def test_the_demo_shows_a_plan_and_leaves_nothing(tmp_path: Path) -> None:
     answer = subprocess.run(
         [TESSERA, "demo"],

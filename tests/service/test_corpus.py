@@ -188,6 +188,7 @@ def outlived(service: EmbeddedService, api: Api) -> Iterator[Watch]:
     assert bad == []
 
 
+@pytest.mark.slow
 def test_the_worker_survives_a_sample_of_the_corpus_twice(start: Start) -> None:
     service, api = started_as_users_do(start, worker_max_tasks_per_child=10_000)
     with outlived(service, api) as watch:

@@ -245,6 +245,7 @@ def test_a_read_that_goes_wrong_ends_as_what_it_is_and_the_next_job_works(
     assert (after["state"], after["attempts"]) == ("succeeded", 1)
 
 
+@pytest.mark.slow
 def test_an_archive_that_expands_beyond_the_memory_limit_ends_as_memory_limit(start: Start) -> None:
     """IMPORT-4: no fault is planted here; the same file compiles when it is given the memory."""
     _, api = start(memory_limit_bytes=2**31)

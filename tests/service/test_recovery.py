@@ -43,6 +43,7 @@ def counts(client: redis.Redis) -> dict[str, int]:
     return {name: int(value) for name, value in fields.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.full)])
 def test_each_job_whose_worker_is_killed_finishes_on_another_attempt(start: Start, kills: int) -> None:
     service, api = start()
@@ -97,6 +98,7 @@ def test_a_job_whose_worker_is_killed_at_each_attempt_fails_with_worker_lost(sta
     client.close()
 
 
+@pytest.mark.slow
 def test_a_hung_worker_loses_its_lease_and_its_late_publish_is_refused(start: Start) -> None:
     service, api = start(worker_concurrency=2)
     client = records(service)
@@ -113,6 +115,7 @@ def test_a_hung_worker_loses_its_lease_and_its_late_publish_is_refused(start: St
     client.close()
 
 
+@pytest.mark.slow
 def test_a_hung_child_is_ended_and_its_slot_taken_up(start: Start) -> None:
     service, api = start(worker_concurrency=1)
     client = records(service)
@@ -126,6 +129,7 @@ def test_a_hung_child_is_ended_and_its_slot_taken_up(start: Start) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_killing_any_part_of_the_service_orphans_nothing_and_loses_no_job(start: Start) -> None:
     service, api = start()
     model = api.upload(conv_chain(LONG))
@@ -140,6 +144,7 @@ def test_killing_any_part_of_the_service_orphans_nothing_and_loses_no_job(start:
         until(lambda: api.http.get("/readyz").status_code == 200, "ready again")
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_tell_redis_of_finished_work_takes_up_more(start: Start) -> None:
     """Redis is away while acknowledgements go out, of as many messages as a worker may hold."""
     service, api = start(worker_concurrency=1)
@@ -225,6 +230,7 @@ def test_identical_jobs_share_one_computation(start: Start) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_delivery_that_comes_twice_is_worked_on_once(start: Start) -> None:
     from app.jobs.queue import COMPUTE_TASK, create_celery
 

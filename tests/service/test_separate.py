@@ -45,6 +45,7 @@ def redis_at(directory: Path) -> Iterator[str]:
         child.wait(0)
 
 
+@pytest.mark.slow
 def test_api_and_two_workers_over_two_redis_survive_the_kill_of_either_worker(tmp_path: Path) -> None:
     with ExitStack() as stack:
         with socket.socket() as free:

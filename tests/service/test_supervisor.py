@@ -52,6 +52,7 @@ def served(data_dir: Path) -> Iterator[tuple[subprocess.Popen[str], Api]]:
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_no_orphan_and_its_jobs_finish_at_the_next_start(tmp_path: Path) -> None:
     with served(tmp_path / "data") as (process, api):
         model = api.upload(conv_chain(30))
@@ -77,6 +78,7 @@ def test_a_stopped_service_ends_cleanly_and_leaves_nothing(tmp_path: Path, sig: 
         assert gone(processes)
 
 
+@pytest.mark.slow
 def test_a_job_accepted_before_a_stop_finishes_after_the_next_start(tmp_path: Path) -> None:
     with EmbeddedService(settings(tmp_path / "data")) as service:
         service.wait_until()
@@ -89,6 +91,7 @@ def test_a_job_accepted_before_a_stop_finishes_after_the_next_start(tmp_path: Pa
         api.http.close()
 
 
+@pytest.mark.slow
 def test_stops_that_were_asked_for_are_not_held_against_a_job(tmp_path: Path) -> None:
     job = ""
     for _ in range(4):

@@ -41,6 +41,7 @@ def both(service: EmbeddedService, *words: str) -> tuple[dict[str, Any], dict[st
     return json.loads(here.stdout), json.loads(there.stdout)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_service_is_that_of_this_process(service: EmbeddedService, model: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_bytes(profile_json(with_fields(builtin_profile("edge4"), {"cores_per_cluster": 2})))
@@ -58,6 +59,7 @@ def test_a_sweep_of_a_service_is_that_of_this_process(service: EmbeddedService, 
     assert [point["state"] for point in there["points"]] == ["succeeded", "succeeded", "failed"] * 2
 
 
+@pytest.mark.slow
 def test_a_size_of_a_service_is_that_of_this_process(service: EmbeddedService, model: Path) -> None:
     words = ["size", str(model), "-p", "edge4", "--field", "dram_bandwidth", "--target", "latency=60us"]
     here, there = both(service, *words, "--granularity", "400MB/s")

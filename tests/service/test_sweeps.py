@@ -173,6 +173,7 @@ def test_the_table_of_what_is_no_sweep_is_not_found(api: Api) -> None:
     assert (text.status_code, text.json()["code"]) == (415, "unsupported_media_type")
 
 
+@pytest.mark.slow
 def test_each_point_of_a_sweep_whose_workers_are_killed_is_computed_once(start: Start) -> None:
     """Kill -9 of a child, of the whole worker, of the API right after it accepted, and of Redis."""
     service, api = start(worker_concurrency=2)
@@ -205,6 +206,7 @@ def reached(api: Api, sweep: str, done: int) -> bool:
     return report is not None and report["done"] >= done
 
 
+@pytest.mark.slow
 def test_a_sweep_cancelled_midway_keeps_the_points_that_are_finished(start: Start) -> None:
     service, api = start(worker_concurrency=2)
     model = api.upload(conv_chain(LONG))
@@ -232,6 +234,7 @@ def test_a_sweep_cancelled_midway_keeps_the_points_that_are_finished(start: Star
     client.close()
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_the_service_was_stopped_midway(start: Start, tmp_path: Path) -> None:
     with EmbeddedService(settings(tmp_path / "twice")) as service:
         service.wait_until()

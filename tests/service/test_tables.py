@@ -343,6 +343,7 @@ def test_a_flushed_cache_and_a_damaged_value_cost_time_and_nothing_else(start: S
     client.close()
 
 
+@pytest.mark.slow
 def test_optimised_tables_survive_the_kill_of_redis(start: Start) -> None:
     service, api = start()
     model, _ = packaged(api, images())
@@ -385,6 +386,7 @@ def publish(service: EmbeddedService, api: Api) -> str:
     return model
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_optimises_leaves_the_simple_table_until_it_is_asked_for_again(start: Start) -> None:
     service, api = start(optimise_lock_s=4.0)
     model = publish(service, api)
@@ -417,6 +419,7 @@ def test_a_worker_killed_while_it_optimises_leaves_the_simple_table_until_it_is_
         client.close()
 
 
+@pytest.mark.slow
 def test_of_the_tables_that_a_killed_worker_had_not_begun_each_may_be_asked_for_again_at_once(start: Start) -> None:
     """One message carries several; the lock of the one that was begun has to run out, which it does not here."""
     service, api = start(optimise_lock_s=600.0)

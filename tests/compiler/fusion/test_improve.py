@@ -257,6 +257,7 @@ def choices(seed: int) -> list[tuple[Case, int, Choice]]:
     return result
 
 
+@pytest.mark.slow
 def test_a_tiling_by_cost_costs_no_more_and_keeps_its_slices() -> None:
     changed = 0
     for seed in range(6000, 6015):
@@ -409,6 +410,7 @@ def test_where_an_allocation_does_not_fit_the_error_says_which_field_has_to_grow
     assert (error.actual, error.limit) == (f"200 bytes needed ({rule})", "100 bytes available")
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("objective", ["latency", "dram_bytes"])
 def test_every_boundary_of_a_search_has_a_rule_or_both_objectives(objective: str) -> None:
     """SPEC 5.4: the first rule still failing, or the objective of the merged group against that of the two apart."""

@@ -342,6 +342,7 @@ def check(case: Case) -> None:
         raise
 
 
+@pytest.mark.matrix(first=2, rest=9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_tiling_that_fits_is_lowered_to_a_safe_program_with_the_right_values(kind: str) -> None:
     """PROG-1, PROG-2, PROG-4, SIM-1: a seeded sample; the test marked `full` takes many more."""

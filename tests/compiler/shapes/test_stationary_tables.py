@@ -70,6 +70,7 @@ def test_values_are_those_of_the_model_wherever_weights_lie(profile: str, layer:
     assert [miss for dims in corners_and(ranges, 2) for miss in of.misses(dims)] == []
 
 
+@pytest.mark.matrix(first=2, rest=9)
 @pytest.mark.parametrize("profile", ["manycore", "ring", "mesh", "ring-wram", "one-core", "sram", "sram-no-iodma"])
 def test_weights_that_lie_in_connected_cores_are_not_read_from_dram(profile: str) -> None:
     for name in ("convolutions", "classifier"):
