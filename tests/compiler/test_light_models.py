@@ -46,7 +46,7 @@ CASES = [
 ]
 
 
-@pytest.mark.matrix(first=2, rest=8)
+@pytest.mark.matrix(first=1, rest=9)
 @pytest.mark.parametrize(("name", "profile", "objective"), CASES)
 def test_a_light_model_compiles_within_its_bounds(name: str, profile: str, objective: Objective) -> None:
     """Floor ≤ plan; on its objective plan ≤ `none`; every node in exactly one group or folded (IMPORT-2)."""

@@ -99,10 +99,10 @@ def refused(data: bytes) -> TesseraError:
 @packers
 def test_a_model_in_an_archive_gives_the_plan_of_the_model_alone(pack: Callable[[Members], bytes]) -> None:
     """IMPORT-1: but for the name and the hash of what was uploaded, equal to the byte."""
-    data = light_path("squeezenet").read_bytes()
+    data = light_path("zfnet512").read_bytes()
     profile = builtin_profile("edge4")
-    plain = plan_model(ModelSource.from_bytes(data, name="squeezenet"), profile).plan
-    source = ModelSource.from_bytes(pack({"model/squeezenet.onnx": data, "README": b"read me"}), name="squeezenet")
+    plain = plan_model(ModelSource.from_bytes(data, name="zfnet512"), profile).plan
+    source = ModelSource.from_bytes(pack({"model/zfnet512.onnx": data, "README": b"read me"}), name="zfnet512")
     packed = plan_model(source, profile).plan
     assert packed.model.sha256 == source.sha256 != plain.model.sha256
     assert plan_json(msgspec.structs.replace(packed, model=plain.model)) == plan_json(plain)
