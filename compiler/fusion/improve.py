@@ -7,6 +7,8 @@ Nothing makes the objective worse, and limits count steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from compiler.cost.objective import Totals, objective_value
@@ -43,7 +45,7 @@ def improve(
 def _joined(
     evaluator: Evaluator, graph: SegmentGraph, groups: tuple[int, ...], outside: Totals, fixed: frozenset[int]
 ) -> tuple[int, ...]:
-    """Pairs of groups, one of which reads the other's or both of which read a third's, joined while that pays."""
+    """Neighbours joined while that pays: a group with all of its own at once, then pairs."""
     objective = evaluator.options.objective
     total = outside + evaluator.totals(groups)
     tried: set[int] = set()
@@ -51,44 +53,48 @@ def _joined(
     waiting = True
     while waiting:
         waiting = False
-        for one, other in _neighbours(graph, groups, fixed):
-            union = one | other
+        for parts in _neighbours(graph, groups, fixed):
+            union = reduce(or_, parts)
             if union in tried or spent >= JOINED_MAX:
                 continue
-            if not _may_join(evaluator, graph, groups, one, other):
+            if not _may_join(evaluator, graph, union):
+                tried.add(union)
+                continue
+            ordered = group_order(graph, [union, *(group for group in groups if group not in parts)])
+            if ordered is None:
                 continue
             tried.add(union)
             spent += evaluator.steps(union)
             if isinstance(evaluator.tiling(union), Refusal):
                 continue
-            apart, together = evaluator.totals((one, other)), evaluator.totals((union,))
-            after = total - apart + together
+            after = total - evaluator.totals(parts) + evaluator.totals((union,))
             if objective_value(objective, after) < objective_value(objective, total):
-                ordered = group_order(graph, [union, *(g for g in groups if g not in (one, other))])
-                if ordered is not None:
-                    groups, total, waiting = ordered, after, True
-                    break
+                groups, total, waiting = ordered, after, True
+                break
     return groups
 
 
-def _neighbours(graph: SegmentGraph, groups: tuple[int, ...], fixed: frozenset[int]) -> list[tuple[int, int]]:
-    """Pairs of groups that share a tensor, in execution order."""
+def _neighbours(graph: SegmentGraph, groups: tuple[int, ...], fixed: frozenset[int]) -> list[tuple[int, ...]]:
+    """Groups that share a tensor: each with all that it shares one with, if several, then pairs, in execution order.
+
+    A group whose many outputs many others read would take a step for each of them otherwise.
+    """
     home = {op: number for number, group in enumerate(groups) for op in bits(group)}
-    pairs: dict[tuple[int, int], None] = {}
+    near: dict[int, set[int]] = {number: set() for number, group in enumerate(groups) if group not in fixed}
     for op in graph.ops:
-        near = sorted({home[op], *(home[user] for user in graph.successors[op])})
-        pairs.update(dict.fromkeys((a, b) for place, a in enumerate(near) for b in near[place + 1 :]))
-    return [(groups[a], groups[b]) for a, b in sorted(pairs) if groups[a] not in fixed and groups[b] not in fixed]
+        sharing = {home[op], *(home[user] for user in graph.successors[op])} & near.keys()
+        for number in sharing:
+            near[number] |= sharing - {number}
+    stars = [sorted({number, *others}) for number, others in near.items() if len(others) > 1]
+    pairs = [[number, other] for number, others in near.items() for other in sorted(others) if number < other]
+    return [tuple(groups[number] for number in numbers) for numbers in (*stars, *pairs)]
 
 
-def _may_join(evaluator: Evaluator, graph: SegmentGraph, groups: tuple[int, ...], one: int, other: int) -> bool:
-    """True if two groups may be one with several outputs; with one output the search has seen it."""
-    union = one | other
+def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:
+    """True if groups may be one with several outputs; with one output the search has seen it."""
     if union.bit_count() > MAX_OPS or len(graph.outputs_of(union)) < 2 or not graph.is_convex(union):
         return False
-    if not all(check.holds for check in evaluator.legality(graph, union)):
-        return False
-    return group_order(graph, [union, *(g for g in groups if g not in (one, other))]) is not None
+    return all(check.holds for check in evaluator.legality(graph, union))
 
 
 def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fixed: frozenset[int]) -> Improved:

@@ -450,3 +450,17 @@ def test_a_plan_by_search_is_compiled_without_values() -> None:
             for fusion in ("search", "rules", "none")
         }
         assert values["search"] <= min(values["rules"], values["none"]) * (1 + _ROUNDING)
+
+
+def test_a_group_is_joined_with_all_that_read_its_many_outputs_at_once() -> None:
+    """Joined one by one, they would take more steps than there are: as a recurrence reads its states step by step."""
+    model = Model()
+    x = model.input([1, 16, 8, 8])
+    trunk = model.relu(x)
+    for number in range(60):
+        state = model.node("Mul", [trunk, model.weight(1, 16, 1, 1)], name=f"state_{number}")
+        model.output(model.node("Mul", [state, state], name=f"square_{number}"))
+        model.output(model.node("Exp", [state], name=f"power_{number}"))
+    plan = plan_model(model.data(), builtin_profile("cluster4x4"), parse_options({"objective": "latency"})).plan
+    (segment,) = plan.segments
+    assert len(segment.groups) == 1
