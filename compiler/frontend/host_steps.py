@@ -6,7 +6,8 @@ repeats others for longest, or HostBoundError where the steps are known to excee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,9 @@ class Known(NamedTuple):
 
     shape: tuple[int, ...] | None
     number: int | None = None
+
+
+_UNKNOWN: Final = Known(None)
 
 
 class Work(NamedTuple):
@@ -119,19 +123,18 @@ class _Counter:
     functions: Mapping[Key, onnx.FunctionProto]
     found: dict[tuple[Key, tuple[Known, ...]], Work | None] = field(default_factory=dict)
 
-    def work(self, nodes: Iterable[onnx.NodeProto], values: dict[str, Known]) -> Work:
+    def work(self, nodes: Iterable[onnx.NodeProto], values: MutableMapping[str, Known]) -> Work:
         """The steps of nodes in order; what becomes known of their results is added to `values`."""
         steps, is_open = 0, False
         for node in nodes:
             inner = self._inside(node, values)
             steps, is_open = steps + 1 + inner.steps, is_open or inner.open
-            for name in node.output:
-                values.pop(name, None)
+            values.update(dict.fromkeys(node.output, _UNKNOWN))
             if node.output and (result := _result(node, values)) is not None:
                 values[node.output[0]] = result
         return Work(steps, is_open)
 
-    def _inside(self, node: onnx.NodeProto, values: Mapping[str, Known]) -> Work:
+    def _inside(self, node: onnx.NodeProto, values: MutableMapping[str, Known]) -> Work:
         """The steps of what a node calls or holds."""
         if function_key(node) in self.functions:
             return self._called(node, values)
@@ -149,7 +152,7 @@ class _Counter:
         # an operator that repeats a graph as often as a sequence is long, maybe never
         return Work(0, bool(inner))
 
-    def _called(self, node: onnx.NodeProto, values: Mapping[str, Known]) -> Work:
+    def _called(self, node: onnx.NodeProto, values: MutableMapping[str, Known]) -> Work:
         function = self.functions[function_key(node)]
         given = {
             formal: values[actual]
@@ -164,15 +167,15 @@ class _Counter:
         return self.found[key] or Work(0, True)
 
     def _graph(
-        self, graph: onnx.GraphProto, values: Mapping[str, Known], given: Mapping[str, Known]
-    ) -> tuple[Work, dict[str, Known]]:
+        self, graph: onnx.GraphProto, values: MutableMapping[str, Known], given: Mapping[str, Known]
+    ) -> tuple[Work, Mapping[str, Known]]:
         """The steps of a subgraph, and what is known of its values; `given` are those of its inputs."""
-        own = {value.name for value in graph.input}
-        inside = {name: value for name, value in values.items() if name not in own} | _initializers(graph) | dict(given)
+        own = {value.name: _UNKNOWN for value in graph.input} | _initializers(graph) | dict(given)
+        inside = ChainMap(own, values)
         work = self.work(graph.node, inside)
         return work, inside
 
-    def _loop(self, node: onnx.NodeProto, body: onnx.GraphProto, values: Mapping[str, Known]) -> Work:
+    def _loop(self, node: onnx.NodeProto, body: onnx.GraphProto, values: MutableMapping[str, Known]) -> Work:
         """The trips that a Loop takes at least times the steps of its body."""
         count, start = (_operand(node, index, values) for index in (0, 1))
         most = _ENDLESS if count is None else count.number
@@ -188,7 +191,7 @@ class _Counter:
         return Work((most if after else 1) * work.steps, after is None or work.open)
 
     def _branches(
-        self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], values: Mapping[str, Known]
+        self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], values: MutableMapping[str, Known]
     ) -> Work:
         """The steps of the branch that is taken, or of the shorter one where that is not known."""
         chosen = _operand(node, 0, values)
@@ -226,9 +229,23 @@ def _result(node: onnx.NodeProto, values: Mapping[str, Known]) -> Known | None:
         if attribute.name == "value_int" and not attribute.ref_attr_name:
             return Known((), attribute.i)
     if node.op_type in _PASSING and node.input:
-        given = values.get(node.input[0], Known(None))
-        return given if node.op_type == "Identity" else Known(None, given.number)
+        given = values.get(node.input[0], _UNKNOWN)
+        number = given.number
+        if node.op_type == "Cast" and number is not None:
+            number = _cast(number, node)
+        return given if node.op_type == "Identity" else Known(None, number)
     return None
+
+
+def _cast(number: int, node: onnx.NodeProto) -> int | None:
+    """A number in the element type of a Cast; None where that holds no such number."""
+    code = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
+    try:
+        with np.errstate(all="ignore"):
+            found = np.array(number).astype(onnx.helper.tensor_dtype_to_np_dtype(code))
+        return int(found)
+    except (KeyError, OverflowError, TypeError, ValueError):
+        return None
 
 
 def _initializers(graph: onnx.GraphProto) -> dict[str, Known]:

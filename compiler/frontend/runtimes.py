@@ -62,12 +62,14 @@ _REFERENCE_FAILURES: Final = (
 class Run:
     """A model's outputs in order, or None if nothing could run it; who did, and why not the first choice.
 
-    `judge` names the runtime and its version; `reason` is empty if that is the first choice.
+    `judge` names the runtime and its version; `reason` is empty if that is the first choice. `is_refused`: ONNX
+    Runtime knows all operators of the model, and refused to compute with these values.
     """
 
     values: tuple[Value, ...] | None
     judge: str
     reason: str
+    is_refused: bool = False
 
 
 def run_model(
@@ -85,6 +87,7 @@ def run_model(
     `bound`.
     """
     reasons: list[str] = []
+    refused = False
     waited = repeating_in_model(model, {**weights, **feeds}, bound)
     for runtime in runtimes:
         if runtime == "onnxruntime":
@@ -94,7 +97,8 @@ def run_model(
         if run.values is not None:
             return Run(values=run.values, judge=run.judge, reason="; ".join(reasons))
         reasons.append(run.reason)
-    return Run(values=None, judge="", reason="; ".join(reasons))
+        refused = refused or run.is_refused
+    return Run(values=None, judge="", reason="; ".join(reasons), is_refused=refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +155,12 @@ def _on_onnxruntime(
 
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     options = _session_options(threads)
-    light, shared = _with_references(_restamped(model), weights)
+    light, shared = _with_references(_without_gaps(_restamped(model)), weights)
     buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in shared.items()}
     if buffers:
         options.add_external_initializers(list(buffers), list(buffers.values()))
     failures = _failures(onnxruntime.capi.onnxruntime_pybind11_state)
+    session = None
     try:
         data = light.SerializeToString()
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
@@ -168,7 +173,11 @@ def _on_onnxruntime(
         )
         found = [_retyped(value, declared.type) for value, declared in zip(made, session.get_outputs(), strict=True)]
     except failures as error:
-        return Run(values=None, judge="", reason=f"{judge} could not run it: {_one_line(error)}")
+        reason = f"{judge} could not run it: {_one_line(error)}"
+        # its own errors, but for that of a kernel which is not there; others are of what it takes from Python
+        lacks = onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented, RuntimeError, TypeError, ValueError
+        is_refused = session is not None and not isinstance(error, lacks)
+        return Run(values=None, judge="", reason=reason, is_refused=is_refused)
     return Run(values=tuple(found), judge=judge, reason="")
 
 
@@ -277,6 +286,31 @@ def _rewritten(model: onnx.ModelProto, weights: Mapping[str, Array], shared: Map
             tensor.external_data.add(key="location", value=_LOCATION)
         elif tensor.name in weights:
             tensor.raw_data = weights[tensor.name].tobytes()
+    return copy
+
+
+def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a name for each result that BatchNormalization leaves out.
+
+    ONNX Runtime writes running statistics without looking whether they are wanted, which ends the process.
+    """
+
+    def gaps(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, int]]:
+        nodes = all_nodes([*model.graph.node, *(node for function in model.functions for node in function.node)])
+        return [
+            (node, index)
+            for node in nodes
+            if node.op_type == "BatchNormalization" and plain_domain(node.domain) == ""
+            for index, name in enumerate(node.output)
+            if not name
+        ]
+
+    if not gaps(model):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for number, (node, index) in enumerate(gaps(copy)):
+        node.output[index] = f"{node.output[0]}/left out {number}"
     return copy
 
 

@@ -33,14 +33,17 @@ def evaluated(
 ) -> list[Array] | None:
     """The values of all named outputs; None where nothing evaluates the node, or a result is too large or of the host.
 
-    `arrays` are its inputs by name. ONNX Runtime evaluates; onnx.reference does only where ONNX Runtime cannot.
+    `arrays` are its inputs by name. ONNX Runtime evaluates; onnx.reference only what it has no kernel for.
     """
     feeds = {name: arrays[name] for name in dict.fromkeys(node.input) if name}
     types = {
         name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()
     }
-    run = run_model(_model(node, types, {}, opsets), feeds)
+    model = _model(node, types, {}, opsets)
+    run = run_model(model, feeds, runtimes=("onnxruntime",))
+    if run.values is None and not run.is_refused:
+        run = run_model(model, feeds, runtimes=("onnx.reference",))
     if run.values is None or not all(isinstance(value, np.ndarray) for value in run.values):
         return None
     fits = all(value.size <= elements_max and value.dtype.name in DTYPE_NAMES for value in run.values)
@@ -56,10 +59,11 @@ def is_legal(
 ) -> bool:
     """Whether ONNX Runtime accepts a node that one of our definitions objects to (IMPORT-7).
 
-    It is run with its known values, unknown operands are 0. Nodes are not judged, so the objection stands, where
-    `result_elements` is unknown (None) or many, and that have subgraphs or operands of unknown type.
+    It is run with its known values, unknown operands are 0; where there are many elements, or `result_elements` of the
+    results is unknown (None), it is loaded alone. Nodes are not judged, so the objection stands, that have subgraphs
+    or operands of unknown type.
     """
-    if names_files(node) or any(True for _ in subgraphs(node)):
+    if names_files(node) or node.op_type in _TRAPS or any(True for _ in subgraphs(node)):
         return False
     types = _types(tensors)
     if types is None or not all(tensor.is_known for tensor in tensors.values()):
@@ -70,11 +74,10 @@ def is_legal(
     may_run = (
         result_elements is not None
         and total + result_elements <= _RUN_ELEMENTS
-        and node.op_type not in _TRAPS
         and all(tensor.dtype in DTYPE_NAMES for tensor in unknown.values())
     )
     if not may_run:
-        return False
+        return not load_model(model).reason
     feeds = {
         name: np.zeros(tuple(map(int, tensor.shape)), dtype=numpy_dtype(tensor.dtype))
         for name, tensor in unknown.items()

@@ -6,6 +6,7 @@ Nothing makes the objective worse, and limits count steps.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -17,6 +18,8 @@ from compiler.fusion.greedy import MAX_OPS, group_order
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.tiling.choose import Refusal
 
+# So many groups are looked at before they are priced, to join them.
+LOOKED_MAX: Final = 4096
 # Steps of pricing: for joined groups, for tiles by cost of all groups, and of one group.
 JOINED_MAX: Final = 64
 REFINED_MAX: Final = 1024
@@ -49,14 +52,17 @@ def _joined(
     objective = evaluator.options.objective
     total = outside + evaluator.totals(groups)
     tried: set[int] = set()
-    spent = 0
+    spent = looked = 0
     waiting = True
     while waiting:
         waiting = False
         for parts in _neighbours(graph, groups, fixed):
             union = reduce(or_, parts)
-            if union in tried or spent >= JOINED_MAX:
+            if union in tried:
                 continue
+            looked += 1
+            if spent >= JOINED_MAX or looked > LOOKED_MAX:
+                return groups
             if not _may_join(evaluator, graph, union):
                 tried.add(union)
                 continue
@@ -74,7 +80,7 @@ def _joined(
     return groups
 
 
-def _neighbours(graph: SegmentGraph, groups: tuple[int, ...], fixed: frozenset[int]) -> list[tuple[int, ...]]:
+def _neighbours(graph: SegmentGraph, groups: tuple[int, ...], fixed: frozenset[int]) -> Iterator[tuple[int, ...]]:
     """Groups that share a tensor: each with all that it shares one with, if several, then pairs, in execution order.
 
     A group whose many outputs many others read would take a step for each of them otherwise.
@@ -85,9 +91,11 @@ def _neighbours(graph: SegmentGraph, groups: tuple[int, ...], fixed: frozenset[i
         sharing = {home[op], *(home[user] for user in graph.successors[op])} & near.keys()
         for number in sharing:
             near[number] |= sharing - {number}
-    stars = [sorted({number, *others}) for number, others in near.items() if len(others) > 1]
-    pairs = [[number, other] for number, others in near.items() for other in sorted(others) if number < other]
-    return [tuple(groups[number] for number in numbers) for numbers in (*stars, *pairs)]
+    for number, others in near.items():
+        if len(others) > 1:
+            yield tuple(groups[one] for one in sorted({number, *others}))
+    for number, others in near.items():
+        yield from ((groups[number], groups[other]) for other in sorted(others) if number < other)
 
 
 def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:

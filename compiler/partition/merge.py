@@ -7,7 +7,8 @@ words it. What they have in common:
   too large by itself stays, as a run of one.
 - Whether a run compiles is asked at most once, of singles never, and nothing is inferred from other runs: a run may
   compile although a part of it does not.
-- `optimal` is for one chip; for several, `merge_for_chips` deals the chain out to them first.
+- `optimal` is for one chip; for several, `merge_for_chips` deals the chain out to them first. Each trial is a
+  compilation: where they become too many the runs are those of `forward-greedy`.
 - A run of three or more that fails is regrouped: its last member is left out, then the next, down to two.
 """
 
@@ -26,6 +27,9 @@ Run = tuple[int, int]
 Compiles = Callable[[int, int], bool]
 MergeStrategy = Literal["pairwise", "thresholds", "forward", "forward-greedy", "bidirectional", "optimal"]
 MERGE_STRATEGIES: Final[tuple[MergeStrategy, ...]] = get_args(MergeStrategy)
+# `optimal` compiles so many runs on trial for each member of a chain, and for a short chain so many in all.
+_TRIALS_OF_MEMBER: Final = 8
+_TRIALS: Final = 256
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
 _Possible = NDArray[np.bool_]
@@ -114,7 +118,7 @@ def merge_chain(
         case "bidirectional":
             runs = _bidirectional(chain)
         case "optimal":
-            runs = _optimal(chain, 0, chain.size)
+            runs = _within_trials(chain, lambda: _optimal(chain, 0, chain.size))
         case _:
             assert_never(strategy)
     return Merged(runs=tuple(runs), steps=chain.steps())
@@ -136,12 +140,30 @@ def merge_for_chips(
     batch: then one executable per chip is preferred wherever the chain compiles so.
     """
     chain = _Chain(loads, compiles, limits, farthest)
+    runs = _within_trials(chain, lambda: _for_chips(chain, chips, reprograms=reprograms))
+    return Merged(runs=tuple(runs), steps=chain.steps())
+
+
+def _for_chips(chain: _Chain, chips: int, *, reprograms: bool) -> list[Run]:
     dealt = _dealt(chain, chips, np.tri(chain.size, chain.size + 1, dtype=np.bool_) == 0)
     alone = _one_run_each(chain, chips)
     if alone is not None and (reprograms or chain.slowest(alone) <= chain.slowest(dealt)):
-        return Merged(runs=tuple(alone), steps=chain.steps())
-    runs = [run for stretch in dealt for run in _optimal(chain, *stretch)]
-    return Merged(runs=tuple(runs), steps=chain.steps())
+        return alone
+    return [run for stretch in dealt for run in _optimal(chain, *stretch)]
+
+
+class _TooManyTrialsError(Exception):
+    """More runs would have to be compiled on trial than is sensible."""
+
+
+def _within_trials(chain: _Chain, find: Callable[[], list[Run]]) -> list[Run]:
+    """What `find` finds within the trials that a chain has; else the runs of `forward-greedy`."""
+    chain.trials_left = max(_TRIALS, _TRIALS_OF_MEMBER * chain.size)
+    try:
+        return find()
+    except _TooManyTrialsError:
+        chain.trials_left = None
+        return _forward_greedy(chain)
 
 
 class _Chain:
@@ -164,6 +186,7 @@ class _Chain:
         self.entering: _Ints = np.array([*(load.entering_bytes for load in loads), 0], dtype=np.int64)
         self._compiles = compiles
         self._compiled: dict[Run, bool] = {}
+        self.trials_left: int | None = None
         self._reach = [self._farthest(begin, farthest) for begin in range(self.size)]
 
     def load(self, begin: int, end: int) -> list[int]:
@@ -186,6 +209,10 @@ class _Chain:
         if known is None:
             if end > self._reach[begin]:
                 return False
+            if self.trials_left is not None:
+                if not self.trials_left:
+                    raise _TooManyTrialsError
+                self.trials_left -= 1
             known = self._compiled[begin, end] = self._compiles(begin, end)
         return known
 

@@ -110,7 +110,9 @@ class CheckValues:
         fused = lowered.mapped.fused
         graph = fused.partitioned.graph
         groups = [group.ops for found in fused.segments for group in found.groups]
-        with defects_of(self.name, [failed_group(fused.facts, ops) for ops in groups if len(ops) > 1]):
+        # what failed is not known: groups of several ops come first, then all
+        suspected = [ops for ops in groups if len(ops) > 1] or groups
+        with defects_of(self.name, [failed_group(fused.facts, ops) for ops in suspected]):
             check = check_values(executable, graph, self.source)
         worst = check.worst
         if worst is not None and not check.holds:

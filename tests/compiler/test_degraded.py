@@ -19,7 +19,9 @@ from compiler.partition.products import TurnProducts
 from compiler.profile import builtin_profile
 from compiler.profile.fields import with_fields
 from compiler.program import lower, segment
+from compiler.program.executable import ChipSegment
 from compiler.program.segment import PlannedGroup
+from compiler.simulator import check
 from compiler.simulator.values import Chip
 from compiler.tiling.choose import choose_tiling
 from tests.models import Model
@@ -123,6 +125,23 @@ def test_wrong_values_lead_to_the_group_that_makes_them(monkeypatch: pytest.Monk
     assert (entry.stage, entry.instead) == ("check values", "op by op")
     assert "computes other values" in entry.failed
     assert found.report.values_checked
+
+
+def test_a_program_that_cannot_be_run_is_planned_otherwise_also_where_every_op_is_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which group is at fault the failure does not say: groups of several ops are suspected first, then all."""
+    proper = check.check_values
+
+    def checked(executable: Any, *rest: Any) -> Any:
+        if any(isinstance(part, ChipSegment) for part in executable.segments):
+            raise ValueError("broken on purpose")
+        return proper(executable, *rest)
+
+    monkeypatch.setattr(check, "check_values", checked)
+    plan = compiled(fusion="none").plan
+    assert plan.degraded
+    assert {segment.kind for segment in plan.segments} == {"host"}
 
 
 def groups_of(chip: Chip) -> set[str]:

@@ -11,6 +11,7 @@ from compiler.ops.base import Call
 
 # From here on the results are the normalised batch and the running statistics, and training is an attribute.
 _TRAINING_MODE: Final = 14
+_HALVES: Final = frozenset(("float16", "bfloat16"))
 
 
 def _given_statistics(_: onnx.NodeProto, call: Call) -> object | None:
@@ -18,8 +19,12 @@ def _given_statistics(_: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Mean and variance over all axes but the channels'; running statistics move towards them by the momentum."""
-    data, dtype = node.input[0], call.tensor(0).dtype
+    """Mean and variance over all axes but the channels'; running statistics move towards them by the momentum.
+
+    Halves are computed in float32, as the operator's definition says: squares of a few hundred leave their range.
+    """
+    dtype, running_dtype = _computed(call, 0), _computed(call, 3)
+    data, scale, bias = (_as(nodes, call, index, dtype) for index in range(3))
     rank = len(call.tensor(0).shape)
     if rank < 2:
         call.fail("input must have a channel axis", actual=call.tensor(0).shape, limit="at least 2 axes")
@@ -29,15 +34,36 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     variance = nodes.reduce_mean(nodes.add("Mul", centred, centred), *axes)
     epsilon = nodes.number(call.number("epsilon", 1e-5), dtype)
     standardised = nodes.add("Div", centred, nodes.add("Sqrt", nodes.add("Add", variance, epsilon)))
-    scale, bias = (nodes.reshape(name, [-1, *[1] * (rank - 2)]) for name in node.input[1:3])
-    nodes.add("Add", nodes.add("Mul", standardised, scale), bias, out=node.output[0])
+    scale, bias = (nodes.reshape(name, [-1, *[1] * (rank - 2)]) for name in (scale, bias))
+    _put(nodes, nodes.add("Mul", standardised, scale), bias, dtype, call.tensor(0).dtype, node.output[0])
     momentum = call.number("momentum", 0.9)
-    for out, running, current in zip(node.output[1:3], node.input[3:5], (mean, variance), strict=False):
+    for out, index, current in zip(node.output[1:3], (3, 4), (mean, variance), strict=False):
         if out:
-            kept = nodes.add("Mul", running, nodes.number(momentum, call.tensor(3).dtype))
-            flat = nodes.cast(nodes.reshape(current, [-1]), call.tensor(3).dtype)
-            moved = nodes.add("Mul", flat, nodes.number(1 - momentum, call.tensor(3).dtype))
-            nodes.add("Add", kept, moved, out=out)
+            running = _as(nodes, call, index, running_dtype)
+            kept = nodes.add("Mul", running, nodes.number(momentum, running_dtype))
+            flat = nodes.cast(nodes.reshape(current, [-1]), running_dtype)
+            moved = nodes.add("Mul", flat, nodes.number(1 - momentum, running_dtype))
+            _put(nodes, kept, moved, running_dtype, call.tensor(index).dtype, out)
+
+
+def _computed(call: Call, index: int) -> str:
+    """The element type in which an input is computed with."""
+    dtype = call.tensor(index).dtype
+    return "float32" if dtype in _HALVES else dtype
+
+
+def _as(nodes: NodeList, call: Call, index: int, dtype: str) -> str:
+    """An input in another element type, if that is not its own."""
+    tensor = call.tensor(index)
+    return tensor.name if tensor.dtype == dtype else nodes.cast(tensor.name, dtype)
+
+
+def _put(nodes: NodeList, one: str, other: str, dtype: str, wanted: str, out: str) -> None:
+    """The sum of two values of type `dtype`, as result `out` of type `wanted`."""
+    if dtype == wanted:
+        nodes.add("Add", one, other, out=out)
+    else:
+        nodes.cast(nodes.add("Add", one, other), wanted, out=out)
 
 
 BATCH_STATISTICS: Final = Decomposition(

@@ -82,6 +82,13 @@ def test_an_evaluation_that_fails_leaves_the_node_to_the_host() -> None:
     assert [(op.kind, op.node) for op in graph.ops] == [("Host", "it")]
 
 
+def test_constants_that_onnx_runtime_refuses_to_compute_with_have_no_value() -> None:
+    """The reference evaluator gives one for an index out of range; it is asked only where there is no kernel."""
+    model = Model()
+    model.output(model.node("GatherElements", [model.weight(2), model.ints(5)], name="it"))
+    assert [(op.kind, op.node) for op in model.graph().ops] == [("Host", "it")]
+
+
 def test_gather_elements_of_constants_of_different_lengths_is_evaluated() -> None:
     """The reference evaluator raises on it, ONNX Runtime gives the values (IMPORT-7)."""
     model = Model()

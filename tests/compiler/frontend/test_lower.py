@@ -396,6 +396,27 @@ def test_what_a_definition_fails_on_is_the_hosts_if_onnx_runtime_accepts_it(monk
     assert (refused(wrong).code, refused(wrong).node) == ("invalid_model", "soft")
 
 
+@pytest.mark.parametrize(("extent", "count"), [(1 << 20, 1), (4, 300)])
+def test_a_node_that_is_not_run_to_be_judged_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, extent: int, count: int
+) -> None:
+    """A large one is loaded alone; where ONNX Runtime accepted hundreds, further ones are not asked about."""
+
+    def fails(*_: Any) -> Any:
+        raise KeyError("broken on purpose")
+
+    monkeypatch.setattr(type(OP_KINDS["Softmax"]), "infer", fails)
+    model = Model()
+    x = model.input([1, extent])
+    for _ in range(count):
+        x = model.node("Softmax", [x])
+    model.output(x)
+    assert [op.kind for op in model.graph().ops] == ["Host"] * count
+    wrong = Model()
+    wrong.output(wrong.node("Softmax", [wrong.input([1, 1 << 20])], name="soft", axis=7))
+    assert (refused(wrong).code, refused(wrong).node) == ("invalid_model", "soft")
+
+
 def test_an_integer_division_by_a_constant_0_stays_refused() -> None:
     """ONNX Runtime would end the process on it."""
     model = Model()

@@ -15,6 +15,7 @@ from compiler.compile import compile_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError
 from compiler.fusion import fuse
+from compiler.fusion import improve as improvement
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import refused
 from compiler.fusion.fuse import FuseSegments, verify_fused
@@ -450,6 +451,20 @@ def test_a_plan_by_search_is_compiled_without_values() -> None:
             for fusion in ("search", "rules", "none")
         }
         assert values["search"] <= min(values["rules"], values["none"]) * (1 + _ROUNDING)
+
+
+def test_so_many_groups_are_looked_at_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    trunk = model.relu(model.input([1, 16, 8, 8]))
+    for number in range(8):
+        state = model.node("Mul", [trunk, model.weight(1, 16, 1, 1)], name=f"state_{number}")
+        model.output(model.node("Mul", [state, state], name=f"square_{number}"))
+        model.output(model.node("Exp", [state], name=f"power_{number}"))
+    counts = []
+    for most in (0, improvement.LOOKED_MAX):
+        monkeypatch.setattr(improvement, "LOOKED_MAX", most)
+        counts.append(len(plan_model(model.data(), builtin_profile("cluster4x4"), Options()).plan.segments[0].groups))
+    assert counts[0] > counts[1] == 1
 
 
 def test_a_group_is_joined_with_all_that_read_its_many_outputs_at_once() -> None:

@@ -230,6 +230,21 @@ def test_optimal_tries_one_run_where_the_whole_chain_compiles() -> None:
     assert chain.tried(chain.merge("optimal")) == ["abcdefgh"]
 
 
+def test_optimal_gives_up_after_so_many_trials_for_the_greedy_scan() -> None:
+    """Each trial is a compilation: of a long chain of which only pairs compile there would be thousands."""
+    loads = [Load(macs=1, weight_bytes=1, vector_nodes=1)] * 80
+
+    def pairs(begin: int, end: int) -> bool:
+        return end - begin < 4
+
+    found = merge_chain(loads, pairs, "optimal", NO_LIMITS)
+    greedy = merge_chain(loads, pairs, "forward-greedy", NO_LIMITS)
+    assert found.runs == greedy.runs
+    assert 640 <= len(found.steps) <= 640 + len(greedy.steps)
+    several = merge_for_chips(loads, pairs, NO_LIMITS, chips=2, reprograms=False)
+    assert len(several.steps) <= 640 + len(greedy.steps)
+
+
 @pytest.mark.parametrize("strategy", MERGE_STRATEGIES)
 def test_a_run_beyond_a_maximum_is_not_tried(strategy: MergeStrategy) -> None:
     """PART-4, SPEC section 13."""

@@ -42,6 +42,8 @@ IF: Final = (
     " a = If <then_branch = yes () => (float[4] t) { t1 = Neg(b) t2 = Neg(t1) t = Neg(t2) },"
     " else_branch = no () => (float[4] u) { u = Neg(b) }> (o)"
 )
+HIDING: Final = INNER.replace("f = Neg(e)", "n = Neg(e) f = Neg(n)")
+WRAPPED: Final = f"w = Constant <value_int = {2**32 + 3}> () v = Cast <to = 6> (w) n = Cast <to = 7> (v)"
 REPEAT: Final = (
     '<domain: "own", opset_import: ["" : 17]> repeat (b, n) => (a)'
     f" {{ g = Constant <value_int = 1> () c = Cast <to = 9> (g) {INNER} (n, c, b) }}"
@@ -114,6 +116,9 @@ def steps_of(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> int:
         (scanning(6, 5), {"rows": np.ones((6, 4), np.float32)}),
         (looping(1, IF.replace("LEAST", "9.0")), {}),
         (looping(1, IF.replace("LEAST", "9.0").replace("(o)", "(c)")), {}),
+        # a body's own values hide those outside; a number that is cast is what the element type holds of it
+        (looping(2, f"n = Constant <value_int = 3> () {HIDING} (n, c, b)"), {}),
+        (looping(2, f"{WRAPPED} {INNER} (n, c, b)"), {}),
     ],
 )
 def test_the_steps_that_are_known_are_those_that_a_run_takes(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> None:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from compiler.compile import compile_model
+from compiler.profile import builtin_profile
 from tests.compiler.frontend.decompose.replacing import agree, replacement, results
 from tests.compiler.ops.calls import Values
 from tests.models import Model
@@ -33,6 +35,38 @@ def test_statistics_of_the_batch_are_computed_and_the_running_ones_move(shape: t
     agree(values["y"], (x - by_channel[0]) / np.sqrt(by_channel[1] + 1e-3) * by_channel[2] + by_channel[3])
     agree(values["mean"], 0.75 * given["m"] + 0.25 * mean)
     agree(values["variance"], 0.75 * given["v"] + 0.25 * variance)
+
+
+@pytest.mark.parametrize("half", ["xsb", "x", "xsbmv"])
+def test_statistics_of_halves_are_computed_in_float32(half: str) -> None:
+    """Squares of a few hundred leave the range of float16, and a mean of many loses its digits."""
+    given = {name: v.astype(np.float16) if name in half else v for name, v in feeds((4, 8, 5, 5)).items()}
+    given["x"] = (given["x"] * 100).astype(np.float16)
+    node = helper.make_node("BatchNormalization", list(given), ["y", "mean", "variance"], training_mode=1)
+    values, _ = results(node, given, 15, ())
+    x, axes = given["x"].astype(np.float64), (0, 2, 3)
+    mean, variance = x.mean(axis=axes, keepdims=True), x.var(axis=axes, keepdims=True)
+    scale, bias = (given[name].astype(np.float64).reshape(-1, 1, 1) for name in "sb")
+    assert values["y"].dtype == np.float16
+    np.testing.assert_allclose(values["y"], (x - mean) / np.sqrt(variance + 1e-5) * scale + bias, rtol=4e-3, atol=4e-3)
+    assert values["variance"].dtype == given["v"].dtype
+    expected = 0.9 * given["v"].astype(np.float64) + 0.1 * variance.reshape(-1)
+    np.testing.assert_allclose(values["variance"], expected.astype(given["v"].dtype), rtol=2e-3)
+
+
+def test_results_left_out_between_others_end_no_process() -> None:
+    """ONNX Runtime writes the running mean whether it is wanted or not."""
+    model = Model(opset=15)
+    x = model.input([1, 8, 4, 4])
+    vectors = [model.constant(np.full(8, value), dtype=np.float32) for value in (1, 0, 0, 1)]
+    y, _, variance = model.nodes_out(
+        "BatchNormalization", [x, *vectors], ["y", "", "variance"], training_mode=1, momentum=0.5
+    )
+    model.output(y)
+    model.output(variance)
+    report = compile_model(model.data(), builtin_profile("cluster4x4")).report
+    assert report.values.judge is not None
+    assert all(found.holds for found in report.values.outputs)
 
 
 def test_given_statistics_stay_one_op() -> None:
