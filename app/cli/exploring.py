@@ -11,6 +11,7 @@ from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
 from app.cli.parameters import JsonFlag, ProfileOption, ServerOption, SetOption, StrictFlag, all_settings
+from app.outputs import check_file, whole_files
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)]
 WorkersOption = Annotated[
@@ -41,12 +42,14 @@ def sweep(
         from app.sweeps.grid import parse_words
         from app.sweeps.report import sweep_json
 
+        check_file(out)
         varied = parse_words(grid or [])
         swept = Swept(model=model, profiles=profiles, settings=all_settings(settings, strict))
         with sweeper(swept, Console(stderr=True, markup=False), server=server, workers=workers) as sweeps:
             report = sweeps.run(varied)
         if out is not None:
-            out.write_bytes(sweep_json(report))
+            with whole_files() as fresh:
+                fresh(out).write_bytes(sweep_json(report))
         if as_json:
             sys.stdout.write(sweep_json(report).decode())
         else:
@@ -88,13 +91,15 @@ def size(
         from app.sweeps.target import parse_target
         from compiler.profile.fields import field_named
 
+        check_file(out)
         aim, varied = parse_target(target), field_named(field)
         words = with_objective(all_settings(settings, strict), aim)
         swept = Swept(model=model, profiles=[profile], settings=words)
         with sweeper(swept, Console(stderr=True, markup=False), server=server, workers=workers) as sweeps:
             report = sized(sweeps, varied, aim, target, low=low, high=high, granularity=granularity)
         if out is not None:
-            out.write_bytes(size_json(report))
+            with whole_files() as fresh:
+                fresh(out).write_bytes(size_json(report))
         if as_json:
             sys.stdout.write(size_json(report).decode())
         else:

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from app.cli import entry
 from app.client.client import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
@@ -36,7 +37,7 @@ class ExitCode(IntEnum):
     INTERNAL = 1
     USAGE = 2
     MODEL_OR_PROFILE = 3
-    INTERRUPTED = 130
+    INTERRUPTED = entry.INTERRUPTED
 
 
 _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
@@ -155,10 +156,8 @@ def failures(*, as_json: bool) -> Iterator[None]:
         show(error, as_json=as_json)
         raise typer.Exit(exit_code_of(error)) from None
     except OSError as error:
-        show(
-            RequestError(f"{error.strerror}: {error.filename}", code="file_error"),
-            as_json=as_json,
-        )
+        where = "the output" if error.filename is None else printable(str(error.filename), 200)
+        show(RequestError(f"{where}: {error.strerror}", code="file_error", actual=where), as_json=as_json)
         raise typer.Exit(ExitCode.USAGE) from None
     except (KeyboardInterrupt, typer.Exit, typer.Abort):
         raise

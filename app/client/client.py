@@ -15,6 +15,7 @@ import httpx
 import msgspec
 
 from app.client.types import Job, JobEvent, Model, ProfilePage, ProfileSummary
+from app.outputs import whole_files
 from compiler.errors import TesseraError
 
 _CHUNK_BYTES = 1024 * 1024
@@ -242,7 +243,7 @@ class TesseraClient:
                 if not answer.is_success:
                     answer.read()
                     raise _problem(answer)
-                with path.open("wb") as file:
+                with whole_files() as fresh, fresh(path).open("wb") as file:
                     for piece in answer.iter_bytes(_CHUNK_BYTES):
                         file.write(piece)
         except (httpx.TransportError, httpx.InvalidURL) as error:
