@@ -26,8 +26,6 @@ from compiler.program.errors import ProgramError
 
 # The console script; what else runs these functions (a test) is no command to repeat.
 PROGRAM: Final = "tessera"
-# A hint may hold a command to paste, which is of no use when it is cut.
-_HINT_CHARACTERS: Final = 4000
 
 
 class ExitCode(IntEnum):
@@ -134,8 +132,9 @@ def show(error: TesseraError, *, as_json: bool) -> None:
     }
     for name, value in rows.items():
         if value is not None:
-            most = _HINT_CHARACTERS if name == "hint" else 1000
-            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(str(value), most)))
+            text = str(value)
+            most = len(text) if name == "hint" else 1000  # a hint may hold a command to paste: no use when it is cut
+            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(text, most)))
 
 
 def _offer_command(error: TesseraError) -> None:
