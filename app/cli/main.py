@@ -31,7 +31,7 @@ from app.cli.parameters import (
     all_settings,
 )
 from app.outputs import check_file, check_folder, whole_files
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -179,16 +179,10 @@ def simulate(
     """Prove each program of an executable safe, run it, and show what it takes and gives: values, not yet time."""
     with failures(as_json=as_json):
         from app.cli import running
-        from app.cli.inputs import is_executable
+        from app.cli.inputs import existing_executable
         from app.cli.run_table import print_outputs, print_segments
 
-        if not is_executable(executable):
-            raise RequestError(
-                "this file is no executable",
-                code="invalid_request",
-                actual=printable(str(executable), 200),
-                hint="`tessera compile --out DIR` writes one; `tessera run` takes a model too",
-            )
+        existing_executable(executable)
         target = running.Target(path=executable, profile=profile, settings=all_settings(settings, strict=False))
         ran = _ran(target, inputs, seed, server)
         if as_json:
@@ -403,6 +397,7 @@ def _ran(
 ) -> Ran:
     """Run here, or on a service; raises RequestError for options that exclude each other."""
     from app.cli import running
+    from app.cli.inputs import existing_arrays, uncompiled_model
     from app.simulations.inputs import DEFAULT_SEED
 
     excluded = {
@@ -420,6 +415,10 @@ def _ran(
                 actual=words,
                 hint="Leave out one of the two",
             )
+    if inputs is not None:
+        existing_arrays(inputs)
+    if against is not None:
+        uncompiled_model(against)
     console = Console(stderr=True, markup=False)
     feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:
