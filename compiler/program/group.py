@@ -182,18 +182,18 @@ class GroupLowering(SharedLowering):
 
         A normalisation over all rows, cut by rows, reads the same input for every tile: nothing is copied between them.
         """
-        held = self.tile(name, unit, index, 0)
-        axes = () if held is None or name in self._written_over else self.tiles.stored_axes(name)
-        for axis in axes:
-            store, later = self.buffers.store(self.place(unit), name, axis), self.tiles.successor(axis, index)
-            if store is None or later is None or store.shape.ring is not None or unit not in self.owners.of(later):
-                continue
-            saved = self.tiles.saved(name, index, later, axis, whole=False)
-            if held is not None and saved == held.box and self._is_loaded_once(name, unit, index):
-                # written once, so that its parts need not wait for each other
-                store.slot.is_rolling = False
-                self.lie_in(name, unit, index, store.pieces(self.tiles, name, index, held.box)[0])
-                return
+        held, axes = self.tile(name, unit, index, 0), self.tiles.stored_axes(name)
+        if held is None or len(axes) != 1 or name in self._written_over:
+            return  # with several stores what waits in one is copied to another, and from there to the first
+        (axis,) = axes
+        store, later = self.buffers.store(self.place(unit), name, axis), self.tiles.successor(axis, index)
+        if store is None or later is None or store.shape.ring is not None or unit not in self.owners.of(later):
+            return
+        saved = self.tiles.saved(name, index, later, axis, whole=False)
+        if saved == held.box and self._is_loaded_once(name, unit, index):
+            # written once, so that its parts need not wait for each other
+            store.slot.is_rolling = False
+            self.lie_in(name, unit, index, store.pieces(self.tiles, name, index, held.box)[0])
 
     def _is_loaded_once(self, name: str, unit: int, index: Index) -> bool:
         """True if only one of a unit's tiles loads anything of an input."""
@@ -208,7 +208,7 @@ class GroupLowering(SharedLowering):
 
     def pass_on(self, name: str, unit: int, index: Index, parity: int) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
-        if self.group.exchanges and name not in self._written_over and self.first_slice(name, index):
+        if self.group.exchanges and self.first_slice(name, index):
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
             known = self.owners.of(index)
             for axis in self.tiles.stored_axes(name):
@@ -230,7 +230,7 @@ class GroupLowering(SharedLowering):
 
     def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str, parity: int) -> None:
         store = self.buffers.store(self.place(other), name, axis)
-        if store is None or name in self.gathered:
+        if store is None or name in self._written_over or name in self.gathered:
             # rows of a table never lie in the unit's memory as an input: each op that wants them reads them in DRAM
             return
         box = self.tiles.saved(name, index, later, axis, whole=other != unit)

@@ -629,3 +629,22 @@ def test_an_input_that_every_tile_needs_whole_is_never_copied(order: Order, unit
     done = run(network, group(network, profile, {"H": 3}, HaloMode.CACHED, core, double_buffered=True, **how))
     assert len(done.group.walk.axes["H"].starts) == 4
     assert done.levels(Opcode.MOVE)[Level.SRAM, Level.SRAM] == 0
+
+
+@pytest.mark.parametrize("is_written_over", [False, True])
+@pytest.mark.parametrize("mode", [HaloMode.CACHED, HaloMode.EXCHANGE])
+@pytest.mark.parametrize("units", [1, 2, 4])
+def test_an_input_that_tiles_of_two_axes_need_whole_waits_in_two_stores(
+    units: int, mode: HaloMode, *, is_written_over: bool
+) -> None:
+    """What waits for the next column is copied to where it waits for the next row; nothing waits of what is gone."""
+    model = Model()
+    x, y = model.input([1, 8, 12, 6], "x"), model.input([1, 8, 1, 1], "y")
+    factor = model.node("Sqrt", [y]) if is_written_over else model.node("Mul", [y, model.relu(y)])
+    model.output(model.node("Mul", [x, factor]))
+    network = Network(model)
+    spread = Spread.BANDS if units > 1 else Spread.SINGLE
+    for double_buffered in (False, True):
+        how: dict[str, Any] = {"units": units, "spread": spread, "double_buffered": double_buffered}
+        done = run(network, group(network, chip(cores=units), {"H": 2, "W": 3}, mode, **how))
+        assert done.group.walk.rounds > 2
