@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope, Send
 
 from app.errors import MalformedError, TooLargeError, UnsupportedMediaError
 from compiler.errors import RequestError, printable
@@ -52,6 +53,21 @@ def immutable_file(
         return Response(status_code=304, headers=headers)
     headers |= {"Content-Length": str(size_bytes), "Content-Disposition": f'attachment; filename="{filename}"'}
     return StreamingResponse(pieces, media_type=media_type, headers=headers)
+
+
+class ClosedStream(StreamingResponse):
+    """A streamed body whose source is closed at the end, also where the caller wants no body or is gone."""
+
+    def __init__(self, pieces: Generator[bytes, None, None], media_type: str, headers: dict[str, str]) -> None:
+        super().__init__(pieces, media_type=media_type, headers=headers)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pieces.close()
 
 
 def preferred_wait_s(request: Request, limit_s: float) -> float | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Annotated, Final, cast
 
 import redis
+from fastapi import Query
 
 from app.http import decode_cursor, encode_cursor
 
-MAX_PAGE = 200
+PAGE: Final = 50
+MAX_PAGE: Final = 200
+
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 def page(client: redis.Redis, key: str, cursor: str | None, limit: int) -> tuple[list[tuple[str, float]], str | None]:

@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 
+import anyio
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,6 +33,9 @@ class RequestMiddleware:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["tessera.request_id"] = request_id
         status, started, begun = 500, False, time.monotonic()
+        headed = scope["method"] == "HEAD"
+        # HEAD is GET without the body (RFC 9110), which is not made: the rest of the answer is called off
+        answered = {**scope, "method": "GET"} if headed else scope
 
         async def send_with_id(message: Message) -> None:
             nonlocal status, started
@@ -40,11 +44,17 @@ class RequestMiddleware:
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers["X-Content-Type-Options"] = "nosniff"
-            await send(message)
+            if not headed:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+                body.cancel()
 
         structlog.contextvars.bind_contextvars(request_id=request_id)
         try:
-            await self._app(scope, receive, send_with_id)
+            with anyio.CancelScope() as body:
+                await self._app(answered, receive, send_with_id)
         except Exception:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if started:

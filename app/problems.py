@@ -26,6 +26,7 @@ from compiler.errors import (
 from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.errors import ProgramError
 
+_CHARACTERS = 300
 MEDIA_TYPE = "application/problem+json"
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
@@ -45,9 +46,6 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (ExecutableError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
-
-# A hint may hold options to copy, which are of no use when they are cut.
-_CHARACTERS = {"hint": 4000}
 
 _HTTP_CODES = {
     400: "malformed_request",
@@ -90,7 +88,8 @@ def status_of(error: TesseraError) -> HTTPStatus:
 def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
     """A problem from the parts that TesseraError.to_dict gives; texts become one printable line each."""
     clean: dict[str, Any] = {
-        name: printable(value, _CHARACTERS.get(name, 300)) if isinstance(value, str) else value
+        # a hint may hold options to copy, which are of no use when they are cut
+        name: printable(value, len(value) if name == "hint" else _CHARACTERS) if isinstance(value, str) else value
         for name, value in parts.items()
     }
     code = str(clean.pop("code", "error"))
@@ -169,14 +168,15 @@ def install(app: FastAPI) -> None:
 
 
 def allowed_methods(request: Request) -> str:
-    """The methods of all routes that the path belongs to (RFC 9110: Allow lists them all)."""
-    return ", ".join(
+    """The methods of all routes that the path belongs to (RFC 9110: Allow lists them all); with GET goes HEAD."""
+    found = {
         method
         for method in _METHODS
         if any(
             route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.router.routes
         )
-    )
+    }
+    return ", ".join(sorted(found | {"HEAD"} if "GET" in found else found))
 
 
 def request_id_of(request: Request) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -16,6 +16,7 @@ from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job, Model
+from app.outputs import whole_files
 from app.simulations.listings import SHORT, lines
 from app.simulations.traces import FILE_NAME as TRACE_NAME
 from compiler.errors import RequestError, TesseraError
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from compiler.compile import Compilation
     from compiler.pipeline import PassTiming
 
+PLAN_NAME: Final = "plan.json"
+REPORT_NAME: Final = "report.json"
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
+FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
 # The pass that turns a plan into programs (compiler/program/lower.py).
 PROGRAM_PASS: Final = "program"
 
@@ -171,35 +175,37 @@ def follow(client: TesseraClient, job: Job, title: str, console: Console) -> Job
     return job
 
 
-def write(compiled: Compiled, folder: Path) -> None:
-    """Write plan.json and report.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "plan.json").write_bytes(compiled.plan)
-    (folder / "report.json").write_bytes(compiled.report)
+def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: bool = False) -> list[str]:
+    """Write plan.json and report.json; with `program` also executable.tsx, listing.txt and the trace if asked for.
 
-
-def write_program(compiled: Compiled, folder: Path, *, trace: bool = False) -> list[str]:
-    """Write executable.tsx, listing.txt (the first and last commands of each segment), and the trace if asked for.
-
-    Names of what was written.
+    The listing has the first and last commands of each segment. Names of what was written: all files or none.
     """
+    with whole_files() as fresh:
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh(folder / PLAN_NAME).write_bytes(compiled.plan)
+        fresh(folder / REPORT_NAME).write_bytes(compiled.report)
+        more = _write_program(compiled, folder, fresh, trace=trace) if program else []
+    return [PLAN_NAME, REPORT_NAME, *more]
+
+
+def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Path], *, trace: bool) -> list[str]:
     if compiled.server is not None and compiled.job is not None:
         with TesseraClient(compiled.server) as client:
             if client.job(compiled.job).links.get("executable") is None:
                 return []
-            client.save_executable(compiled.job, folder / EXECUTABLE_NAME)
-            (folder / LISTING_NAME).write_text(client.listing(compiled.job), encoding="utf-8")
+            client.save_executable(compiled.job, fresh(folder / EXECUTABLE_NAME))
+            fresh(folder / LISTING_NAME).write_text(client.listing(compiled.job), encoding="utf-8")
             if trace:
-                client.save_trace(compiled.job, folder / TRACE_NAME)
+                client.save_trace(compiled.job, fresh(folder / TRACE_NAME))
         return [EXECUTABLE_NAME, LISTING_NAME, *([TRACE_NAME] if trace else [])]
     if compiled.executable is None:
         return []
-    with (folder / EXECUTABLE_NAME).open("wb") as file:
+    with fresh(folder / EXECUTABLE_NAME).open("wb") as file:
         write_to(compiled.executable, file)
-    with (folder / LISTING_NAME).open("w", encoding="utf-8") as text:
+    with fresh(folder / LISTING_NAME).open("w", encoding="utf-8") as text:
         text.writelines(f"{line}\n" for line in lines(compiled.executable, SHORT))
     if trace:
-        write_trace(compiled.executable, folder / TRACE_NAME)
+        write_trace(compiled.executable, fresh(folder / TRACE_NAME))
     return [EXECUTABLE_NAME, LISTING_NAME, *([TRACE_NAME] if trace else [])]
 
 
@@ -211,6 +217,7 @@ def write_trace(executable: Executable, path: Path, commands: int | None = None)
 
 def write_pictures(compiled: Compiled, folder: Path) -> None:
     """Write the picture of each group as an SVG file named after it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for group, text in compiled.pictures.items():
-        (folder / f"{group}.svg").write_text(text, encoding="utf-8")
+    with whole_files() as fresh:
+        folder.mkdir(parents=True, exist_ok=True)
+        for group, text in compiled.pictures.items():
+            fresh(folder / f"{group}.svg").write_text(text, encoding="utf-8")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
 from app.cli.parameters import JsonFlag, ProfileOption, ServerOption, SetOption, StrictFlag, all_settings
+from app.outputs import check_file, whole_files
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)]
 WorkersOption = Annotated[
@@ -41,12 +42,14 @@ def sweep(
         from app.sweeps.grid import parse_words
         from app.sweeps.report import sweep_json
 
+        check_file(out)
         varied = parse_words(grid or [])
         swept = Swept(model=model, profiles=profiles, settings=all_settings(settings, strict))
         with sweeper(swept, Console(stderr=True, markup=False), server=server, workers=workers) as sweeps:
             report = sweeps.run(varied)
         if out is not None:
-            out.write_bytes(sweep_json(report))
+            with whole_files() as fresh:
+                fresh(out).write_bytes(sweep_json(report))
         if as_json:
             sys.stdout.write(sweep_json(report).decode())
         else:
@@ -61,7 +64,7 @@ def size(
     profile: ProfileOption,
     field: Annotated[str, typer.Option("--field", help="A field of the profile, such as sram", show_default=False)],
     target: Annotated[
-        str, typer.Option("--target", help="Such as dram_bytes=1.05xfloor or latency=1.2ms", show_default=False)
+        str, typer.Option("--target", help="Such as 2ms, 3MiB, 5mJ, 1.05xfloor or latency=2ms", show_default=False)
     ],
     low: Annotated[str | None, typer.Option("--from", help="The least value [a 16th of the profile's]")] = None,
     high: Annotated[str | None, typer.Option("--to", help="The largest value [16 times the profile's]")] = None,
@@ -88,13 +91,15 @@ def size(
         from app.sweeps.target import parse_target
         from compiler.profile.fields import field_named
 
+        check_file(out)
         aim, varied = parse_target(target), field_named(field)
         words = with_objective(all_settings(settings, strict), aim)
         swept = Swept(model=model, profiles=[profile], settings=words)
         with sweeper(swept, Console(stderr=True, markup=False), server=server, workers=workers) as sweeps:
             report = sized(sweeps, varied, aim, target, low=low, high=high, granularity=granularity)
         if out is not None:
-            out.write_bytes(size_json(report))
+            with whole_files() as fresh:
+                fresh(out).write_bytes(size_json(report))
         if as_json:
             sys.stdout.write(size_json(report).decode())
         else:

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from app.cli import entry
 from app.client.client import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
@@ -25,8 +26,6 @@ from compiler.program.errors import ProgramError
 
 # The console script; what else runs these functions (a test) is no command to repeat.
 PROGRAM: Final = "tessera"
-# A hint may hold a command to paste, which is of no use when it is cut.
-_HINT_CHARACTERS: Final = 4000
 
 
 class ExitCode(IntEnum):
@@ -36,7 +35,7 @@ class ExitCode(IntEnum):
     INTERNAL = 1
     USAGE = 2
     MODEL_OR_PROFILE = 3
-    INTERRUPTED = 130
+    INTERRUPTED = entry.INTERRUPTED
 
 
 _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
@@ -133,8 +132,9 @@ def show(error: TesseraError, *, as_json: bool) -> None:
     }
     for name, value in rows.items():
         if value is not None:
-            most = _HINT_CHARACTERS if name == "hint" else 1000
-            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(str(value), most)))
+            text = str(value)
+            most = len(text) if name == "hint" else 1000  # a hint may hold a command to paste: no use when it is cut
+            console.print(Text.assemble((f"  {name:<9}", "dim"), printable(text, most)))
 
 
 def _offer_command(error: TesseraError) -> None:
@@ -155,10 +155,8 @@ def failures(*, as_json: bool) -> Iterator[None]:
         show(error, as_json=as_json)
         raise typer.Exit(exit_code_of(error)) from None
     except OSError as error:
-        show(
-            RequestError(f"{error.strerror}: {error.filename}", code="file_error"),
-            as_json=as_json,
-        )
+        where = "the output" if error.filename is None else printable(str(error.filename), 200)
+        show(RequestError(f"{where}: {error.strerror}", code="file_error", actual=where), as_json=as_json)
         raise typer.Exit(ExitCode.USAGE) from None
     except (KeyboardInterrupt, typer.Exit, typer.Abort):
         raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -20,23 +22,67 @@ LEADS_OUT: Final = "external_data_path"
 # How every executable and every package begins (docs/executable.md, docs/packages.md); no model does.
 EXECUTABLE_MAGIC: Final = b"\x89TSRX"
 PACKAGE_MAGIC: Final = b"\x89TSRP"
-# What may stand where a model is wanted, and what takes it.
-_COMPILED: Final = (
-    (EXECUTABLE_MAGIC, "an executable", "`tessera run`, `simulate`, `listing` and `trace` take executables, here"),
-    (PACKAGE_MAGIC, "a package", "`tessera run`, `table` and `package` take packages, here; else name the ONNX file"),
+_EXECUTABLE: Final = "an executable"
+_PACKAGE: Final = "a package"
+_ARRAYS: Final = "an .npz file of tensors"
+_MODEL: Final = "an ONNX model"
+_PROFILE: Final = "a hardware profile"
+# What takes a file that stands where another kind is wanted.
+_TAKERS: Final = {
+    _EXECUTABLE: "`tessera run`, `simulate`, `listing` and `trace` take executables, here",
+    _PACKAGE: "`tessera run`, `table` and `package` take packages, here; else name the ONNX file",
+    _ARRAYS: "`tessera run` and `simulate` take it with --inputs",
+    _MODEL: "Give it as the first argument; `tessera compile --out DIR` makes an executable of it",
+    _PROFILE: "Give it with --profile",
+}
+# How files begin: JSON and YAML of ours by the schema that they name.
+_BEGINNINGS: Final = (
+    (re.compile(re.escape(EXECUTABLE_MAGIC)), _EXECUTABLE),
+    (re.compile(re.escape(PACKAGE_MAGIC)), _PACKAGE),
+    (re.compile(rb"PK\x03\x04.{26}[^\0]{0,400}\.npy", re.DOTALL), _ARRAYS),
+    (re.compile(rb"\x08[\x01-\x7f][\x12\x1a\x22\x28\x32\x3a\x42]"), _MODEL),
+    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.plan/'), "a plan"),
+    (re.compile(rb'\s*\{.*"schema"\s*:\s*"tessera\.profile/|\s*schema\s*:\s*tessera\.profile/', re.DOTALL), _PROFILE),
+    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.'), "a document of Tessera"),
 )
+_BEGINNING_BYTES: Final = 2**16
 _CHUNK_BYTES: Final = 2**20
+
+
+def existing_file(path: Path, hint: str) -> Path:
+    """The path of a file that can be read; raises RequestError saying what is there instead."""
+    where = printable(str(path), 200)
+    if path.is_dir():
+        raise RequestError(f"{where} is a folder, not a file", code="not_a_file", actual=where, hint=hint)
+    if not path.exists():
+        raise RequestError(f"there is no file {where}", code="no_such_file", actual=where, hint=hint)
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise RequestError(f"the file {where} cannot be read", code="not_readable", actual=where, hint=hint)
+    return path
+
+
+def kind_of(path: Path) -> str | None:
+    """What a file is, by its first bytes, where it is something that commands take or write."""
+    with path.open("rb") as file:
+        head = file.read(_BEGINNING_BYTES)
+    return next((kind for pattern, kind in _BEGINNINGS if pattern.match(head)), None)
+
+
+def refuse_other(path: Path, wanted: str) -> None:
+    """Raise RequestError for a file of another kind that is known; others are for their readers to judge."""
+    kind = kind_of(path)
+    if kind not in (wanted, None):
+        raise RequestError(
+            f"{printable(str(path), 200)} is {kind}, not {wanted}",
+            code="invalid_request",
+            actual=kind,
+            hint=_TAKERS.get(str(kind)),
+        )
 
 
 def existing_model(path: Path) -> Path:
     """The path of a model file; raises RequestError if there is none, ModelError if it is empty."""
-    if not path.is_file():
-        raise RequestError(
-            f"there is no model file {printable(str(path))}",
-            code="no_such_file",
-            actual=printable(str(path)),
-            hint="Give the path of an ONNX file",
-        )
+    existing_file(path, "Give the path of an ONNX file")
     if path.stat().st_size == 0:
         raise ModelError(
             f"the model file {printable(str(path))} is empty",
@@ -60,15 +106,27 @@ def starts_with(path: Path, first: bytes) -> bool:
 
 
 def uncompiled_model(path: Path) -> Path:
-    """The path of a model file; raises RequestError for what was compiled already, else as `existing_model`."""
-    for magic, kind, hint in _COMPILED:
-        if starts_with(path, magic):
-            raise RequestError(
-                f"this is {kind}, not a model",
-                code="invalid_request",
-                actual=printable(str(path), 200),
-                hint=hint,
-            )
+    """The path of a model file; raises RequestError for what is known to be none, else as `existing_model`."""
+    refuse_other(existing_model(path), _MODEL)
+    return path
+
+
+def existing_executable(path: Path) -> Path:
+    """The path of an executable; raises RequestError for anything else, else as `existing_model`."""
+    if not is_executable(path):
+        refuse_other(path, _EXECUTABLE)
+        raise RequestError(
+            f"{printable(str(path), 200)} is no executable",
+            code="invalid_request",
+            actual=printable(str(path), 200),
+            hint="`tessera compile --out DIR` writes one; `tessera run` takes a model too",
+        )
+    return path
+
+
+def existing_arrays(path: Path) -> Path:
+    """The path of inputs; raises RequestError if there is none, or for what is known to be something else."""
+    refuse_other(existing_file(path, "Give the path of an .npz file"), _ARRAYS)
     return path
 
 
@@ -145,14 +203,7 @@ def with_schedules(settings: Iterable[str]) -> list[str]:
 def _schedule_text(value: str) -> str:
     if value.lstrip().startswith(("{", "[")) or value.strip() == "null":
         return value
-    path = Path(value)
-    if not path.is_file():
-        raise RequestError(
-            f"there is no schedule file {printable(value)}",
-            code="no_such_file",
-            actual=printable(value),
-            hint="Give the path of a plan.json, or the schedule itself as a JSON object",
-        )
+    path = existing_file(Path(value), "Give the path of a plan.json, or the schedule itself as a JSON object")
     if path.stat().st_size > JSON_BYTES_MAX:
         raise RequestError(
             f"the schedule file {printable(value)} is too large",
@@ -182,11 +233,17 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def profile_text(name_or_file: str) -> bytes | None:
-    """The bytes of a profile file, or None if a built-in profile is meant."""
-    if name_or_file in builtin_names():
-        return None
+    """The bytes of a profile file, or None if a profile is meant by its name.
+
+    Raises RequestError for a folder, a path at which there is no file, and a file of another kind.
+    """
     path = Path(name_or_file)
-    return path.read_bytes() if path.is_file() else None
+    is_path = path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1
+    if name_or_file in builtin_names() or not (is_path or path.exists()):
+        return None
+    names = ", ".join(builtin_names())
+    refuse_other(existing_file(path, f"Give a profile file, or the name of a built-in profile: {names}"), _PROFILE)
+    return path.read_bytes()
 
 
 def load_profile(name_or_file: str) -> Profile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli import exploring, shaping
-from app.cli.failures import ExitCode, failures
+from app.cli.entry import run as run  # console scripts that were installed before name it here
+from app.cli.failures import failures
 from app.cli.parameters import (
     DataDirOption,
     InputsOption,
@@ -30,7 +30,8 @@ from app.cli.parameters import (
     StrictFlag,
     all_settings,
 )
-from compiler.errors import RequestError, printable
+from app.outputs import check_file, check_folder, whole_files
+from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -49,15 +50,6 @@ cli.command()(exploring.compare)
 cli.command()(shaping.table)
 cli.command()(shaping.package)
 cli.command()(shaping.loader)
-
-
-def run() -> None:
-    """The console script."""
-    # Without an interactive debugger's help a traceback is of no use to a user: the block says what to do.
-    try:
-        cli()
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
 
 
 @cli.command()
@@ -108,11 +100,11 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
+        check_folder(out, compiling.FILE_NAMES)
         compiled = compiling.compiled(model, profile, words, console, server)
         written: list[str] = []
         if out is not None:
-            compiling.write(compiled, out)
-            written = ["plan.json", "report.json", *compiling.write_program(compiled, out, trace=trace)]
+            written = compiling.write(compiled, out, program=True, trace=trace)
         if as_json:
             sys.stdout.write(compiled.plan.decode() + "\n")
             return
@@ -150,6 +142,7 @@ def run_command(
         from app.cli import running
         from app.cli.run_table import print_outputs
 
+        check_file(outputs)
         ran = _ran(
             running.Target(path=target, profile=profile, settings=all_settings(settings, strict, no_verify=no_verify)),
             inputs,
@@ -160,7 +153,8 @@ def run_command(
             against=against,
         )
         if outputs is not None:
-            outputs.write_bytes(ran.outputs)
+            with whole_files() as fresh:
+                fresh(outputs).write_bytes(ran.outputs)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
         else:
@@ -185,16 +179,10 @@ def simulate(
     """Prove each program of an executable safe, run it, and show what it takes and gives: values, not yet time."""
     with failures(as_json=as_json):
         from app.cli import running
-        from app.cli.inputs import is_executable
+        from app.cli.inputs import existing_executable
         from app.cli.run_table import print_outputs, print_segments
 
-        if not is_executable(executable):
-            raise RequestError(
-                "this file is no executable",
-                code="invalid_request",
-                actual=printable(str(executable), 200),
-                hint="`tessera compile --out DIR` writes one; `tessera run` takes a model too",
-            )
+        existing_executable(executable)
         target = running.Target(path=executable, profile=profile, settings=all_settings(settings, strict=False))
         ran = _ran(target, inputs, seed, server)
         if as_json:
@@ -235,11 +223,7 @@ def listing(
         if as_json:
             sys.stdout.write(json.dumps({"listing": list(lines)}) + "\n")
             return
-        try:
-            sys.stdout.writelines(f"{line}\n" for line in lines)
-            sys.stdout.flush()
-        except BrokenPipeError:  # `| head` has seen enough
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what is left unsaid goes nowhere
+        sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 @cli.command()
@@ -260,6 +244,7 @@ def trace(
     with failures(as_json=False):
         from app.cli import running
 
+        check_file(out)
         console = Console(stderr=True, markup=False)
         meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
         if server is None:
@@ -290,6 +275,8 @@ def plan_command(
 
         console = Console(stderr=True, markup=False)
         words = all_settings(settings, strict)
+        check_folder(out, compiling.FILE_NAMES)
+        check_folder(pictures)
         if compare is not None:
             if pictures is not None:
                 raise RequestError(
@@ -410,6 +397,7 @@ def _ran(
 ) -> Ran:
     """Run here, or on a service; raises RequestError for options that exclude each other."""
     from app.cli import running
+    from app.cli.inputs import existing_arrays, uncompiled_model
     from app.simulations.inputs import DEFAULT_SEED
 
     excluded = {
@@ -427,6 +415,10 @@ def _ran(
                 actual=words,
                 hint="Leave out one of the two",
             )
+    if inputs is not None:
+        existing_arrays(inputs)
+    if against is not None:
+        uncompiled_model(against)
     console = Console(stderr=True, markup=False)
     feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
+from compiler.options import Options
+
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="An option of the compilation, key=value")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="An option of the compilation, key=value; repeatable. Options: "
+        + ", ".join(sorted(Options.__struct_fields__)),
+    ),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 NoVerifyFlag = Annotated[bool, typer.Option("--no-verify", help="Compile without the value check: verify=none")]
 ProfileOfTarget = Annotated[

@@ -18,6 +18,7 @@ from app.cli.inputs import is_executable, load_profile, open_model, uncompiled_m
 from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
 from app.client.client import TesseraClient
+from app.outputs import whole_files
 from app.simulations.arrays import Array, read_arrays, write_arrays
 from app.simulations.listings import MAX_COMMANDS, Wanted, lines
 from app.simulations.report import SimulationReport, simulation_json
@@ -129,7 +130,8 @@ def trace_here(target: Target, path: Path, commands: int | None, console: Consol
         for segment in executable.segments:
             if isinstance(segment, ChipSegment):
                 verified_program(executable, segment)
-        compiling.write_trace(executable, path, commands)
+        with whole_files() as fresh:
+            compiling.write_trace(executable, fresh(path), commands)
 
 
 def trace_on_server(server: str, target: Target, path: Path, commands: int | None, console: Console) -> None:

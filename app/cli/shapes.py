@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from app.cli.inputs import (
     uncompiled_model,
 )
 from app.cli.progress import ProgressBar
+from app.outputs import whole_files
 from app.simulations.arrays import Array
 from compiler.compile import compile_package
 from compiler.errors import InternalError, RequestError, printable
@@ -155,21 +155,12 @@ def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]
 
 
 def save_package(of: Shaped, path: Path) -> int:
-    """Write a package, whole or not at all; the number of its bytes. Raises OSError.
+    """Write a package, whole or not at all; the number of its bytes.
 
     What lies at the path is replaced at the end: it may be the model that is mapped and read meanwhile.
     """
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    total = 0
-    try:
-        with fresh.open("xb") as file:
-            for piece in write_package(of.model, of.tables, of.values):
-                total += file.write(piece)
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
-    return total
+    with whole_files() as fresh, fresh(path).open("wb") as file:
+        return sum(file.write(piece) for piece in write_package(of.model, of.tables, of.values))
 
 
 def prove(of: Shaped) -> list[dict[str, object]]:

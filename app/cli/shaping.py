@@ -13,6 +13,7 @@ from rich.console import Console
 from app.cli.failures import failures
 from app.cli.limits import bounded, refuse_decided
 from app.cli.parameters import JsonFlag, ProfileOfTarget, SetOption, ShapeOption, StrictFlag, all_settings
+from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 
 
@@ -47,6 +48,7 @@ def package(
             )
         if is_package:
             refuse_decided("a package", all_settings(settings, strict))
+        check_file(out)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target):
             of = shapes.shaped(target, profile, options, console)
             found = shapes.describe(of)
@@ -119,8 +121,10 @@ def loader(
     with failures(as_json=False):
         from app.cli.loader import loader_bytes
 
+        check_file(out)
         data = loader_bytes()
-        out.write_bytes(data)
+        with whole_files() as fresh:
+            fresh(out).write_bytes(data)
         shown = Console(markup=False, highlight=False)
         shown.print(f"wrote {printable(str(out), 200)}, {len(data):,} bytes")
         shown.print(f"python {printable(out.name, 100)} PACKAGE --inputs IN.npz --outputs OUT.npz")

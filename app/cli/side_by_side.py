@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.inputs import existing_file, refuse_other
 from app.cli.plan_table import quantity_bytes, quantity_si
 from app.client.client import TesseraClient
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Compiled, Difference, GroupSum, Side, compare
@@ -53,13 +54,8 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
 def _compiled(path: Path) -> Compiled:
     plan = path / "plan.json" if path.is_dir() else path
     report = plan.with_name("report.json")
-    if not plan.is_file():
-        raise RequestError(
-            f"there is no plan at {printable(str(path))}",
-            code="no_such_file",
-            actual=printable(str(plan)),
-            hint="Give the folder of `tessera compile --out`, a plan.json, or with --server the ids of two jobs",
-        )
+    hint = "Give the folder of `tessera compile --out`, a plan.json, or with --server the ids of two jobs"
+    refuse_other(existing_file(plan, hint), "a plan")
     found = _document(plan, Plan)
     described = _document(report, Report) if report.is_file() else None
     # a report of another compilation that happens to lie beside the plan says nothing of it

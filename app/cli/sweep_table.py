@@ -139,8 +139,12 @@ def _legend(report: SweepReport) -> str:
         None: "no figures",
     }[report.latency]
     values = "compared with the model's" if report.values_checked else "not executed"
+    finished = sum(point.state in ("succeeded", "failed") for point in report.points)
+    done = f"{finished} of {report.total} points done"
+    if report.state == "cancelled":
+        done = f"interrupted: {done}, the others were not begun or not finished"
     return (
-        f"{report.done} of {report.total} points done; * none is better in latency, energy, DRAM and on-chip bytes at "
+        f"{done}; * none is better in latency, energy, DRAM and on-chip bytes at "
         f"once ({len(report.front)}); {latency}; values {values}"
     )
 

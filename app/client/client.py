@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -15,7 +16,8 @@ import httpx
 import msgspec
 
 from app.client.types import Job, JobEvent, Model, ProfilePage, ProfileSummary
-from compiler.errors import TesseraError
+from app.outputs import whole_files
+from compiler.errors import RequestError, TesseraError, printable
 
 _CHUNK_BYTES = 1024 * 1024
 _RECONNECTS = 30
@@ -48,10 +50,19 @@ class UnreachableError(TesseraError):
 class TesseraClient:
     """A connection to a service; use as a context manager.
 
-    Every method raises ServiceError for a problem and UnreachableError if there is no answer.
+    Every method raises ServiceError for a problem and UnreachableError if no service of Tessera answers. Raises
+    RequestError for what is no URL of one.
     """
 
     def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+        if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
+            raise RequestError(
+                f"{printable(url, 120)} is not the URL of a service",
+                code="invalid_url",
+                actual=printable(url, 120),
+                limit="http://HOST:PORT or https://HOST:PORT",
+                hint="Write it as `tessera serve` shows it, such as http://127.0.0.1:8080",
+            )
         self._url = url
         # The user's own service: no proxy of the environment stands between.
         self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False)
@@ -242,7 +253,7 @@ class TesseraClient:
                 if not answer.is_success:
                     answer.read()
                     raise _problem(answer)
-                with path.open("wb") as file:
+                with whole_files() as fresh, fresh(path).open("wb") as file:
                     for piece in answer.iter_bytes(_CHUNK_BYTES):
                         file.write(piece)
         except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -294,6 +305,13 @@ class TesseraClient:
             answer = self._http.request(method, path, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from None
+        # every answer of a service has an id; one that says it failed may come from a proxy before it
+        if "x-request-id" not in answer.headers and answer.status_code < 500:
+            raise UnreachableError(
+                f"what answers at {self._url} is not a service of Tessera",
+                actual=f"status {answer.status_code} for {method} {path}",
+                hint="Give the URL that `tessera serve` shows",
+            )
         if answer.is_success or answer.status_code in accept:
             return answer
         raise _problem(answer)

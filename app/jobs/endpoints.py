@@ -12,10 +12,11 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
 from app.errors import NotFoundError
-from app.http import IMMUTABLE, etag, immutable, immutable_file, not_modified, preferred_wait_s
+from app.http import IMMUTABLE, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
-from app.jobs.schemas import Job, JobEvent
+from app.jobs.schemas import Job, JobEvent, JobPage
+from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem
 from app.simulations import listings, traces
 
@@ -41,6 +42,12 @@ _DOCUMENT: dict[int | str, dict[str, Any]] = {
 }
 
 
+@router.get("", operation_id="listJobs", response_model_exclude_none=True)
+def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = PAGE) -> JobPage:
+    """The jobs that were asked for, newest first, in pages; the points of a sweep are in its table."""
+    return service.listed(context, cursor, limit)
+
+
 @router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
 async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
     """A job now, or with `Prefer: wait=N` when it has finished; a failed one is 200 with its problem."""
@@ -60,6 +67,15 @@ async def get_job(request: Request, response: Response, context: ContextDependen
 def cancel_job(context: ContextDependency, job_id: JobId) -> Job:
     """Cancel a job; one that has finished stays as it is."""
     return service.cancel(context, job_id)
+
+
+@router.delete("/{job_id}", operation_id="deleteJob", status_code=204, responses={**_UNKNOWN, 409: {"model": Problem}})
+def delete_job(context: ContextDependency, job_id: JobId) -> None:
+    """Delete a job that is final, a sweep with its points; one that is not is refused: cancel it first.
+
+    What it led to stays known: the same request is answered at once.
+    """
+    service.delete(context, job_id)
 
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
@@ -173,7 +189,7 @@ def get_trace(
     headers["Content-Disposition"] = f'attachment; filename="{traces.FILE_NAME}"'
     settings = context.settings
     found = traces.pieces(settings.store_dir, digest, commands, settings.max_wait_s, context.trace_makers)
-    return StreamingResponse(found, media_type=traces.MEDIA_TYPE, headers=headers)
+    return ClosedStream(found, traces.MEDIA_TYPE, headers)
 
 
 @router.get(

@@ -22,6 +22,7 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cance
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
+JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 STOPPED_KEY = "tessera:stopped"
@@ -41,6 +42,8 @@ _SCRIPTS = (
     "model_pin",
     "model_register",
     "model_delete",
+    "job_delete",
+    "profile_delete",
 )
 
 
@@ -298,6 +301,14 @@ class Records:
     def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
         """Forget a model; its file may be removed until `deleted_model` is called."""
         return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
+
+    def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
+        """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
+        return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
+
+    def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
+        """Forget a user's profile; its name then means the newest other one of that name."""
+        return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
 
     def deleted_model(self, model: str) -> None:
         """The file of a deleted model is gone."""

@@ -34,8 +34,8 @@ class JobLinks(BaseModel):
     package: str | None = None
 
 
-class Job(BaseModel):
-    """One request for a compilation, a simulation or a sweep, and what became of it."""
+class JobSummary(BaseModel):
+    """One request for a compilation, a simulation or a sweep, as a list shows it."""
 
     id: str
     kind: Kind
@@ -47,7 +47,6 @@ class Job(BaseModel):
         default=None, description="Number of the phase, from 1; of a sweep how many points are final"
     )
     total: int | None = Field(default=None, description="How many phases, or points, there are")
-    queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -57,6 +56,12 @@ class Job(BaseModel):
     profile: Reference | None = Field(
         default=None, description="Absent of a simulation, whose executable has its own, and of a sweep: see options"
     )
+
+
+class Job(JobSummary):
+    """One request for a compilation, a simulation or a sweep, and what became of it."""
+
+    queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
     options: dict[str, Any]
     versions: dict[str, str]
     problem: Problem | None = Field(default=None, description="Why it failed")
@@ -64,6 +69,13 @@ class Job(BaseModel):
         default=None, description="Why a compilation with dynamic dimensions that succeeded has no package"
     )
     links: JobLinks
+
+
+class JobPage(BaseModel):
+    """A part of the list of jobs, newest first."""
+
+    items: list[JobSummary]
+    next_cursor: str | None = None
 
 
 class JobEvent(BaseModel):

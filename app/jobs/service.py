@@ -8,8 +8,9 @@ from typing import Final, cast
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
-from app.jobs.records import FINAL_STATES, Kind, State
-from app.jobs.schemas import Job, JobLinks, Reference
+from app.jobs.records import FINAL_STATES, JOBS_KEY, Kind, State
+from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
+from app.listing import page
 from app.problems import Problem, problem
 from compiler.errors import InternalError, printable
 
@@ -25,26 +26,13 @@ _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
 def get(context: Context, job_id: str) -> Job:
     """A job as it is now; raises NotFoundError."""
     fields = fields_of(context, job_id)
-    state = cast(State, fields["state"])
-    kind = kind_of(fields)
+    state, kind = cast(State, fields["state"]), kind_of(fields)
     position = context.records.queue_position(fields["content"]) if state == "queued" and kind != "sweep" else None
     base = f"/v1/jobs/{job_id}"
     made = {name for name in RESULTS if name in fields} if state == "succeeded" else set()
     return Job(
-        id=job_id,
-        kind=kind,
-        state=state,
-        phase=fields.get("phase"),
-        step=_integer(fields.get("step")),
-        total=_integer(fields.get("total")),
+        **_summary(job_id, fields).model_dump(),
         queue_position=position,
-        created_at=_time(fields["created_ms"]),
-        started_at=_time(fields["started_ms"]) if "started_ms" in fields else None,
-        finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
-        attempts=int(fields["attempts"]),
-        cached="cached" in fields,
-        model=_reference(fields, "model"),
-        profile=_reference(fields, "profile"),
         options=json.loads(fields["options"]),
         versions={"compiler": fields["compiler_version"]},
         problem=problem_of(fields),
@@ -62,6 +50,57 @@ def get(context: Context, job_id: str) -> Job:
             outputs=f"{base}/outputs" if "outputs" in made else None,
             package=f"{base}/package" if "package" in made else None,
         ),
+    )
+
+
+def listed(context: Context, cursor: str | None, limit: int) -> JobPage:
+    """A page of the jobs that were asked for; the points of a sweep are in its table."""
+    rows, following = page(context.broker, JOBS_KEY, cursor, limit)
+    pipeline = context.broker.pipeline(transaction=False)
+    for job_id, _ in rows:
+        pipeline.hgetall(f"tessera:job:{job_id}")
+    records = pipeline.execute()
+    items = [_summary(job_id, fields) for (job_id, _), fields in zip(rows, records, strict=True) if fields]
+    return JobPage(items=items, next_cursor=following)
+
+
+def delete(context: Context, job_id: str) -> None:
+    """Forget a job; raises NotFoundError, or ConflictError for one that is not final or is a point of a sweep."""
+    fields = fields_of(context, job_id)
+    answer = context.records.delete_job(job_id)
+    if answer == "not_final":
+        raise ConflictError(
+            f"job {job_id} is {fields['state']}: only jobs that are final can be deleted",
+            code="not_finished",
+            actual=fields["state"],
+            limit=", ".join(sorted(FINAL_STATES)),
+            hint=f"Cancel it with POST /v1/jobs/{job_id}/cancel, or wait for it",
+        )
+    if answer == "point":
+        sweep = fields["sweep"]
+        raise ConflictError(
+            f"job {job_id} is a point of sweep {sweep} and is deleted with it",
+            code="point_of_sweep",
+            actual=sweep,
+            hint=f"Delete the sweep with DELETE /v1/jobs/{sweep}",
+        )
+
+
+def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
+    return JobSummary(
+        id=job_id,
+        kind=kind_of(fields),
+        state=cast(State, fields["state"]),
+        phase=fields.get("phase"),
+        step=_integer(fields.get("step")),
+        total=_integer(fields.get("total")),
+        created_at=_time(fields["created_ms"]),
+        started_at=_time(fields["started_ms"]) if "started_ms" in fields else None,
+        finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
+        attempts=int(fields["attempts"]),
+        cached="cached" in fields,
+        model=_reference(fields, "model"),
+        profile=_reference(fields, "profile"),
     )
 
 

@@ -11,6 +11,7 @@ import mmap
 import sys
 from pathlib import Path
 
+from app.outputs import check_file, whole_files
 from app.simulations.arrays import read_arrays, write_arrays
 from compiler.errors import RequestError, TesseraError, printable
 from compiler.program.encoding.container import PACKAGE
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=COMPILER_VERSION)
     given = parser.parse_args(arguments)
     try:
+        check_file(given.outputs)
         package = _opened(given.package)
         _check_profile(package, given.profile)
         if given.inputs is None:
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
             for name, array in outputs.items():
                 sys.stdout.write(f"{printable(name, 80)}: {array.dtype} {list(array.shape)}\n")
             if given.outputs is not None:
-                with given.outputs.open("wb") as file:
+                with whole_files() as fresh, fresh(given.outputs).open("wb") as file:
                     write_arrays(file, outputs)
     except (TesseraError, OSError) as error:
         return _failed(str(error))

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from app.context import ContextDependency
 from app.errors import UnsupportedMediaError
 from app.http import etag, immutable
-from app.listing import MAX_PAGE
+from app.listing import PAGE, Cursor, Limit
 from app.models import service
 from app.models.schemas import Model, ModelPage
 from app.problems import Problem
@@ -106,12 +106,8 @@ async def put_model(
     return await _keep(context, form, model_id)
 
 
-@router.get("", operation_id="listModels")
-def list_models(
-    context: ContextDependency,
-    cursor: Annotated[str | None, Query(max_length=500)] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> ModelPage:
+@router.get("", operation_id="listModels", response_model_exclude_none=True)
+def list_models(context: ContextDependency, cursor: Cursor = None, limit: Limit = PAGE) -> ModelPage:
     """The models, newest first, in pages."""
     return service.listed(context, cursor, limit)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import ContextDependency
 from app.http import etag, immutable, read_bounded
-from app.listing import MAX_PAGE
+from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem
 from app.profiles import service
 from app.profiles.schemas import ProfilePage, ProfileSummary
@@ -18,6 +18,7 @@ from compiler.profile import profile_digest, profile_json
 
 router = APIRouter(prefix="/v1/profiles", tags=["profiles"])
 
+ProfileName = Annotated[str, Path(description="Name or digest", max_length=200)]
 _OBJECT = {"schema": {"type": "object", "description": "docs/schemas/profile.json"}}
 _BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/json": _OBJECT, "application/yaml": _OBJECT}}
@@ -44,12 +45,8 @@ async def create_profile(request: Request, context: ContextDependency) -> Respon
 
 
 @router.get("", operation_id="listProfiles", response_model_exclude_none=True)
-def list_profiles(
-    context: ContextDependency,
-    cursor: Annotated[str | None, Query(max_length=500)] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> ProfilePage:
-    """The built-in profiles and those of users, in pages."""
+def list_profiles(context: ContextDependency, cursor: Cursor = None, limit: Limit = PAGE) -> ProfilePage:
+    """The built-in profiles, then those of users, newest first, in pages."""
     return service.listed(context, cursor, limit)
 
 
@@ -62,8 +59,19 @@ def list_profiles(
 def get_profile(
     request: Request,
     context: ContextDependency,
-    profile: Annotated[str, Path(description="Name or digest", max_length=200)],
+    profile: ProfileName,
 ) -> Response:
     """A profile in its canonical form, by name or digest."""
     found = service.get(context, profile)
     return immutable(request, profile_digest(found), profile_json(found))
+
+
+@router.delete(
+    "/{profile}",
+    operation_id="deleteProfile",
+    status_code=204,
+    responses={404: {"model": Problem}, 409: {"model": Problem}},
+)
+def delete_profile(context: ContextDependency, profile: ProfileName) -> None:
+    """Delete a user's profile, by name the latest of that name; jobs that use it go on. Built-in ones stay."""
+    service.delete(context, profile)

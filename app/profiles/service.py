@@ -7,6 +7,7 @@ from typing import cast
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
+from app.http import decode_cursor, encode_cursor
 from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
 from app.store import is_digest
@@ -21,6 +22,7 @@ from compiler.profile import (
 )
 
 _NAMES = "tessera:profile-names"
+_LIST = "tessera:profiles"
 
 
 def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
@@ -46,7 +48,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
     pipeline = context.broker.pipeline()
     pipeline.hset(key, "name", profile.name)
     pipeline.hset(_NAMES, profile.name, digest)
-    pipeline.zadd("tessera:profiles", {digest: now_ms}, nx=True)
+    pipeline.zadd(_LIST, {digest: now_ms}, nx=True)
     pipeline.execute()
     created_ms = int(str(context.broker.hget(key, "created_ms")))
     return _user_summary(digest, {"name": profile.name, "created_ms": str(created_ms)}), new
@@ -93,18 +95,45 @@ def get(context: Context, name: str) -> Profile:
 
 
 def listed(context: Context, cursor: str | None, limit: int) -> ProfilePage:
-    """A page of the profiles; the built-in ones stand on the first."""
-    items = []
-    if cursor is None:
-        for name in builtin_names():
-            digest = profile_digest(builtin_profile(name))
-            items.append(ProfileSummary(name=name, digest=digest, builtin=True))
-    rows, following = page(context.broker, "tessera:profiles", cursor, limit)
+    """A page of the profiles: the built-in ones come first, and are counted like any."""
+    names = builtin_names()
+    seen = 0 if cursor is None else _builtins_seen(cursor)
+    shown = () if seen is None else names[seen : seen + limit]
+    items = [ProfileSummary(name=name, digest=context.builtin_digests[name], builtin=True) for name in shown]
+    if seen is not None and len(shown) == limit:
+        more = seen + limit < len(names) or context.broker.exists(_LIST)
+        return ProfilePage(items=items, next_cursor=encode_cursor((-1.0 - seen - limit, "")) if more else None)
+    rows, following = page(context.broker, _LIST, cursor if seen is None else None, limit - len(shown))
     for digest, _ in rows:
         fields = cast(dict[str, str], context.broker.hgetall(f"tessera:profile:{digest}"))
         if fields:
             items.append(_user_summary(digest, fields))
     return ProfilePage(items=items, next_cursor=following)
+
+
+def delete(context: Context, name: str) -> None:
+    """Forget a user's profile by name or digest; raises NotFoundError, or ConflictError for a built-in one.
+
+    The file stays: a job that was accepted with it reads it still.
+    """
+    profile = get(context, name)
+    if context.records.delete_profile(profile_digest(profile)) == "unknown":
+        raise ConflictError(
+            f"{printable(profile.name, 80)!r} is a built-in profile and cannot be deleted",
+            code="builtin_profile",
+            stage="profile",
+            actual=printable(profile.name, 80),
+            hint="Only uploaded profiles can be deleted; GET /v1/profiles lists both",
+        )
+
+
+def _builtins_seen(cursor: str) -> int | None:
+    """How many built-in profiles the pages before have shown; None if the cursor stands among those of users.
+
+    A place among the built-in ones is below 0, where no time is.
+    """
+    position = decode_cursor(cursor)[0]
+    return None if position >= 0 else min(int(-1 - position), len(builtin_names()))
 
 
 def _user_summary(digest: str, fields: dict[str, str]) -> ProfileSummary:

@@ -20,6 +20,7 @@ _MAX_TENSORS: Final = 4096
 _HEADER_BYTES: Final = 10_000
 _CHUNK_BYTES: Final = 1 << 20
 _SUFFIX: Final = ".npy"
+_ZIP: Final = b"PK\x03\x04"
 # Kinds of numpy types that are tensors: booleans, numbers, text, and raw bytes (bfloat16 has no type of its own).
 _KINDS: Final = frozenset("biufcSUV")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -43,8 +44,10 @@ def read_arrays(file: BinaryIO, *, limit_bytes: int = MAX_BYTES) -> dict[str, Ar
                 found[key] = _read(archive, member, key)
             return found
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
+        file.seek(0)
+        is_zip = file.read(len(_ZIP)) == _ZIP
         raise RequestError(
-            "the inputs are no .npz file, or a damaged one",
+            "the .npz file is cut short or damaged" if is_zip else "the inputs are no .npz file",
             code="invalid_inputs",
             stage="inputs",
             actual=printable(str(error), 120),

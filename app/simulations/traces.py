@@ -12,7 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -44,7 +44,7 @@ def tag(digest: str, commands: int) -> str:
 
 def pieces(
     store_dir: Path, digest: str, commands: int, time_limit_s: float, makers: BoundedSemaphore
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """The trace of an executable in a store, piece by piece: of each segment the first commands.
 
     `makers`: places for those who make traces. What is wrong before the first piece is said at once: UnavailableError
@@ -72,11 +72,15 @@ def pieces(
         if not first:
             raise _error(child.stderr.read(), child.wait(), time_limit_s)
         rest = iter(partial(child.stdout.read, _CHUNK_BYTES), b"")
-        return _closing(chain([first], rest), stack.pop_all())
+        found = _closing(chain([first], rest), stack.pop_all())
+        next(found)
+        return found
 
 
-def _closing(found: Iterator[bytes], stack: ExitStack) -> Iterator[bytes]:
+def _closing(found: Iterator[bytes], stack: ExitStack) -> Generator[bytes, None, None]:
+    """The pieces; closes the stack at the end, and once it was begun also where no piece is asked for."""
     with stack:
+        yield b""
         yield from found
 
 

@@ -1,4 +1,4 @@
-"""A target of `tessera size`: dram_bytes=1.05xfloor, dram_bytes=12MB, latency=1.2ms, energy=5mJ (SIM-5)."""
+"""A target of `tessera size`: dram_bytes=1.05xfloor, dram_bytes=12MB, latency=1.2ms, 1.2ms, 12MiB (SIM-5)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """A target from `figure=amount`; raises RequestError."""
-    figure, _, amount = text.partition("=")
-    figure, amount = figure.strip(), amount.strip()
+    """A target from `figure=amount`, or from an amount whose unit says the figure; raises RequestError."""
+    figure, separator, amount = (part.strip() for part in text.partition("="))
+    if not separator:
+        figure, amount = _figure_of(figure), figure
     of_floor = _OF_FLOOR.fullmatch(amount)
     if figure not in _UNITS or not amount or (of_floor is not None and figure != "dram_bytes"):
         raise RequestError(
@@ -51,8 +52,15 @@ def parse_target(text: str) -> Target:
             stage="size",
             actual=printable(text, 80),
             limit=", ".join(_UNITS),
-            hint="Aim at dram_bytes=1.05xfloor, dram_bytes=12MB, latency=1.2ms or energy=5mJ",
+            hint="Aim at dram_bytes=1.05xfloor, dram_bytes=12MiB, latency=1.2ms or energy=5mJ; or at 12MiB, 1.2ms, 5mJ",
         )
     if of_floor is not None:
         return Target(figure=figure, limit=float(of_floor[1]), of_floor=True)
     return Target(figure=figure, limit=quantity(amount, _UNITS[figure]), of_floor=False)
+
+
+def _figure_of(amount: str) -> str:
+    """The figure whose unit an amount has, "" for none; a ratio of the floor is of DRAM bytes."""
+    if _OF_FLOOR.fullmatch(amount):
+        return "dram_bytes"
+    return next((figure for figure, unit in _UNITS.items() if amount[:1].isdigit() and amount.endswith(unit)), "")

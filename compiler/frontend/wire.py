@@ -116,7 +116,7 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
         else:
             raise _broken(begin)
         if number == 0 or position > stop:
-            raise _broken(begin)
+            raise _cut(stop, position) if number and begin and stop == len(data) else _broken(begin)
         yield number, begin, body, position
 
 
@@ -150,6 +150,17 @@ def _too_many(number: int) -> LimitError:
         stage="import",
         actual=f"more than {MAX_NODES if nodes else MAX_VALUES}",
         limit=MAX_NODES if nodes else MAX_VALUES,
+    )
+
+
+def _cut(size_bytes: int, announced_bytes: int) -> ModelError:
+    return ModelError(
+        "the file ends early: it is cut short, or is not an ONNX model",
+        code="not_onnx",
+        stage="import",
+        actual=f"{size_bytes} bytes",
+        limit=f"at least {announced_bytes} bytes, by what it says of its content",
+        hint="Copy or download it again",
     )
 
 

@@ -110,7 +110,7 @@ def test_wrong_input_is_one_block_that_names_the_thing_and_its_exit_code(
 
 
 def test_a_memory_limit_bounds_a_local_compilation() -> None:
-    program = "from app.cli.main import run; run()"
+    program = "from app.cli.entry import run; run()"
     words = ["compile", SQUEEZENET, "--profile", "cluster4x4", "--set", "memory_limit_bytes=1"]
     answer = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 3

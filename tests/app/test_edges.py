@@ -15,6 +15,7 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from app import errors
+from app.cli.failures import show
 from app.documents import documents
 from app.http import decode_cursor, encode_cursor, not_modified, preferred_wait_s
 from app.jobs.queue import create_celery
@@ -89,6 +90,14 @@ def test_text_of_a_model_in_a_problem_is_one_printable_line() -> None:
     assert shown.node is not None
     assert len(shown.node) < 400
     assert "\n" not in shown.node
+
+
+@pytest.mark.parametrize("length", [10, 301, 20_000])
+def test_a_hint_is_whole_over_http_and_on_the_command_line(length: int, capsys: pytest.CaptureFixture[str]) -> None:
+    error = RequestError("wrong", hint="x" * length)
+    assert problem(error.to_dict(), 422, None).hint == error.hint
+    show(error, as_json=False)
+    assert "x" * length in capsys.readouterr().err.replace("\n", "")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 import redis
 
-from app.jobs.records import FINAL_STATES, Idempotency, JobRequest, Lease, Records, events_key
+from app.jobs.records import FINAL_STATES, JOBS_KEY, Idempotency, JobRequest, Lease, Records, events_key
 from app.settings import Settings
+from tests.service.harness import until
 
 MODEL = "a" * 64
 DONE = {"state": "succeeded", "plan": "p" * 64, "report": "r" * 64}
@@ -533,3 +534,13 @@ def test_a_full_list_gets_no_more_messages_and_loses_none(bench: Bench) -> None:
             break
         time.sleep(0.02)
     assert {delivery.content for delivery in first} == {f"c{number}" for number in range(5)}
+
+
+def test_a_job_whose_record_expired_leaves_the_list_and_others_stay(client: redis.Redis) -> None:
+    bench = Bench(client, Settings(lease_s=30.0, keep_finished_s=0.02))
+    done, waiting = bench.submit("c1"), bench.submit("c2")
+    bench.records.publish(bench.lease("c1"), DONE)
+    assert client.zrange(JOBS_KEY, 0, -1) == [done, waiting]
+    until(lambda: bench.records.job(done) is None, "the record to expire")
+    bench.records.reap()
+    assert client.zrange(JOBS_KEY, 0, -1) == [waiting]

@@ -258,7 +258,7 @@ def bad_inputs(tmp_path: Path) -> dict[str, str]:
         (["run", "executable.tsx", "--inputs", "shape.npz"], 2, "wrong_input"),
         (["run", "executable.tsx", "--inputs", "pickle.npz"], 2, "invalid_inputs"),
         (["run", "executable.tsx", "--inputs", "text.npz"], 2, "invalid_inputs"),
-        (["run", "executable.tsx", "--inputs", "none.npz"], 2, "file_error"),
+        (["run", "executable.tsx", "--inputs", "none.npz"], 2, "no_such_file"),
         (["run", "executable.tsx", "--inputs", "shape.npz", "--seed", "3"], 2, "invalid_request"),
         (["run", "executable.tsx", "--check"], 2, "invalid_request"),
         (["run", "executable.tsx", "--set", "objective=energy"], 2, "invalid_option"),

@@ -168,6 +168,7 @@ def test_ctrl_c_keeps_the_points_that_are_finished_and_leaves_no_process() -> No
     report = json.loads(Path("s.json").read_text())
     states = [point["state"] for point in report["points"]]
     assert (report["state"], set(states)) == ("cancelled", {"succeeded", "cancelled"})
+    assert f"interrupted: {states.count('succeeded')} of {len(states)} points done" in text
     assert all((point["figures"] is not None) == (point["state"] == "succeeded") for point in report["points"])
     until(lambda: gone(children), "its processes to end")
 

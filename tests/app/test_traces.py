@@ -46,7 +46,7 @@ def test_places_are_given_back_when_a_trace_has_been_read_given_up_or_failed(tmp
     list(held)
     given_up = traces.pieces(tmp_path, digest, 100, 30, makers)
     next(given_up)
-    given_up.close()  # type: ignore[attr-defined]
+    given_up.close()
     with pytest.raises(InternalError, match="ended"):
         traces.pieces(tmp_path, "0" * 64, 100, 30, makers)
     with pytest.raises(LimitError):

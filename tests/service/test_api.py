@@ -13,8 +13,9 @@ import httpx
 import pytest
 import yaml
 
+from app.simulations import traces
 from app.supervisor.service import EmbeddedService
-from compiler.profile import builtin_profile, profile_digest, profile_json
+from compiler.profile import builtin_names, builtin_profile, profile_digest, profile_json
 from tests.service.harness import Api, conv_chain, until
 
 pytestmark = pytest.mark.service
@@ -78,19 +79,35 @@ def test_an_immutable_model_answers_304_to_its_etag(api: Api, network: str) -> N
     assert other.status_code == 200
 
 
+def pages(api: Api, path: str, limit: int) -> list[dict[str, Any]]:
+    """The items of a list over all of its pages."""
+    items: list[dict[str, Any]] = []
+    parameters: dict[str, Any] = {"limit": limit}
+    while True:
+        page = api.http.get(path, params=parameters).json()
+        assert len(page["items"]) <= limit
+        items += page["items"]
+        if "next_cursor" not in page:
+            return items
+        assert len(page["items"]) == limit
+        parameters["cursor"] = page["next_cursor"]
+
+
 def test_the_list_of_models_is_complete_over_pages(api: Api) -> None:
     expected = {api.upload(conv_chain(3, channels=channels)) for channels in range(1, 6)}
-    seen: list[str] = []
-    cursor = None
-    while True:
-        page = api.http.get("/v1/models", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
-        assert len(page["items"]) <= 2
-        seen += [item["id"] for item in page["items"]]
-        cursor = page.get("next_cursor")
-        if cursor is None:
-            break
+    seen = [item["id"] for item in pages(api, "/v1/models", 2)]
     assert len(seen) == len(set(seen))
     assert expected <= set(seen)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 200])
+def test_the_list_of_profiles_counts_the_builtin_ones_and_is_complete_over_pages(api: Api, limit: int) -> None:
+    for number in range(3):
+        api.http.post("/v1/profiles", json=user_profile(f"listed-{number}"))
+    seen = [item["name"] for item in pages(api, "/v1/profiles", limit)]
+    assert tuple(seen[: len(builtin_names())]) == builtin_names()
+    assert len(seen) == len(set(seen))
+    assert [name for name in seen if name.startswith("listed-")] == ["listed-2", "listed-1", "listed-0"]
 
 
 def test_a_deleted_model_is_gone_and_may_come_back(api: Api) -> None:
@@ -217,6 +234,34 @@ def test_the_name_of_a_builtin_profile_is_taken(api: Api) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+def test_a_deleted_profile_is_gone_and_its_name_means_the_one_before(api: Api) -> None:
+    first, latest = (
+        api.http.post("/v1/profiles", json=user_profile("twice", clock_hz=clock)).json()["digest"]
+        for clock in (1e9, 2e9)
+    )
+    assert api.http.get("/v1/profiles/twice").headers["etag"] == f'"{latest}"'
+    assert api.http.delete("/v1/profiles/twice").status_code == 204
+    assert_problem(api.http.get(f"/v1/profiles/{latest}"), 404, "unknown_profile", latest)
+    assert api.http.get("/v1/profiles/twice").headers["etag"] == f'"{first}"'
+    assert api.http.delete(f"/v1/profiles/{first}").status_code == 204
+    assert_problem(api.http.delete("/v1/profiles/twice"), 404, "unknown_profile", "twice")
+    assert not {first, latest} & {item["digest"] for item in pages(api, "/v1/profiles", 200)}
+
+
+def test_a_builtin_profile_cannot_be_deleted(api: Api) -> None:
+    digest = profile_digest(builtin_profile("edge4"))
+    for name in ("edge4", digest):
+        assert_problem(api.http.delete(f"/v1/profiles/{name}"), 409, "builtin_profile", "edge4")
+    assert api.http.get("/v1/profiles/edge4").status_code == 200
+
+
+def test_a_job_goes_on_with_a_profile_that_was_deleted(api: Api, network: str) -> None:
+    digest = api.http.post("/v1/profiles", json=user_profile("short-lived")).json()["digest"]
+    job = api.submit(network, "short-lived")
+    assert api.http.delete(f"/v1/profiles/{digest}").status_code == 204
+    assert api.finished(job)["state"] == "succeeded"
+
+
 def test_an_unknown_profile_is_not_found(api: Api) -> None:
     assert_problem(api.http.get("/v1/profiles/nonesuch"), 404, "unknown_profile", "nonesuch")
 
@@ -283,6 +328,81 @@ def test_a_form_may_refer_to_what_is_there(api: Api, network: str) -> None:
     assert api.http.post("/v1/compilations", files=form).status_code in (200, 202)
     form["extra"] = (None, "x")
     assert_problem(api.http.post("/v1/compilations", files=form), 422, "invalid_request", "extra")
+
+
+def test_the_list_of_jobs_is_newest_first_and_complete_over_pages(api: Api, network: str) -> None:
+    jobs = [api.submit(network, verify="none", min_macs=number) for number in range(5)]
+    for job in jobs:
+        api.finished(job)
+    items = pages(api, "/v1/jobs", 2)
+    assert [item["id"] for item in items if item["id"] in jobs] == jobs[::-1]
+    times = [item["created_at"] for item in items]
+    assert times == sorted(times, reverse=True)
+    whole = api.job(jobs[0])
+    shown = next(item for item in items if item["id"] == jobs[0])
+    assert shown == {name: whole[name] for name in shown}
+    assert {"id", "kind", "state", "created_at", "model", "profile"} <= shown.keys()
+
+
+def test_a_deleted_job_is_gone_and_what_it_led_to_is_known(api: Api, network: str) -> None:
+    job = api.submit(network)
+    api.finished(job)
+    assert api.http.delete(f"/v1/jobs/{job}").status_code == 204
+    assert_problem(api.http.get(f"/v1/jobs/{job}"), 404, "unknown_job", job)
+    assert_problem(api.http.delete(f"/v1/jobs/{job}"), 404, "unknown_job", job)
+    assert job not in {item["id"] for item in pages(api, "/v1/jobs", 200)}
+    assert api.job(api.submit(network))["cached"]
+
+
+def test_a_job_that_is_not_final_is_not_deleted(api: Api) -> None:
+    job = api.submit(api.upload(conv_chain(200)))
+    problem = assert_problem(api.http.delete(f"/v1/jobs/{job}"), 409, "not_finished", job)
+    assert f"POST /v1/jobs/{job}/cancel" in problem["hint"]
+    api.http.post(f"/v1/jobs/{job}/cancel")
+    assert api.finished(job)["state"] == "cancelled"
+    assert api.http.delete(f"/v1/jobs/{job}").status_code == 204
+
+
+def test_a_sweep_is_deleted_with_its_points_and_only_it_is_listed(api: Api, network: str) -> None:
+    body = {"model": network, "profiles": ["edge4"], "grid": {"nram": ["256KiB", "512KiB"]}}
+    sweep = api.http.post("/v1/sweeps", json=body).json()["id"]
+    assert api.finished(sweep)["state"] == "succeeded"
+    points = [point["job"] for point in api.http.get(f"/v1/sweeps/{sweep}").json()["points"]]
+    listed = {item["id"] for item in pages(api, "/v1/jobs", 200)}
+    assert sweep in listed
+    assert not listed.intersection(points)
+    assert_problem(api.http.delete(f"/v1/jobs/{points[0]}"), 409, "point_of_sweep", sweep)
+    assert api.http.delete(f"/v1/jobs/{sweep}").status_code == 204
+    for job in (sweep, *points):
+        assert_problem(api.http.get(f"/v1/jobs/{job}"), 404, "unknown_job", job)
+
+
+def test_head_on_every_get_is_the_answer_without_its_body(api: Api, network: str) -> None:
+    job = api.submit(network)
+    api.finished(job)
+    sweep = api.http.post("/v1/sweeps", json={"model": network, "profiles": ["edge4"], "grid": {}}).json()["id"]
+    api.finished(sweep)
+    values = {"model_id": network, "profile": "edge4", "job_id": job, "sweep_id": sweep, "number": 0}
+    paths = api.http.get("/openapi.json").json()["paths"]
+    tried = ["/", "/docs", "/openapi.json", *(path for path, methods in paths.items() if "get" in methods)]
+    for path in tried:
+        url = path.format(**values)
+        head = api.http.head(url)
+        assert head.content == b"", url
+        with api.http.stream("GET", url) as answer:
+            assert head.status_code == answer.status_code, url
+            for name in ("content-type", "content-length", "etag"):
+                # the figures of the service change from one moment to the next
+                if (path, name) != ("/metrics", "content-length"):
+                    assert head.headers.get(name) == answer.headers.get(name), (url, name)
+
+
+def test_head_leaves_no_place_of_those_who_make_traces_taken(api: Api, network: str) -> None:
+    job = api.submit(network)
+    api.finished(job)
+    for _ in range(2 * traces.AT_ONCE):
+        assert api.http.head(f"/v1/jobs/{job}/trace").status_code == 200
+    assert api.http.get(f"/v1/jobs/{job}/trace").status_code == 200
 
 
 def test_an_idempotency_key_makes_one_job_even_in_a_race(api: Api, network: str) -> None:
@@ -448,9 +568,12 @@ def test_operation_ids_are_stable(api: Api) -> None:
         "createProfile",
         "listProfiles",
         "getProfile",
+        "deleteProfile",
         "createCompilation",
         "createSimulation",
+        "listJobs",
         "getJob",
+        "deleteJob",
         "cancelJob",
         "getPlan",
         "getReport",
@@ -487,7 +610,7 @@ def test_deleting_a_model_whose_bytes_are_a_plan_leaves_the_plan(api: Api, netwo
 def test_a_refused_method_lists_all_that_the_path_has(api: Api) -> None:
     answer = api.http.request("PATCH", f"/v1/models/{'0' * 64}")
     assert_problem(answer, 405, "method_not_allowed", "PATCH")
-    assert {"GET", "PUT", "DELETE"} <= set(answer.headers["allow"].split(", "))
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, PUT"
 
 
 def test_text_that_is_no_utf8_and_an_event_id_out_of_range_are_the_callers_fault(api: Api, network: str) -> None:

@@ -8,10 +8,15 @@ local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a compu
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
 local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
 local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
+local JOBS_KEY = 'tessera:jobs'              -- zset: jobs that were asked for (no points of sweeps), by when
+local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs, by when their records expire
 local STOPPED_KEY = 'tessera:stopped'      -- set while a service that was stopped on purpose is down
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
 local NEWEST_KEY = 'tessera:packages:newest' -- zset: packages that were made or asked for last, by when
+local PROFILES_KEY = 'tessera:profiles'      -- zset: users' profiles, by when they were uploaded
+local PROFILE_NAMES_KEY = 'tessera:profile-names' -- hash: the digest of the latest profile of a name
 
+local function profile_key(digest) return 'tessera:profile:' .. digest end
 local function job_key(job) return 'tessera:job:' .. job end
 local function events_key(job) return 'tessera:job:' .. job .. ':events' end
 local function computation_key(content) return 'tessera:computation:' .. content end
@@ -65,6 +70,7 @@ local function transition(job, to, now, ...)
   elseif not NEXT[to] then
     redis.call('PEXPIRE', key, KEEP_FINISHED_MS)
     redis.call('PEXPIRE', events_key(job), KEEP_FINISHED_MS)
+    redis.call('ZADD', ENDING_KEY, now + KEEP_FINISHED_MS, job)
   end
   return true
 end
@@ -208,6 +214,7 @@ local function record_job(wanted, now)
              'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
   for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
   redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
+  if not fields.sweep then redis.call('ZADD', JOBS_KEY, now, job) end
 
   if wanted.outcome then
     for name, value in pairs(wanted.outcome) do

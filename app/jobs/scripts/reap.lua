@@ -1,4 +1,5 @@
--- Ends what ran out: jobs past their time limit, computations whose lease ended. Returns what was done.
+-- Ends what ran out: jobs past their time limit, computations whose lease ended. Returns what was done. Takes jobs
+-- whose records expired off the list.
 -- ARGV: keep_ms, max_attempts, count
 local now, count, done = now_ms(), tonumber(ARGV[3]), {}
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES_KEY, '-inf', now, 'LIMIT', 0, count)) do
@@ -16,5 +17,9 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES_KEY, '-inf', now, 'LI
 end
 for _, content in ipairs(redis.call('ZRANGEBYSCORE', LEASES_KEY, '-inf', now, 'LIMIT', 0, count)) do
   table.insert(done, { abandon(content, now, tonumber(ARGV[2])), content })
+end
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', ENDING_KEY, '-inf', now, 'LIMIT', 0, count)) do
+  redis.call('ZREM', ENDING_KEY, job)
+  redis.call('ZREM', JOBS_KEY, job)
 end
 return done

@@ -1,0 +1,16 @@
+-- Forgets a job that is final, a sweep with all of its points.
+-- ARGV: keep_ms, job
+local job = ARGV[2]
+local v = redis.call('HMGET', job_key(job), 'state', 'sweep', 'kind', 'total')
+if not v[1] then return 'unknown' end
+if v[2] then return 'point' end
+if NEXT[v[1]] then return 'not_final' end
+if v[3] == 'sweep' then
+  for number = 0, tonumber(v[4]) - 1 do
+    redis.call('DEL', job_key(point_of(job, number)), events_key(point_of(job, number)))
+  end
+end
+redis.call('DEL', job_key(job), events_key(job))
+redis.call('ZREM', JOBS_KEY, job)
+redis.call('ZREM', ENDING_KEY, job)
+return 'deleted'

@@ -1,0 +1,246 @@
+"""Files that the command line writes: checked before the work, whole or not there, and output that nobody reads."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import compiling
+from app.cli.main import cli
+from app.outputs import whole_files
+from compiler.errors import RequestError
+from tests.service.models import network
+
+ROOT = Path(__file__).parents[2]
+PROFILE = ("-p", "edge4")
+VARIED = (*PROFILE, "--grid", "nram=256KiB")
+SIZED = (*PROFILE, "--field", "nram", "--target", "latency=1ms")
+WRITERS = {
+    "compile": (*PROFILE, "--out"),
+    "plan": (*PROFILE, "--out"),
+    "plan --pictures": (*PROFILE, "--pictures"),
+    "plan --compare": (*PROFILE, "--compare", "rules,none", "--out"),
+    "run": (*PROFILE, "--outputs"),
+    "trace": (*PROFILE, "--out"),
+    "sweep": (*VARIED, "--out"),
+    "size": (*SIZED, "--out"),
+    "package": (*PROFILE, "--out"),
+}
+FOLDERS = ("compile", "plan", "plan --pictures", "plan --compare")
+
+
+@pytest.fixture(autouse=True)
+def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a small network in it and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.onnx").write_bytes(network().data())
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling is a failure of the test."""
+
+    def begun(*_: object, **__: object) -> None:
+        pytest.fail("the work began")
+
+    monkeypatch.setattr("compiler.compile.compile_model", begun)
+    monkeypatch.setattr("app.cli.shapes.compile_package", begun)
+    monkeypatch.setattr("app.cli.point_pool.PointPool.run", begun)
+
+
+def command(writer: str, path: str) -> list[str]:
+    return [writer.split()[0], "net.onnx", *WRITERS[writer], path]
+
+
+def refused(words: list[str]) -> str:
+    answer = CliRunner().invoke(cli, words)
+    assert answer.exit_code == 2, answer.output
+    assert "cannot_write" in answer.stderr
+    return answer.stderr
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("writer", [writer for writer in WRITERS if writer not in FOLDERS])
+def test_a_file_in_a_missing_folder_or_in_the_place_of_one_is_refused_before_the_work(writer: str) -> None:
+    assert "there is no folder" in refused(command(writer, "missing/file"))
+    assert "it is a folder, not a file" in refused(command(writer, "."))
+    assert "no file can be made in /proc" in refused(command(writer, "/proc/file"))
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("writer", FOLDERS)
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(writer: str) -> None:
+    assert "net.onnx is a file, not a folder" in refused(command(writer, "net.onnx"))
+    assert "net.onnx is a file, not a folder" in refused(command(writer, "net.onnx/deeper"))
+    assert "no file can be made in /proc" in refused(command(writer, "/proc/folder"))
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_folder_in_the_place_of_a_document_is_refused_before_the_work() -> None:
+    Path("out/plan.json").mkdir(parents=True)
+    assert "out/plan.json: it is a folder, not a file" in refused(command("compile", "out"))
+
+
+def tessera(*words: str, stdout: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_full_disk_leaves_the_files_that_were_there_and_nothing_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("out").mkdir()
+    before = {name: f"{name} of before" for name in ("plan.json", "report.json", "executable.tsx")}
+    for name, text in before.items():
+        Path("out", name).write_text(text)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    compiled = compiling.compiled
+
+    def then_full(*words: Any) -> compiling.Compiled:
+        found = compiled(*words)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # enough for some of the files
+        return found
+
+    monkeypatch.setattr(compiling, "compiled", then_full)
+    try:
+        answer = CliRunner().invoke(cli, ["compile", "net.onnx", *PROFILE, "--no-verify", "--out", "out"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert answer.exit_code == 2, answer.output
+    assert "nothing was written: a file would be larger" in answer.stderr
+    assert {path.name: path.read_text() for path in Path("out").iterdir()} == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_files_are_written_all_or_none_and_a_full_disk_is_said(number: int) -> None:
+    Path("a").write_text("before")
+
+    def written() -> None:
+        with whole_files() as fresh:
+            fresh(Path("a")).write_text("after")
+            fresh(Path("b")).write_text("af")
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(RequestError, match="the disk is full"):
+        written()
+    assert {path.name for path in Path().iterdir()} == {"a", "net.onnx"}
+    assert Path("a").read_text() == "before"
+
+
+def test_a_link_stays_a_link_and_a_device_is_written_to_as_it_is() -> None:
+    Path("real").write_text("before")
+    Path("real").chmod(0o640)
+    Path("link").symlink_to("real")
+    with whole_files() as fresh:
+        fresh(Path("link")).write_text("after")
+        fresh(Path("/dev/null")).write_text("nowhere")
+    assert (Path("link").is_symlink(), Path("real").read_text()) == (True, "after")
+    assert Path("real").stat().st_mode & 0o777 == 0o640
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["profiles"], ["version"], ["listing", "net.onnx", *PROFILE]])
+def test_a_reader_that_has_seen_enough_ends_a_command_without_noise(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    answer = tessera(*words, stdout=write)
+    os.close(write)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["profiles"], ["version"]])
+def test_output_that_cannot_be_written_is_said_once(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        answer = tessera(*words, stdout=full)
+    assert answer.returncode == 2
+    assert answer.stderr.count("No space left on device") == 1
+    assert "Traceback" not in answer.stderr
+
+
+# Raises SIGINT when a module is looked for, or when so much processor time was spent.
+INTERRUPT = """
+import os, signal, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+signal.signal(signal.SIGVTALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+signal.setitimer(signal.ITIMER_VIRTUAL, {seconds})
+from app.cli.entry import run
+run()
+"""
+
+
+def interrupted(module: str, seconds: float) -> None:
+    # these tests may run where Ctrl-C is ignored
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    program = INTERRUPT.format(module=module, seconds=seconds)
+    answer = subprocess.run(
+        [sys.executable, "-c", program, "plan", "net.onnx", *PROFILE],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=hears,
+    )
+    assert (answer.returncode, answer.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("module", ["typer", "app.cli.main", "app.cli.compiling", "numpy", "onnx", "compiler.pipeline"])
+def test_ctrl_c_during_an_import_is_exit_code_130_and_no_traceback(module: str) -> None:
+    interrupted(module, 0)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 0.9])
+def test_ctrl_c_at_any_moment_is_exit_code_130_and_no_traceback(seconds: float) -> None:
+    interrupted("", seconds)
+
+
+@pytest.mark.parametrize("callback", ["__del__", "weakref"])
+def test_ctrl_c_in_a_callback_whose_errors_python_drops_is_not_lost(callback: str) -> None:
+    program = f"""
+import os, signal, sys, time, weakref
+import app.cli.main
+from app.cli import entry
+
+class Thing:
+    if {callback == "__del__"}:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+def command():
+    thing = Thing()
+    ref = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT)) if {callback == "weakref"} else None
+    del thing
+    time.sleep(60)
+
+app.cli.main.cli = command
+entry.run()
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (answer.returncode, answer.stderr) == (130, "")
