@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from compiler.profile.description import VALUES
 from compiler.profile.quantities import UNITS
 from tests.profiles import profile_values
 
+CLUSTER = profile_values("cluster4x4")
 WITH_UNITS = {path: entry.unit for path, entry in VALUES.items() if entry.unit}
 
 
-def with_value(path: str, value: Any, *, name: str = "cluster4x4") -> dict[str, Any]:
+def with_value(path: str, value: Any) -> dict[str, Any]:
     """A built-in profile with one field changed; parts that it does not have are made."""
-    values = profile_values(name)
+    values = deepcopy(CLUSTER)
     *parents, leaf = path.split(".")
     target = values
     for parent in parents:
