@@ -1,10 +1,11 @@
-"""`python -m app.documents`: writes docs/openapi.json, docs/supported-ops.md and the schemas in docs/schemas."""
+"""`python -m app.documents`: writes openapi.json, supported-ops.md, schemas and the fields in profiles.md of docs."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -18,8 +19,14 @@ from app.tables.document import TablesDocument
 from compiler.frontend.supported import supported_ops
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
+from compiler.profile.annotated import reference
+from compiler.profile.description import json_schema
 
-_SCHEMAS = {
+_DOCS: Final = Path(__file__).parent.parent / "docs"
+# What lies between these marks in docs/profiles.md is generated.
+_BEGIN: Final = "<!-- fields of the schema: written by make openapi -->"
+_END: Final = "<!-- end of the fields -->"
+_SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
     "plan": Plan,
     "report": Report,
     "profile": Profile,
@@ -39,19 +46,26 @@ def documents() -> dict[str, str]:
         settings = Settings(broker_url=nowhere, cache_url=nowhere, data_dir=Path(folder))
         texts = {"openapi.json": _text(create_app(settings).openapi())}
     texts["supported-ops.md"] = supported_ops()
+    texts["profiles.md"] = _with_fields((_DOCS / "profiles.md").read_text())
     for name, kind in _SCHEMAS.items():
-        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema(kind)}
         texts[f"schemas/{name}.json"] = _text(schema)
     return texts
 
 
 def main() -> None:
     """Write every document."""
-    docs = Path(__file__).parent.parent / "docs"
     for name, text in documents().items():
-        path = docs / name
+        path = _DOCS / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def _with_fields(page: str) -> str:
+    """The page with the present fields of a profile between its two marks."""
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n\n{reference()}\n\n{_END}{after}"
 
 
 def _text(values: object) -> str:

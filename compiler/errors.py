@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 
@@ -110,6 +112,17 @@ def printable(text: str, limit: int = 300) -> str:
     """Text from a model or request as one bounded line without control characters (API-7)."""
     shortened = text if len(text) <= limit else text[: limit - 1] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shortened)
+
+
+def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that come nearest to one that was mistyped, best first; none if all differ much."""
+    return get_close_matches(name[:120], list(known), n=most, cutoff=0.6)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The question that an error asks about a mistyped name, or "" if no known name is near."""
+    near = near_names(name, known, most=1)
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def _plain(value: object) -> object:

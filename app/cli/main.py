@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from app.cli import exploring, shaping
+from app.cli import exploring, profiles, shaping
 from app.cli.entry import run as run  # console scripts that were installed before name it here
 from app.cli.failures import failures
 from app.cli.parameters import (
@@ -50,6 +49,7 @@ cli.command()(exploring.compare)
 cli.command()(shaping.table)
 cli.command()(shaping.package)
 cli.command()(shaping.loader)
+cli.add_typer(profiles.cli, name="profiles")
 
 
 @cli.command()
@@ -339,20 +339,6 @@ def explain(
 
 
 @cli.command()
-def profiles(server: ServerOption = None, as_json: JsonFlag = False) -> None:
-    """List the hardware profiles."""
-    with failures(as_json=as_json):
-        rows = _profile_rows(server)
-        if as_json:
-            sys.stdout.write(json.dumps(rows) + "\n")
-            return
-        table = Table("profile", "kind", "digest", box=None)
-        for row in rows:
-            table.add_row(str(row["name"]), "built-in" if row["builtin"] else "user", str(row["digest"])[:16])
-        Console().print(table)
-
-
-@cli.command()
 def version() -> None:
     """Print the version of the compiler."""
     sys.stdout.write(COMPILER_VERSION + "\n")
@@ -424,22 +410,6 @@ def _ran(
     if server is not None:
         return running.run_on_server(server, target, feed, console, check=check)
     return running.run_here(target, feed, console, check=check, against=against)
-
-
-def _profile_rows(server: str | None) -> list[dict[str, object]]:
-    if server is not None:
-        from app.client.client import TesseraClient
-
-        with TesseraClient(server) as client:
-            return [
-                {"name": profile.name, "digest": profile.digest, "builtin": profile.builtin}
-                for profile in client.profiles()
-            ]
-    from compiler.profile import builtin_names, builtin_profile, profile_digest
-
-    return [
-        {"name": name, "digest": profile_digest(builtin_profile(name)), "builtin": True} for name in builtin_names()
-    ]
 
 
 def _light_model(name: str) -> Path:

@@ -15,6 +15,7 @@ from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import SizeReport
 from compiler.errors import printable
 from compiler.profile.fields import SHORT_NAMES, Value, field_named
+from compiler.profile.quantities import amount_text
 
 # What a narrow terminal goes without, the first first.
 _GIVE_WAY: Final = ("above floor", "on chip", "energy")
@@ -74,22 +75,7 @@ def value_text(path: str, value: Value) -> str:
     unit = field_named(path).unit
     if isinstance(value, bool | str) or not unit:
         return printable(str(value), 40)
-    if unit == "B":
-        return _exact_bytes(value)
-    if unit == "s":
-        return f"{value:g} ns"
-    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:g} {prefix}{unit}"
-    return f"{value:g} {unit}"
-
-
-def _exact_bytes(value: float) -> str:
-    """Bytes in the largest binary unit that they are whole multiples of: values of a curve may be near each other."""
-    for power, prefix in ((3, "Gi"), (2, "Mi"), (1, "Ki")):
-        if value and value % 1024**power == 0:
-            return f"{value // 1024**power:.0f} {prefix}B"
-    return f"{value:.0f} B"
+    return amount_text(value, unit, " ")
 
 
 def _short(path: str) -> str:

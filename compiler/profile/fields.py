@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from compiler.errors import ProfileError, RequestError, printable
+from compiler.errors import ProfileError, RequestError, near_names, printable
+from compiler.profile.description import VALUES
 from compiler.profile.load import profile_from_values
 from compiler.profile.quantities import quantity
 from compiler.profile.schema import Profile
-from compiler.units import DTYPE_NAMES
 
 Value: TypeAlias = bool | int | float | str
 
@@ -44,17 +43,6 @@ SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 # What a profile is called is no property of the accelerator.
 _NAMES: Final = frozenset(("schema", "name", "description"))
-# The unit of a field, by how its name ends; the first that fits.
-_UNITS: Final = (
-    ("_bytes_per_s", "B/s"),
-    ("bytes_per_cycle", "B/cycle"),
-    ("_bytes_per_core", "B"),
-    ("_bytes", "B"),
-    ("_hz", "Hz"),
-    ("_ns", "s"),
-    ("_w", "W"),
-)
-_NS_PER_S: Final = 10**9
 _VARIED: Final = "-varied"
 _NAME_LENGTH_MAX: Final = 64
 
@@ -73,14 +61,12 @@ class Field:
             return value == "true"
         if self.kind in ("flag", "word"):
             return value if isinstance(value, bool | int | float) else printable(str(value), 120)
-        if self.path.endswith("_ns") and isinstance(value, str) and value.strip().endswith("s"):
-            return quantity(value, self.unit) * _NS_PER_S
-        return quantity(value, "" if self.unit == "s" else self.unit)
+        return quantity(value, self.unit)
 
 
 def profile_fields() -> tuple[Field, ...]:
     """All fields that may be varied, in the order of the schema."""
-    return tuple(field for field in _fields_of(Profile, "") if field.path not in _NAMES)
+    return tuple(field for field in _fields() if field.path not in _NAMES)
 
 
 def field_named(name: str) -> Field:
@@ -89,7 +75,7 @@ def field_named(name: str) -> Field:
     found = known.get(SHORT_NAMES.get(name, name))
     if found is not None:
         return found
-    near = get_close_matches(name[:120], [*SHORT_NAMES, *known], n=3, cutoff=0.5)
+    near = near_names(name, [*SHORT_NAMES, *known])
     raise RequestError(
         f"a profile has no field {printable(name, 80)!r}",
         code="unknown_field",
@@ -153,27 +139,14 @@ def _no_part(profile: Profile, path: str, part: str) -> ProfileError:
     )
 
 
-def _fields_of(part: type[msgspec.Struct], prefix: str) -> Iterator[Field]:
-    info = msgspec.inspect.type_info(part)
-    assert isinstance(info, msgspec.inspect.StructType)
-    for field in info.fields:
-        yield from _fields_at(field.type, prefix + field.name)
-
-
-def _fields_at(kind: msgspec.inspect.Type, path: str) -> Iterator[Field]:
-    """The fields of one entry; of a table by element type there are as many as types."""
-    inspect = msgspec.inspect
-    if isinstance(kind, inspect.UnionType):
-        (kind,) = (part for part in kind.types if not isinstance(part, inspect.NoneType))
-    if isinstance(kind, inspect.StructType):
-        yield from _fields_of(kind.cls, f"{path}.")
-    elif isinstance(kind, inspect.DictType):
-        for dtype in DTYPE_NAMES:
-            yield from _fields_at(kind.value_type, f"{path}.{dtype}")
-    elif isinstance(kind, inspect.BoolType):
-        yield Field(path=path, kind="flag", unit="")
-    elif isinstance(kind, inspect.StrType | inspect.LiteralType):
-        yield Field(path=path, kind="word", unit="")
-    elif isinstance(kind, inspect.IntType | inspect.FloatType):
-        unit = next((unit for suffix, unit in _UNITS if path.endswith(suffix)), "")
-        yield Field(path=path, kind="integer" if isinstance(kind, inspect.IntType) else "number", unit=unit)
+def _fields() -> Iterator[Field]:
+    kinds: dict[type[msgspec.inspect.Type], Literal["integer", "number", "word", "flag"]] = {
+        msgspec.inspect.IntType: "integer",
+        msgspec.inspect.FloatType: "number",
+        msgspec.inspect.StrType: "word",
+        msgspec.inspect.LiteralType: "word",
+        msgspec.inspect.BoolType: "flag",
+    }
+    for path, entry in VALUES.items():
+        if type(entry.kind) in kinds:
+            yield Field(path=path, kind=kinds[type(entry.kind)], unit=entry.unit)

@@ -4,25 +4,62 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
 from compiler.errors import RequestError, printable
 
-_PREFIXES: Final[Mapping[str, Fraction]] = MappingProxyType(
-    {"p": Fraction(1, 10**12), "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6)}
-    | {"m": Fraction(1, 10**3), "": Fraction(1), "k": Fraction(10**3), "K": Fraction(10**3)}
-    | {letter: Fraction(10 ** (3 * power)) for power, letter in enumerate("MGT", 2)}
-    | {f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGT", 1)}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A unit: its name in words, what carries the prefixes, how much of that it is, and an example of an amount."""
+
+    words: str
+    base: str
+    scale: Fraction = Fraction(1)
+    example: str
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """Whether amounts may have binary prefixes; parts of a byte there are none."""
+        return self.base.startswith("B")
+
+
+UNITS: Final[Mapping[str, Unit]] = MappingProxyType(
+    {
+        "B": Unit(words="bytes", base="B", example="256KiB"),
+        "B/s": Unit(words="bytes per second", base="B/s", example="12.8GB/s"),
+        "B/cycle": Unit(words="bytes per cycle", base="B/cycle", example="64B/cycle"),
+        "Hz": Unit(words="hertz", base="Hz", example="1.2GHz"),
+        "s": Unit(words="seconds", base="s", example="1.2ms"),
+        "ns": Unit(words="nanoseconds", base="s", scale=Fraction(1, 10**9), example="150ns"),
+        "cycles": Unit(words="cycles", base="cycles", example="16cycles"),
+        "J": Unit(words="joules", base="J", example="5mJ"),
+        "pJ": Unit(words="picojoules", base="J", scale=Fraction(1, 10**12), example="0.4pJ"),
+        "pJ/B": Unit(words="picojoules per byte", base="J/B", scale=Fraction(1, 10**12), example="1.6pJ/B"),
+        "W": Unit(words="watts", base="W", example="1.5W"),
+    }
 )
-_UNITS: Final = ("B", "B/s", "B/cycle", "s", "J", "Hz", "W")
+_BELOW_ONE: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {letter: Fraction(1, 10**power) for letter, power in (("p", 12), ("n", 9), ("u", 6), ("µ", 6), ("m", 3))}
+)
+_DECIMAL: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {
+        letter: Fraction(10**power)
+        for letter, power in (("", 0), ("k", 3), ("K", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15))
+    }
+)
+_BINARY: Final[Mapping[str, Fraction]] = MappingProxyType(
+    {f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTP", 1)}
+)
 _TEXT_LENGTH_MAX: Final = 40
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([-+]?\d{1,2}))?\s*([A-Za-zµ/]*)")
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([-+]?[0-9]{1,2}))?\s*([A-Za-zµ/]*)")
 
 
 def quantity(value: object, unit: str) -> int | float:
-    """A number, or a text such as 256KiB, in `unit` (one of B, B/s, B/cycle, s, J, Hz, W, or "" for a mere number).
+    """A number, or a text such as 256KiB, in `unit`: one of UNITS, or "" for a mere number.
 
     A unit left out is the field's own. Whole amounts are integers. Raises RequestError for anything else.
     """
@@ -31,22 +68,43 @@ def quantity(value: object, unit: str) -> int | float:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _TEXT_LENGTH_MAX else None
     factor = None if match is None else _factor(match[3], unit)
     if match is None or factor is None:
+        named = UNITS[unit] if unit else None
         raise RequestError(
-            f"{printable(str(value), _TEXT_LENGTH_MAX)!r} is not an amount" + (f" in {unit}" if unit else ""),
+            f"{printable(str(value), _TEXT_LENGTH_MAX)!r} is not an amount" + (f" in {named.words}" if named else ""),
             code="invalid_quantity",
             stage="request",
             actual=printable(str(value), _TEXT_LENGTH_MAX),
-            limit=f"a number{f', with or without a unit of {unit}' if unit else ''}",
-            hint="Write 262144, 256KiB, 12.8GB/s, 800MHz or 1.2ms",
+            limit=f"a number of {named.words}, with or without its unit" if named else "a number without a unit",
+            hint=f"Write a number, or an amount such as {named.example}" if named else "Write a number",
         )
     exact = Fraction(match[1]) * Fraction(10) ** int(match[2] or 0) * factor
     return exact.numerator if exact.denominator == 1 else float(exact)
+
+
+def amount_text(value: float, unit: str, space: str = "") -> str:
+    """The amount as people write it, exact: `quantity` reads the same value from it."""
+    plain = _digits(value)
+    prefixes = {"B": _BINARY, "B/s": _DECIMAL, "B/cycle": _DECIMAL, "Hz": _DECIMAL}.get(unit, {})
+    for prefix, factor in reversed([*prefixes.items()]):
+        if prefix == "K" or value < factor or (prefixes is _BINARY and value % factor):
+            continue
+        text = _digits(value / int(factor))
+        if quantity(text + prefix + unit, unit) == value and len(text) <= len(plain):
+            return f"{text}{space}{prefix}{unit}"
+    return f"{plain}{space}{unit}".rstrip()
+
+
+def _digits(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) <= 1e15 else repr(value)
 
 
 def _factor(given: str, unit: str) -> Fraction | None:
     """How many of `unit` the given unit is; None if it is of another kind."""
     if not given:
         return Fraction(1)
-    if unit not in _UNITS or not given.endswith(unit):
+    meant = UNITS.get(unit)
+    if meant is None or not given.endswith(meant.base):
         return None
-    return _PREFIXES.get(given.removesuffix(unit))
+    prefixes = {**_DECIMAL, **(_BINARY if meant.is_of_bytes else _BELOW_ONE)}
+    factor = prefixes.get(given.removesuffix(meant.base))
+    return None if factor is None else factor / meant.scale

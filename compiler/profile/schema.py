@@ -7,10 +7,29 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+
+def _amount(unit: str, *, ge: float, le: float) -> Meta:
+    """Bounds of a number and its unit, one of `compiler.profile.quantities.UNITS`."""
+    return Meta(ge=ge, le=le, extra_json_schema={"unit": unit})
+
+
+def _means(meaning: str) -> Meta:
+    """What a field means, in a line: it stands in the JSON schema, the documents and annotated profiles."""
+    return Meta(description=meaning)
+
+
 # Rates and frequencies; the lower bound keeps times finite.
-Positive = Annotated[float, Meta(ge=1e-3, le=1e18)]
-NonNegative = Annotated[float, Meta(ge=0, le=1e18)]
-Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+_LEAST, _MOST = 1e-3, 1e18
+Hertz = Annotated[float, _amount("Hz", ge=_LEAST, le=_MOST)]
+BytesPerSecond = Annotated[float, _amount("B/s", ge=_LEAST, le=_MOST)]
+BytesPerCycle = Annotated[float, _amount("B/cycle", ge=_LEAST, le=_MOST)]
+Nanoseconds = Annotated[float, _amount("ns", ge=0, le=_MOST)]
+Cycles = Annotated[float, _amount("cycles", ge=0, le=_MOST)]
+Picojoules = Annotated[float, _amount("pJ", ge=0, le=_MOST)]
+PicojoulesPerByte = Annotated[float, _amount("pJ/B", ge=0, le=_MOST)]
+Watts = Annotated[float, _amount("W", ge=0, le=_MOST)]
+Bytes = Annotated[int, _amount("B", ge=1, le=2**50)]
+AccessBytes = Annotated[int, _amount("B", ge=1, le=65536)]
 Count = Annotated[int, Meta(ge=1, le=4096)]
 
 # Bytes of a partial sum where a profile states none.
@@ -31,90 +50,83 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Dram(_Part, frozen=True, kw_only=True):
-    """Off-chip memory of one chip; its bandwidth is shared by all engines that reach it.
+    """Off-chip memory of one chip; its bandwidth is shared by all engines that reach it."""
 
-    `ports` says where it meets the chip: `every-core` (each core's engine reaches it directly) or `mesh-sides` (it
-    reaches the cores over the mesh, from the left and right columns).
-    """
-
-    capacity_bytes: Bytes
-    bandwidth_bytes_per_s: Positive
-    read_pj_per_byte: NonNegative
-    write_pj_per_byte: NonNegative
-    startup_ns: NonNegative = 0.0
-    multicast: bool = False
-    ports: Literal["every-core", "mesh-sides"] = "every-core"
+    capacity_bytes: Annotated[Bytes, _means("size of the memory")]
+    bandwidth_bytes_per_s: Annotated[BytesPerSecond, _means("rate of reads and writes together")]
+    read_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a read")]
+    write_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a write")]
+    startup_ns: Annotated[Nanoseconds, _means("start-up time of a transfer; its engine's counts if larger")] = 0.0
+    multicast: Annotated[bool, _means("whether one read may go to several cores")] = False
+    ports: Annotated[
+        Literal["every-core", "mesh-sides"],
+        _means("which cores reach it: all, or the mesh's side columns"),
+    ] = "every-core"
 
 
 class Memory(_Part, frozen=True, kw_only=True):
-    """An on-chip memory. With `weight_bytes` it is split: `capacity_bytes` then holds activations only.
+    """An on-chip memory. With `weight_bytes` it is split: `capacity_bytes` then holds activations only."""
 
-    `bytes_per_cycle` is the rate of its ports; None: the engines that reach it are the bound. Ports are `shared` (reads
-    and writes together have that rate) or `separate` (each has it for itself). `access_bytes` is the smallest piece
-    that one access moves: energy and port time count whole pieces.
-    """
-
-    capacity_bytes: Bytes
-    read_pj_per_byte: NonNegative
-    write_pj_per_byte: NonNegative
-    weight_bytes: Bytes | None = None
-    bytes_per_cycle: Positive | None = None
-    ports: Literal["shared", "separate"] = "shared"
-    access_bytes: Annotated[int, Meta(ge=1, le=65536)] = 1
+    capacity_bytes: Annotated[Bytes, _means("size; with weight_bytes, of the part for activations")]
+    read_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a read")]
+    write_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a write")]
+    weight_bytes: Annotated[Bytes | None, _means("size of a separate part for weights")] = None
+    bytes_per_cycle: Annotated[
+        BytesPerCycle | None, _means("rate of the ports; if absent, the engines' rates count")
+    ] = None
+    ports: Annotated[Literal["shared", "separate"], _means("whether reads and writes share the rate")] = "shared"
+    access_bytes: Annotated[AccessBytes, _means("smallest access; energy and port time count whole accesses")] = 1
 
 
 class Engine(_Part, frozen=True, kw_only=True):
-    """A transfer engine; start-up counts once per transfer that nothing hides."""
+    """A transfer engine."""
 
-    bytes_per_cycle: Positive
-    startup_ns: NonNegative = 0.0
+    bytes_per_cycle: Annotated[BytesPerCycle, _means("rate of the engine")]
+    startup_ns: Annotated[Nanoseconds, _means("start-up time of a transfer that nothing hides")] = 0.0
 
 
 class Link(_Part, frozen=True, kw_only=True):
     """Core-to-core links."""
 
-    topology: Literal["ring", "mesh"]
-    bytes_per_cycle: Positive
-    hop_cycles: NonNegative = 1.0
-    pj_per_byte_hop: NonNegative = 0.0
+    topology: Annotated[Literal["ring", "mesh"], _means("how the cores are connected")]
+    bytes_per_cycle: Annotated[BytesPerCycle, _means("rate of one link")]
+    hop_cycles: Annotated[Cycles, _means("latency of a hop")] = 1.0
+    pj_per_byte_hop: Annotated[PicojoulesPerByte, _means("energy of a byte for each hop")] = 0.0
 
 
 class Engines(_Part, frozen=True, kw_only=True):
-    """The transfer engines that exist; `shared` lists those that are one component and share a queue.
+    """The transfer engines that exist."""
 
-    iodma: DRAM to and from NRAM/WRAM, per core. gdma: DRAM to and from SRAM, per cluster. mvdma: SRAM to and from
-    NRAM/WRAM, per core. cdma: SRAM to SRAM between clusters, per cluster. bus: SRAM to one, several or all cores of
-    a cluster. link: core to core.
-    """
-
-    iodma: Engine | None = None
-    gdma: Engine | None = None
-    mvdma: Engine | None = None
-    cdma: Engine | None = None
-    bus: Engine | None = None
-    link: Link | None = None
-    shared: tuple[tuple[Literal["iodma", "gdma", "mvdma", "cdma", "bus"], ...], ...] = ()
+    iodma: Annotated[Engine | None, _means("DRAM to and from NRAM and WRAM, one per core")] = None
+    gdma: Annotated[Engine | None, _means("DRAM to and from SRAM, one per cluster")] = None
+    mvdma: Annotated[Engine | None, _means("SRAM to and from NRAM and WRAM, one per core")] = None
+    cdma: Annotated[Engine | None, _means("SRAM to SRAM between clusters, one per cluster")] = None
+    bus: Annotated[Engine | None, _means("broadcast from SRAM to one, several or all cores of a cluster")] = None
+    link: Annotated[Link | None, _means("links from core to core")] = None
+    shared: Annotated[
+        tuple[tuple[Literal["iodma", "gdma", "mvdma", "cdma", "bus"], ...], ...],
+        _means("lists of engines that are one component and share a queue"),
+    ] = ()
 
 
 class Array(_Part, frozen=True, kw_only=True):
     """The matrix unit's array for one element type.
 
-    Lanes over output channels (k), input channels (c), output columns (ox) and output rows (oy); all of them work in
-    the same cycle, each on one multiply-accumulate.
+    All lanes work in the same cycle, each on one multiply-accumulate.
     """
 
-    k: Count
-    c: Count
-    ox: Count = 1
-    oy: Count = 1
+    k: Annotated[Count, _means("lanes over output channels")]
+    c: Annotated[Count, _means("lanes over input channels")]
+    ox: Annotated[Count, _means("lanes over output columns")] = 1
+    oy: Annotated[Count, _means("lanes over output rows")] = 1
 
 
 class Buffer(_Part, frozen=True, kw_only=True):
-    """Operand storage inside a core's matrix unit; `capacity_bytes` is that of all lanes together."""
+    """Operand storage inside a core's matrix unit."""
 
-    capacity_bytes: Bytes
-    read_pj_per_byte: NonNegative
-    write_pj_per_byte: NonNegative
+    capacity_bytes: Annotated[Bytes, _means("size, of all lanes together")]
+    read_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a read")]
+    write_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a write")]
 
 
 class Buffers(_Part, frozen=True, kw_only=True):
@@ -123,89 +135,106 @@ class Buffers(_Part, frozen=True, kw_only=True):
     Without a stated buffer the matrix unit has one register per lane for that operand, which costs nothing.
     """
 
-    weight: Buffer | None = None
-    output: Buffer | None = None
-    input: Buffer | None = None
+    weight: Annotated[Buffer | None, _means("buffer of weights")] = None
+    output: Annotated[Buffer | None, _means("buffer of partial sums")] = None
+    input: Annotated[Buffer | None, _means("buffer of inputs")] = None
 
 
 class Matrix(_Part, frozen=True, kw_only=True):
-    """The matrix unit of a core: an array and the energy of a multiply-accumulate, by element type.
+    """The matrix unit of a core: an array and the energy of a multiply-accumulate, by element type."""
 
-    `accumulator_bytes` is the size of a partial sum; None: 4 bytes.
-    """
+    arrays: Annotated[dict[str, Array], _means("the array for each element type that the chip computes in")]
+    pj_per_mac: Annotated[dict[str, Picojoules], _means("energy of a multiply-accumulate, by element type")]
+    buffers: Annotated[Buffers, _means("operand storage in the matrix unit; if absent, a free register per lane")] = (
+        Buffers()
+    )
+    accumulator_bytes: Annotated[
+        Annotated[int, _amount("B", ge=1, le=8)] | None, _means("size of a partial sum; if absent, 4")
+    ] = None
 
-    arrays: dict[str, Array]
-    pj_per_mac: dict[str, NonNegative]
-    buffers: Buffers = Buffers()
-    accumulator_bytes: Annotated[int, Meta(ge=1, le=8)] | None = None
+    @property
+    def partial_sum_bytes(self) -> int:
+        """Bytes of one partial sum."""
+        return self.accumulator_bytes or DEFAULT_ACCUMULATOR_BYTES
 
 
 class Vector(_Part, frozen=True, kw_only=True):
-    """The vector unit of a core: one operation per lane and cycle."""
+    """The vector unit of a core."""
 
-    lanes: Annotated[int, Meta(ge=1, le=1 << 20)]
-    pj_per_operation: NonNegative
+    lanes: Annotated[int, Meta(ge=1, le=1 << 20), _means("operations per cycle")]
+    pj_per_operation: Annotated[Picojoules, _means("energy of an operation")]
 
 
 class Calls(_Part, frozen=True, kw_only=True):
-    """Scalar work of a core for a call of a shape unit: for each, and for each axis whose length comes with the call.
+    """Scalar work of a core for a call of a shape unit.
 
     Prices of parameter tables count it (SHAPE-4); fixed programs are compiled without such lengths.
     """
 
-    cycles: NonNegative = 0.0
-    length_cycles: NonNegative = 16.0
+    cycles: Annotated[Cycles, _means("scalar work of each call")] = 0.0
+    length_cycles: Annotated[Cycles, _means("scalar work for each axis whose length comes with the call")] = 16.0
 
 
 class Limits(_Part, frozen=True, kw_only=True):
-    """Limits of one executable; None: no limit."""
+    """Limits of one executable; absent: no limit."""
 
-    program_bytes: Bytes | None = None
-    program_bytes_per_core: Bytes | None = None
-    weight_bytes: Bytes | None = None
-    macs: Annotated[int, Meta(ge=1)] | None = None
-    commands: Annotated[int, Meta(ge=1)] | None = None
+    program_bytes: Annotated[Bytes | None, _means("size of the program")] = None
+    program_bytes_per_core: Annotated[Bytes | None, _means("size of one core's share of the program")] = None
+    weight_bytes: Annotated[Bytes | None, _means("size of the weights")] = None
+    macs: Annotated[Annotated[int, Meta(ge=1)] | None, _means("number of multiply-accumulates")] = None
+    commands: Annotated[Annotated[int, Meta(ge=1)] | None, _means("number of commands")] = None
 
 
 class Weights(_Part, frozen=True, kw_only=True):
-    """Whether weights are streamed from DRAM, and the share of its size a weight takes in on-chip memory.
+    """Where weights lie.
 
     Stationary weights lie on the chip, spread over its cores by output channels, before an executable runs.
     """
 
-    mode: Literal["streamed", "stationary"] = "streamed"
-    compression: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    mode: Annotated[Literal["streamed", "stationary"], _means("streamed from DRAM, or resident on the chip")] = (
+        "streamed"
+    )
+    compression: Annotated[
+        float, Meta(gt=0, le=1), _means("share of its size that a weight takes in on-chip memory")
+    ] = 1.0
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An accelerator (PROF-2). Sizes in bytes, rates per cycle of `clock_hz`, energies in picojoule.
+    """An accelerator (PROF-2). Sizes in bytes, rates per cycle of `clock_hz`, energies in picojoule."""
 
-    `addressing`: how a core's units find the operands of a window in their buffers: by address tables that lie beside
-    the weights (ADDR-5), or by strides that the cores' own address generators count with, which take no memory.
-    """
-
-    schema: Literal["tessera.profile/1"]
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    description: Annotated[str, Meta(max_length=500)] = ""
-    clock_hz: Positive
-    chips: Annotated[int, Meta(ge=1, le=64)]
-    clusters_per_chip: Count
-    cores_per_cluster: Count
-    line_bytes: Annotated[int, Meta(ge=1, le=65536)]
-    dram: Dram
-    sram: Memory | None = None
-    nram: Memory
-    wram: Memory | None = None
-    engines: Engines
-    matrix: Matrix
-    vector: Vector
-    host_link_bytes_per_s: Positive | None = None
-    chip_link_bytes_per_s: Positive | None = None
-    static_w: NonNegative = 0.0
-    limits: Limits = Limits()
-    weights: Weights = Weights()
-    addressing: Literal["tables", "strides"] = "tables"
-    calls: Calls = Calls()
+    schema: Annotated[Literal["tessera.profile/1"], _means("version of this format")]
+    name: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+        _means("at most 64 letters, digits, dots, dashes and underscores"),
+    ]
+    description: Annotated[str, Meta(max_length=500), _means("free text for people")] = ""
+    clock_hz: Annotated[Hertz, _means("clock of all units; cycles are counted in it")]
+    chips: Annotated[int, Meta(ge=1, le=64), _means("number of chips")]
+    clusters_per_chip: Annotated[Count, _means("number of clusters of a chip")]
+    cores_per_cluster: Annotated[Count, _means("number of cores of a cluster")]
+    line_bytes: Annotated[AccessBytes, _means("memory line; address tables are read in whole lines")]
+    dram: Annotated[Dram, _means("off-chip memory, one per chip")]
+    sram: Annotated[Memory | None, _means("memory shared by the cores of a cluster, one per cluster")] = None
+    nram: Annotated[Memory, _means("memory for activations, one per core")]
+    wram: Annotated[Memory | None, _means("memory for weights, one per core; if absent, weights lie in NRAM")] = None
+    engines: Annotated[Engines, _means("what moves data between the memories")]
+    matrix: Annotated[Matrix, _means("matrix unit, one per core")]
+    vector: Annotated[Vector, _means("vector unit, one per core")]
+    host_link_bytes_per_s: Annotated[
+        BytesPerSecond | None, _means("rate from and to the host; if absent, it takes no time")
+    ] = None
+    chip_link_bytes_per_s: Annotated[
+        BytesPerSecond | None, _means("rate from chip to chip; if absent, it takes no time")
+    ] = None
+    static_w: Annotated[Watts, _means("static power")] = 0.0
+    limits: Annotated[Limits, _means("limits of one executable; if absent, none")] = Limits()
+    weights: Annotated[Weights, _means("where weights lie")] = Weights()
+    addressing: Annotated[
+        Literal["tables", "strides"],
+        _means("operands of a window: by tables in memory, or by strides"),
+    ] = "tables"
+    calls: Annotated[Calls, _means("scalar work of a core for a call of a shape unit")] = Calls()
 
     @property
     def cores(self) -> int:
@@ -254,7 +283,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def partial_sum_bytes(self) -> int:
         """Bytes of one partial sum of the matrix unit."""
-        return self.matrix.accumulator_bytes or DEFAULT_ACCUMULATOR_BYTES
+        return self.matrix.partial_sum_bytes
 
     @property
     def dram_bytes_per_cycle(self) -> float:

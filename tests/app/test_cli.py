@@ -140,11 +140,6 @@ def test_no_service_at_the_url_is_said_in_one_block() -> None:
     assert "http://127.0.0.1:9" in answer.stderr
 
 
-def test_the_profiles_are_listed() -> None:
-    assert {"cluster4x4", "edge4"} <= {row["name"] for row in json.loads(tessera("profiles", "--json").stdout)}
-    assert "cluster4x4" in tessera("profiles").stdout
-
-
 def test_quantities_are_printed_with_their_units() -> None:
     assert [quantity_bytes(value) for value in (0, 1023, 1024, 3 * 2**20)] == ["0 B", "1023 B", "1.00 KiB", "3.00 MiB"]
     assert [quantity_si(value, "J") for value in (0, 1.5, 0.0123, 4e-6, 5e-9, 6e-12)] == [

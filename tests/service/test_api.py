@@ -227,6 +227,18 @@ def test_a_profile_with_a_negative_size_is_refused_by_its_field(api: Api) -> Non
     assert_problem(api.http.post("/v1/compilations", files=form), 422, "invalid_profile", "sram.capacity_bytes")
 
 
+def test_amounts_with_units_make_the_same_profile_as_numbers_and_a_wrong_unit_is_refused(api: Api) -> None:
+    values = user_profile("with-units")
+    digest = api.http.post("/v1/profiles", json=values).json()["digest"]
+    values["sram"]["capacity_bytes"] = "2MiB"
+    values["clock_hz"] = "1GHz"
+    again = api.http.post("/v1/profiles", json=values)
+    assert again.json().get("digest") == digest, again.text
+    values["sram"]["capacity_bytes"] = "2MHz"
+    problem = assert_problem(api.http.post("/v1/profiles", json=values), 422, "invalid_profile", "sram.capacity_bytes")
+    assert problem["actual"] == "2MHz"
+
+
 def test_the_name_of_a_builtin_profile_is_taken(api: Api) -> None:
     values = user_profile("edge4", clock_hz=12345678.0)
     answer = api.http.post("/v1/profiles", json=values)

@@ -15,7 +15,7 @@ from app.cli.main import cli
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job
 from app.supervisor.service import EmbeddedService
-from compiler.profile import builtin_profile, profile_json
+from compiler.profile import builtin_profile, parse_profile, profile_json
 from tests.service.harness import Api, conv_chain, light_model
 from tests.service.models import SIDECARS, dynamic, lstm, written
 
@@ -180,6 +180,17 @@ def test_a_failed_job_is_an_exit_code_and_one_block(service: EmbeddedService, tm
     words[3] = "nonesuch"
     answer = CliRunner().invoke(cli, [*words, "--json"])
     assert (answer.exit_code, json.loads(answer.stderr)["code"]) == (2, "unknown_profile")
+
+
+def test_a_profile_of_the_service_is_shown_annotated(service: EmbeddedService) -> None:
+    text = profile_json(builtin_profile("edge4")).replace(b'"edge4"', b'"of-the-service"')
+    with TesseraClient(service.url) as client:
+        client.upload_profile(text)
+    shown = CliRunner().invoke(cli, ["profiles", "show", "of-the-service", "--server", service.url])
+    assert shown.exit_code == 0
+    assert profile_json(parse_profile(shown.stdout.encode())) == text
+    unknown = CliRunner().invoke(cli, ["profiles", "show", "nonesuch", "--server", service.url])
+    assert (unknown.exit_code, "unknown_profile" in unknown.stderr) == (2, True)
 
 
 def test_the_client_does_all_verbs(service: EmbeddedService, tmp_path: Path) -> None:
