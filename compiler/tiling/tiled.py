@@ -83,7 +83,7 @@ class TiledGroup(GroupCut):
         shared_out = self.slices == 1 and self.channel_parts == parts == self.profile.cores
         if not self.profile.is_stationary or not shared_out:
             return False
-        return self.geometry.channels_follow or (self.walk.tiles == 1 and not self.is_nested)
+        return parts == 1 or self.geometry.channels_follow or (self.walk.tiles == 1 and not self.is_nested)
 
     @cached_property
     def homes(self) -> tuple[WeightHome, ...]:
