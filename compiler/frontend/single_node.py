@@ -59,24 +59,20 @@ def is_legal(
 ) -> bool:
     """Whether ONNX Runtime accepts a node that one of our definitions objects to (IMPORT-7).
 
-    It is run with its known values, unknown operands are 0; where there are many elements, or `result_elements` of the
-    results is unknown (None), it is loaded alone. Nodes are not judged, so the objection stands, that have subgraphs
-    or operands of unknown type.
+    It is run with its known values, unknown operands are 0; where operands and results have many elements, it is loaded
+    alone. Nodes are not judged, so the objection stands, where `result_elements` is unknown (None), and that have
+    subgraphs or operands of unknown type.
     """
     if names_files(node) or node.op_type in _TRAPS or any(True for _ in subgraphs(node)):
         return False
     types = _types(tensors)
-    if types is None or not all(tensor.is_known for tensor in tensors.values()):
+    if types is None or result_elements is None or not all(tensor.is_known for tensor in tensors.values()):
         return False
     model = _model(node, types, values, opsets)
     unknown = {name: tensor for name, tensor in tensors.items() if name not in values}
     total = sum(tensor.elements for tensor in tensors.values())
-    may_run = (
-        result_elements is not None
-        and total + result_elements <= _RUN_ELEMENTS
-        and all(tensor.dtype in DTYPE_NAMES for tensor in unknown.values())
-    )
-    if not may_run:
+    are_arrays = all(tensor.dtype in DTYPE_NAMES for tensor in unknown.values())
+    if total + result_elements > _RUN_ELEMENTS or not are_arrays:
         return not load_model(model).reason
     feeds = {
         name: np.zeros(tuple(map(int, tensor.shape)), dtype=numpy_dtype(tensor.dtype))

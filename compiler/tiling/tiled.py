@@ -74,9 +74,16 @@ class TiledGroup(GroupCut):
 
     @property
     def weights_in_place(self) -> bool:
-        """True if stationary weights lie where they are used, so that nothing is staged."""
+        """True if stationary weights lie where they are used, so that nothing is staged.
+
+        They are shared out by their op's own channels. Where a view makes other axes of these, a tile needs some of
+        them only, and so other ones in a core than lie there.
+        """
         parts = self.configuration.units * self.configuration.cores
-        return self.profile.is_stationary and self.slices == 1 and self.channel_parts == parts == self.profile.cores
+        shared_out = self.slices == 1 and self.channel_parts == parts == self.profile.cores
+        if not self.profile.is_stationary or not shared_out:
+            return False
+        return parts == 1 or self.geometry.channels_follow or (self.walk.tiles == 1 and not self.is_nested)
 
     @cached_property
     def homes(self) -> tuple[WeightHome, ...]:

@@ -83,3 +83,24 @@ def test_a_group_whose_output_needs_nothing_of_an_inner_op_is_planned() -> None:
     values["vector"]["lanes"] = 1
     found = compile_model(network.data(), profile_from_values(values))
     assert [node for s in found.plan.segments for node in s.nodes if "ReduceMean" in node] == ["ReduceMean_1"]
+
+
+def test_stationary_weights_of_a_product_whose_channels_a_view_cuts_are_brought_to_the_cores_that_need_them() -> None:
+    """A tile of the queries alone needs other channels in a core than a share of queries, keys and values."""
+    model = Model()
+    product = model.node("MatMul", [model.input([1, 144, 192]), model.weight(192, 1152)])
+    heads = model.node("Reshape", [product, model.ints(1, 144, 3, 8, 48)])
+    model.output(
+        model.node(
+            "Transpose",
+            [
+                heads,
+            ],
+            perm=[2, 0, 3, 1, 4],
+        )
+    )
+    compilation = compile_model(model.data(), builtin_profile("manycore2x64"))
+    (group,) = (group for segment in compilation.plan.segments for group in segment.groups)
+    assert group.placement.spread == "channels"
+    assert group.tiling.tiles > 1
+    assert all(output.holds for output in compilation.report.values.outputs)
