@@ -162,7 +162,7 @@ def test_a_package_where_a_model_is_wanted_is_named_as_one(package: Path, words:
     command, *rest = words
     answer = tessera(command, str(package), *rest)
     assert answer.exit_code == 2, answer.output
-    assert "this is a package, not a model" in answer.stderr
+    assert "is a package, not an ONNX model" in " ".join(answer.stderr.split())
     assert "`tessera run`, `table` and `package` take packages" in " ".join(answer.stderr.split())
 
 
@@ -173,7 +173,7 @@ def test_an_executable_where_a_model_is_wanted_is_named_as_one(tmp_path: Path, w
     command, *rest = words
     answer = tessera(command, str(path), *rest)
     assert answer.exit_code == 2, answer.output
-    assert "this is an executable, not a model" in answer.stderr
+    assert "is an executable, not an ONNX model" in " ".join(answer.stderr.split())
 
 
 def test_a_package_has_no_model_to_be_checked_with(package: Path) -> None:
