@@ -18,7 +18,7 @@ _BOUNDS: Final = frozenset(("time_limit_s", "memory_limit_bytes"))
 
 # What the system's loader says of a library that does not fit.
 _UNMAPPED: Final = ("failed to map", "load shared object", "cannot allocate memory", "Cannot allocate memory")
-# With so little address space left, what fails fails for that.
+# With less address space left than this, a failure is taken for a lack of memory.
 _NOTHING_BYTES: Final = 1 << 24
 
 # After the time has run out, the alarm rings so often until somebody hears it.
@@ -80,9 +80,10 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
 
 
 def _ran_short(error: Exception) -> bool:
-    """True if an error tells of memory in other words: what is loaded on the way has errors of its own for it.
+    """True if an error other than MemoryError comes from a lack of memory.
 
-    A file that cannot be mapped does, and whatever fails, but for an answer of ours, when next to nothing is left.
+    That is so for a library that cannot be mapped, and for any failure with next to no address space left, except our
+    own refusals.
     """
     if isinstance(error, OSError | ImportError):
         said = str(error)
