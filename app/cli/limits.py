@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import signal
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from compiler.errors import LimitError, RequestError, printable
+from compiler.errors import InternalError, LimitError, RequestError, TesseraError, printable
 
 # The options that bound what is done, and decide nothing of its result.
 _BOUNDS: Final = frozenset(("time_limit_s", "memory_limit_bytes"))
+
+# What the system's loader says of a library that does not fit.
+_UNMAPPED: Final = ("failed to map", "load shared object", "cannot allocate memory", "Cannot allocate memory")
+# With less address space left than this, a failure is taken for a lack of memory.
+_NOTHING_BYTES: Final = 1 << 24
 
 # After the time has run out, the alarm rings so often until somebody hears it.
 _AGAIN_S: Final = 0.25
@@ -48,8 +54,7 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
     previous = signal.signal(signal.SIGALRM, expired)
     try:
         if memory_limit_bytes is not None:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            wanted = pages * resource.getpagesize() + memory_limit_bytes
+            wanted = _address_space_bytes() + memory_limit_bytes
             resource.setrlimit(
                 resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
             )
@@ -57,8 +62,11 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
             # an error that is raised in a callback of the collector is printed and lost: the next one is not
             signal.setitimer(signal.ITIMER_REAL, time_limit_s, _AGAIN_S)
         yield
-    except MemoryError:
+    except Exception as error:
+        is_short = memory_limit_bytes is not None and _ran_short(error)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        if not is_short and not isinstance(error, MemoryError):
+            raise
         raise LimitError(
             "the compilation needs more memory than memory_limit_bytes allows",
             code="memory_limit",
@@ -69,3 +77,21 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _ran_short(error: Exception) -> bool:
+    """True if an error other than MemoryError comes from a lack of memory.
+
+    That is so for a library that cannot be mapped, and for any failure with next to no address space left, except our
+    own refusals.
+    """
+    if isinstance(error, OSError | ImportError):
+        said = str(error)
+        return getattr(error, "errno", None) == errno.ENOMEM or any(words in said for words in _UNMAPPED)
+    if isinstance(error, TesseraError) and not isinstance(error, InternalError):
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] - _address_space_bytes() < _NOTHING_BYTES
+
+
+def _address_space_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

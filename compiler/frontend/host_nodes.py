@@ -23,8 +23,8 @@ from compiler.frontend.table import ValueTable
 from compiler.ir.graph import HOST, HostNode, Op, Tensor, free_key, host_op
 from compiler.ops.base import Array, default_axes
 
-# Objections of definitions that ONNX Runtime is asked about, each a few milliseconds: of a model of which it accepts so
-# many nodes it is taken to accept the others too.
+# ONNX Runtime is asked about so many nodes of a model, each a few milliseconds. If it accepted all of them, further
+# ones count as accepted.
 _ASKED_MAX: Final = 256
 # The operator set of views that are left to the host: Reshape has its shape as an input.
 _RESHAPE_OPSET: Final = 13

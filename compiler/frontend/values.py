@@ -178,7 +178,7 @@ def constant_of(
 
 
 def sparse_constant_of(proto: onnx.SparseTensorProto, *, node: str | None, what: str) -> Constant:
-    """A constant of which the model holds the elements other than 0, and where they lie; a description.
+    """The description of a sparse constant: its elements other than 0, and their positions.
 
     Raises ModelError if values, places and shape do not fit each other, LimitError for one that is too large.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import subprocess
@@ -16,9 +17,11 @@ from typer.testing import CliRunner, Result
 
 from app.cli.failures import USAGE_CODES
 from app.cli.inputs import packed
+from app.cli.limits import bounded
 from app.cli.main import cli
 from app.cli.plan_table import quantity_bytes, quantity_si
 from app.supervisor.lock import DirectoryLock
+from compiler.errors import LimitError, RequestError
 from compiler.profile import builtin_profile, profile_json
 from tests.corpus.archives import external_model
 from tests.corpus.external import LOCATIONS
@@ -361,3 +364,22 @@ def test_what_a_request_can_have_wrong_has_one_exit_code_here_and_on_a_service()
                 codes |= {text for text in texts if isinstance(text, str)}
     assert {"unknown_node", "unknown_dim", "invalid_option"} <= codes
     assert codes - {"unknown_group"} <= USAGE_CODES  # groups are looked up in the plan, here
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "no memory"),
+        ImportError("failed to map segment"),
+        ValueError("of a library"),
+    ],
+)
+def test_what_fails_for_want_of_memory_is_said_to_whatever_it_calls_itself(error: Exception) -> None:
+    with pytest.raises(LimitError) as caught, bounded(None, 1):
+        raise error
+    assert caught.value.code == "memory_limit"
+    with pytest.raises(ValueError, match="plenty"), bounded(None, 2**30):
+        raise ValueError("with plenty left")
+    with pytest.raises(RequestError), bounded(None, 1):
+        raise RequestError("an answer of ours", code="invalid_request")

@@ -47,7 +47,7 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 
 def _computed(call: Call, index: int) -> str:
-    """The element type in which an input is computed with."""
+    """The element type that an input is computed in."""
     dtype = call.tensor(index).dtype
     return "float32" if dtype in _HALVES else dtype
 
