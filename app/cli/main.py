@@ -99,7 +99,7 @@ def compile_command(
     """Compile a model for a profile, here or on a service, and show the plan."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import print_plan, print_simulated
+        from app.cli.plan_table import PlanFirst, print_simulated
         from app.cli.run_table import print_values
 
         console = Console(stderr=True, markup=False)
@@ -108,7 +108,8 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
-        compiled = compiling.compiled(model, profile, words, console, server)
+        table = PlanFirst(Console())
+        compiled = compiling.compiled(model, profile, words, console, server, None if as_json else table.show)
         written: list[str] = []
         if out is not None:
             compiling.write(compiled, out)
@@ -116,7 +117,7 @@ def compile_command(
         if as_json:
             sys.stdout.write(compiled.plan.decode() + "\n")
             return
-        print_plan(json.loads(compiled.plan), Console())
+        table.finish(json.loads(compiled.plan))
         said = Console(markup=False, highlight=False)
         report = json.loads(compiled.report)
         print_simulated(report, said)
