@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compiler.frontend.source import ModelSource
@@ -80,17 +80,19 @@ def compile_model(
     options: Options | None = None,
     *,
     observer: Observer | None = None,
+    announce: Callable[[Plan], None] | None = None,
     pictures: bool = False,
 ) -> Compilation:
     """Compile an ONNX model for an accelerator.
 
     `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped. With `pictures`
-    the tiling of every group is drawn too. Raises a
+    the tiling of every group is drawn too. `announce` is called with the plan as soon as it is known (`provisional`:
+    times are estimates), long before programs, values and simulated times are. Raises a
     TesseraError (model, profile, request, limit or internal) or CompilationCancelledError.
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     chosen = options or Options()
-    passes = build_pipeline(source, profile, chosen, pictures=pictures)
+    passes = build_pipeline(source, profile, chosen, pictures=pictures, announce=announce)
     with one_thread():
         documents, timings = run_passes(passes, source, observer or SilentObserver())
     return Compilation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -83,42 +83,15 @@ class Describe:
         mapped = checked.lowered.mapped
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
-        model = doc.ModelRef(name=self.source.name, sha256=self.source.sha256)
-        profile = doc.ProfileRef(name=self.profile.name, digest=profile_digest(self.profile))
         execution = execution_of(checked, _images(graph), self.profile)
-        totals = self._totals(mapped, execution)
-        baseline = self._baseline(fused)
-        chosen = msgspec.json.decode(msgspec.json.encode(self.options))  # as the document has it once read back
-        for bound in ("time_limit_s", "memory_limit_bytes"):
-            chosen.pop(bound)  # they never change a result (SPEC section 13)
-        degraded = tuple(
-            doc.DegradedDoc(nodes=entry.nodes, stage=entry.stage, failed=entry.failed, instead=entry.instead)
-            for entry in self.degradations.entries
-        )
-        plan = doc.Plan(
-            schema="tessera.plan/1",
-            model=model,
-            profile=profile,
-            options=_sorted(chosen),
-            compiler_version=COMPILER_VERSION,
-            totals=totals,
-            baseline=baseline,
-            gap=gap_doc(gap_of(fused, self.profile, None if self.compilers is None else self.compilers.tilings(facts))),
-            native=_native(fused),
-            dims=dict(graph.dims),
-            folded=graph.folded,
-            patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
-            partition=self._partition(mapped),
-            degraded=degraded,
-            segments=self._segments(mapped, checked.lowered.segments),
-        )
+        plan = self._plan(mapped, checked.lowered.segments, execution)
         report = doc.Report(
             schema="tessera.report/1",
-            model=model,
-            profile=profile,
+            model=plan.model,
+            profile=plan.profile,
             compiler_version=COMPILER_VERSION,
-            totals=totals,
-            baseline=baseline,
+            totals=plan.totals,
+            baseline=plan.baseline,
             values_checked=checked.check.has_run,
             values=values_report(checked.check),
             programs=execution.programs,
@@ -126,7 +99,7 @@ class Describe:
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=self._group_reports(fused),
-            degraded=degraded,
+            degraded=plan.degraded,
             assumptions=execution_assumptions(checked)
             + ASSUMPTIONS
             + (() if self.options.precision == "model" else (_WHAT_IF,)),
@@ -134,7 +107,41 @@ class Describe:
         pictures = pictures_of(fused, self.profile) if self.pictures else {}
         return Documents(plan=plan, report=report, pictures=pictures, executable=checked.executable)
 
-    def _totals(self, mapped: MappedGraph, execution: Execution) -> doc.Totals:
+    def provisional(self, mapped: MappedGraph) -> doc.Plan:
+        """The plan before its programs are made."""
+        return self._plan(mapped, (None,) * len(mapped.fused.segments), None)
+
+    def _plan(
+        self, mapped: MappedGraph, programs: Sequence[LoweredSegment | None], execution: Execution | None
+    ) -> doc.Plan:
+        fused = mapped.fused
+        graph, facts = fused.partitioned.graph, fused.facts
+        chosen = msgspec.json.decode(msgspec.json.encode(self.options))  # as the document has it once read back
+        for bound in ("time_limit_s", "memory_limit_bytes"):
+            chosen.pop(bound)  # they never change a result (SPEC section 13)
+        return doc.Plan(
+            schema="tessera.plan/1",
+            model=doc.ModelRef(name=self.source.name, sha256=self.source.sha256),
+            profile=doc.ProfileRef(name=self.profile.name, digest=profile_digest(self.profile)),
+            options=_sorted(chosen),
+            compiler_version=COMPILER_VERSION,
+            provisional=execution is None,
+            totals=self._totals(mapped, execution),
+            baseline=self._baseline(fused),
+            gap=gap_doc(gap_of(fused, self.profile, None if self.compilers is None else self.compilers.tilings(facts))),
+            native=_native(fused),
+            dims=dict(graph.dims),
+            folded=graph.folded,
+            patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
+            partition=self._partition(mapped),
+            degraded=tuple(
+                doc.DegradedDoc(nodes=entry.nodes, stage=entry.stage, failed=entry.failed, instead=entry.instead)
+                for entry in self.degradations.entries
+            ),
+            segments=self._segments(mapped, programs),
+        )
+
+    def _totals(self, mapped: MappedGraph, execution: Execution | None) -> doc.Totals:
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
         costs = [group.choice.cost for found in fused.segments for group in found.groups]
@@ -169,8 +176,8 @@ class Describe:
             latency_gap_to_bound=_ratio(latency, bound),
             energy_by_level=_joules(entry for cost in costs for entry in cost.energy_by_level),
             stalls=_summed(entry for cost in costs for entry in cost.stalls),
-            simulated_latency_s=execution.latency_s,
-            simulated_energy_j=execution.energy_j,
+            simulated_latency_s=None if execution is None else execution.latency_s,
+            simulated_energy_j=None if execution is None else execution.energy_j,
         )
 
     def _baseline(self, fused: FusedGraph) -> doc.Baseline:
@@ -181,7 +188,7 @@ class Describe:
             energy_j=total.energy_pj * 1e-12,
         )
 
-    def _segments(self, mapped: MappedGraph, programs: Sequence[LoweredSegment]) -> tuple[doc.PlanSegment, ...]:
+    def _segments(self, mapped: MappedGraph, programs: Sequence[LoweredSegment | None]) -> tuple[doc.PlanSegment, ...]:
         """Segments with their nodes, each node once: one of several ops (Split) stands with the first of them."""
         weights = WeightTable(mapped.fused.facts, self.profile)
         segments = zip(mapped.fused.segments, mapped.chip_of, programs, strict=True)
@@ -251,11 +258,25 @@ class Describe:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncePlan:
+    """Pass: tell whoever waits the plan before its programs are made; the graph goes on as it is."""
+
+    name: str = "plan"
+    describe: Describe
+    announce: Callable[[doc.Plan], None]
+
+    def run(self, mapped: MappedGraph) -> MappedGraph:
+        """Describe it and call `announce`."""
+        self.announce(self.describe.provisional(mapped))
+        return mapped
+
+
 def _segment(
     mapped: MappedGraph,
     found: FusedSegment,
     chip: int | None,
-    lowered: LoweredSegment,
+    lowered: LoweredSegment | None,
     weights: WeightTable,
     naming: Naming,
 ) -> doc.PlanSegment:
@@ -278,7 +299,7 @@ def _segment(
         macs=sum(facts.ops[op].total_macs for op in segment.ops),
         weight_bytes=facts.weight_bytes(segment.ops),
         resident_bytes_per_core=weights.resident_bytes_per_core(segment.ops),
-        program_bytes=None if lowered.sizes is None else lowered.sizes.program_bytes,
+        program_bytes=None if lowered is None or lowered.sizes is None else lowered.sizes.program_bytes,
         cycles=sum(group.choice.cost.cycles for group in found.groups),
         units=mapped.mapping.counts(segment.ops),
         unit_cores=mapped.mapping.cores(segment.ops),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Protocol
 
 from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
-from compiler.describe import Describe
+from compiler.describe import AnnouncePlan, Describe
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.batch import Rebatch
 from compiler.frontend.lower import LowerModel
@@ -39,6 +39,7 @@ from compiler.partition.rows import LeaveRowsToHost
 from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
+from compiler.plan import Plan
 from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
 from compiler.shapes.agreement import CheckExtents
@@ -73,12 +74,28 @@ class Pass(Protocol):
 
 
 def build_pipeline(
-    source: ModelSource, profile: Profile, options: Options, *, pictures: bool = False
+    source: ModelSource,
+    profile: Profile,
+    options: Options,
+    *,
+    pictures: bool = False,
+    announce: Callable[[Plan], None] | None = None,
 ) -> tuple[Pass, ...]:
-    """The way of the data, top to bottom; each pass takes what the one before it returned."""
+    """The way of the data, top to bottom; each pass takes what the one before it returned.
+
+    `announce` is told the plan before its programs are made.
+    """
     compilers = SegmentCompilers(profile, options)
     partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
     degradations = Degradations(allowed=options.may_degrade)
+    describe = Describe(
+        source=source,
+        profile=profile,
+        options=options,
+        compilers=compilers,
+        pictures=pictures,
+        degradations=degradations,
+    )
     return (
         ReadModel(),  # ModelSource -> OnnxModel
         ValidateModel(),  # OnnxModel -> OnnxModel
@@ -105,6 +122,7 @@ def build_pipeline(
             options=options, compilers=compilers, degradations=degradations
         ),
         MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph
+        *((AnnouncePlan(describe=describe, announce=announce),) if announce is not None else ()),
         LowerSegments(  # MappedGraph -> LoweredGraph
             source=source,
             profile=profile,
@@ -114,14 +132,7 @@ def build_pipeline(
             degradations=degradations,
         ),
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
-        Describe(  # CheckedGraph -> Documents
-            source=source,
-            profile=profile,
-            options=options,
-            compilers=compilers,
-            pictures=pictures,
-            degradations=degradations,
-        ),
+        describe,  # CheckedGraph -> Documents
     )
 
 

@@ -407,7 +407,8 @@ class Plan(Part, frozen=True, kw_only=True):
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
     extents that the plan is for. `folded` are nodes evaluated at compile time, or needed by no output; every other
-    node is in exactly one group or host segment. `degraded` are defects that were planned around.
+    node is in exactly one group or host segment. `degraded` are defects that were planned around. `provisional`: its
+    programs are not made yet; times are estimates, and a segment whose program turns out too long is cut again.
     """
 
     schema: Literal["tessera.plan/1"]
@@ -415,6 +416,7 @@ class Plan(Part, frozen=True, kw_only=True):
     profile: ProfileRef
     options: dict[str, Any]
     compiler_version: str
+    provisional: bool = False
     totals: Totals
     baseline: Baseline
     gap: GapDoc

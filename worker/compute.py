@@ -88,7 +88,13 @@ class Computer:
         options = msgspec.json.decode(lease.options, type=Options)
         with self.models.mapped(lease.model) as data:
             source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
-            compilation = compile_model(source, profile, options, observer=keeper)
+            compilation = compile_model(
+                source,
+                profile,
+                options,
+                observer=keeper,
+                announce=lambda plan: keeper.announce(self.store.put(plan_json(plan))),
+            )
             outcome = {
                 "state": "succeeded",
                 "plan": self.store.put(plan_json(compilation.plan)),

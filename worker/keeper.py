@@ -87,6 +87,11 @@ class Keeper:
             self._stop()
             raise CompilationCancelledError
 
+    def announce(self, plan: str) -> None:
+        """The plan is known, by the digest of its blob."""
+        with suppress(redis.RedisError, OSError):  # telling is a courtesy; whether to stop the next phase asks
+            self._records.announce(self._lease, plan)
+
     def cancelled(self) -> bool:
         """Whether no job waits any more; asks the records, though not more often than makes sense."""
         if self._told_to_stop_at is None and time.monotonic() - self._polled_at > _CANCEL_POLL_S:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -38,6 +39,8 @@ FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, EXECUTABLE_NAME, LISTING_NAME, TRAC
 PROGRAM_PASS: Final = "program"
 
 T = TypeVar("T", Plan, Report)
+# Takes a plan's JSON while its programs are being made.
+Show = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,20 +80,28 @@ def _typed(data: bytes, kind: type[T]) -> T:
         ) from None
 
 
-def compiled(model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None) -> Compiled:
-    """Compile here, or on a service where one is named."""
+def compiled(
+    model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None, show: Show | None = None
+) -> Compiled:
+    """Compile here, or on a service where one is named; `show` gets the plan as soon as it is known."""
     if server is None:
-        return compile_here(model, profile, settings, console)
-    return compile_on_server(server, model, profile, settings, console)
+        return compile_here(model, profile, settings, console, show=show)
+    return compile_on_server(server, model, profile, settings, console, show=show)
 
 
 def compile_here(
-    model: Path, profile: str, settings: Sequence[str], console: Console, *, pictures: bool = False
+    model: Path,
+    profile: str,
+    settings: Sequence[str],
+    console: Console,
+    *,
+    pictures: bool = False,
+    show: Show | None = None,
 ) -> Compiled:
     """Compile in this process within the options' bounds; nothing is started."""
     options = parse_assignments(settings)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
-        compilation = compilation_here(model, profile, settings, console, pictures=pictures)
+        compilation = compilation_here(model, profile, settings, console, pictures=pictures, show=show)
     return Compiled(
         plan=plan_json(compilation.plan),
         report=report_json(compilation.report),
@@ -107,7 +118,13 @@ def _planning_s(timings: Sequence[PassTiming]) -> float:
 
 
 def compilation_here(
-    model: Path, profile: str, settings: Sequence[str], console: Console, *, pictures: bool = False
+    model: Path,
+    profile: str,
+    settings: Sequence[str],
+    console: Console,
+    *,
+    pictures: bool = False,
+    show: Show | None = None,
 ) -> Compilation:
     """The compilation itself; its executable reads the model's file when it is written or run."""
     from compiler.compile import compile_model
@@ -116,10 +133,18 @@ def compilation_here(
     hardware = load_profile(profile)
     source = open_model(model)
     with ProgressBar(console, source.name) as bar:
-        return compile_model(source, hardware, options, observer=bar, pictures=pictures)
+
+        def announce(plan: Plan) -> None:
+            if show is not None:
+                with bar.paused():
+                    show(plan_json(plan))
+
+        return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=pictures)
 
 
-def compile_on_server(server: str, model: Path, profile: str, settings: Sequence[str], console: Console) -> Compiled:
+def compile_on_server(
+    server: str, model: Path, profile: str, settings: Sequence[str], console: Console, *, show: Show | None = None
+) -> Compiled:
     """Compile on a service."""
     # The values as given, without the defaults of this version: the service may be a newer one.
     parse_assignments(settings)
@@ -130,7 +155,7 @@ def compile_on_server(server: str, model: Path, profile: str, settings: Sequence
         reference = profile if text is None else client.upload_profile(text).digest
         uploaded = upload(client, model)
         job = client.compile(uploaded.id, reference, options)
-        job = follow(client, job, model.name, console)
+        job = follow(client, job, model.name, console, show=show)
         return Compiled(plan=client.plan(job.id), report=client.report(job.id), server=server, job=job.id)
 
 
@@ -159,11 +184,18 @@ def parse_values(settings: Sequence[str]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name in given}
 
 
-def follow(client: TesseraClient, job: Job, title: str, console: Console) -> Job:
-    """Show a job's progress until it is final; raises ServiceError if it did not succeed."""
+def follow(client: TesseraClient, job: Job, title: str, console: Console, *, show: Show | None = None) -> Job:
+    """Show a job's progress until it is final; raises ServiceError if it did not succeed.
+
+    `show` gets the plan as soon as it is known.
+    """
     if not job.final:
         with ProgressBar(console, title) as bar:
             for event in client.follow(job.id):
+                if show is not None and event.planned and event.state == "running":
+                    with suppress(ServiceError), bar.paused():  # it may have ended meanwhile, without a plan
+                        show(client.plan(job.id))
+                    show = None
                 if event.phase is None:
                     bar.say(event.state)
                 else:

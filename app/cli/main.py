@@ -91,7 +91,7 @@ def compile_command(
     """Compile a model for a profile, here or on a service, and show the plan."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import print_plan, print_simulated
+        from app.cli.plan_table import PlanFirst, print_simulated
         from app.cli.run_table import print_values
 
         console = Console(stderr=True, markup=False)
@@ -101,14 +101,15 @@ def compile_command(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
         check_folder(out, compiling.FILE_NAMES)
-        compiled = compiling.compiled(model, profile, words, console, server)
+        table = PlanFirst(Console())
+        compiled = compiling.compiled(model, profile, words, console, server, None if as_json else table.show)
         written: list[str] = []
         if out is not None:
             written = compiling.write(compiled, out, program=True, trace=trace)
         if as_json:
             sys.stdout.write(compiled.plan.decode() + "\n")
             return
-        print_plan(json.loads(compiled.plan), Console())
+        table.finish(json.loads(compiled.plan))
         said = Console(markup=False, highlight=False)
         report = json.loads(compiled.report)
         print_simulated(report, said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -86,6 +87,35 @@ def print_plan(plan: Mapping[str, Any], console: Console, *, detailed: bool = Fa
             console.print(Text(search_line(segment["id"], found, plan["options"]["objective"])))
     if detailed:
         console.print(Text(_sums(plan)))
+
+
+class PlanFirst:
+    """Prints a plan as soon as it is known, and once it is final what is different."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: Mapping[str, Any] | None = None
+
+    def show(self, plan: bytes) -> None:
+        """Print the plan whose programs are being made."""
+        self._shown = json.loads(plan)
+        print_plan(self._shown, self._console)
+        self._console.print(Text("Times are estimates; programs are made, proved and simulated now.", style="dim"))
+
+    def finish(self, plan: Mapping[str, Any]) -> None:
+        """Print the final plan, unless it is the one that was shown."""
+        if self._shown is not None and _cuts(self._shown) == _cuts(plan):
+            return
+        if self._shown is not None:
+            groups = [sum(len(segment["groups"]) for segment in one["segments"]) for one in (self._shown, plan)]
+            text = f"The plan changed while its programs were made, {groups[0]} groups to {groups[1]}. It is now:"
+            self._console.print(Text(text))
+        print_plan(plan, self._console)
+
+
+def _cuts(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a plan does, without what its programs say of it."""
+    return [{**segment, "program_bytes": None} for segment in plan["segments"]]
 
 
 def _degraded(entry: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +37,15 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Out of the way while something else is printed."""
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
 
     def say(self, text: str) -> None:
         """Show a state that has no steps."""

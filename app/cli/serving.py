@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.compiling import follow
-from app.cli.plan_table import print_plan, print_simulated
+from app.cli.plan_table import PlanFirst, print_simulated
 from app.client.client import TesseraClient
 from app.errors import SetupError
 from app.settings import Settings
@@ -64,9 +64,15 @@ def demo(model: Path, profile: str) -> None:
             uploaded = client.upload_model(model)
             console.print(f"uploaded {uploaded.name}, {uploaded.size_bytes:,} bytes")
             job = client.compile(uploaded.id, profile)
-            job = follow(client, job, f"{uploaded.name} for {profile}", console)
+            table = PlanFirst(console)
+
+            def show(plan: bytes) -> None:
+                console.print(f"planned {time.monotonic() - begun:.1f} s after the start\n")
+                table.show(plan)
+
+            job = follow(client, job, f"{uploaded.name} for {profile}", console, show=show)
             console.print(f"job {job.id} {job.state} {time.monotonic() - begun:.1f} s after the start\n")
-            print_plan(json.loads(client.plan(job.id)), console)
+            table.finish(json.loads(client.plan(job.id)))
             print_simulated(json.loads(client.report(job.id)), console)
         console.print("stopped; `tessera serve` keeps it running")
 

@@ -63,3 +63,4 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     total: int = 0
     attempts: int = 0
+    planned: bool = False

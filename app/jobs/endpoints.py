@@ -80,8 +80,17 @@ def delete_job(context: ContextDependency, job_id: JobId) -> None:
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
 def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
-    """The plan of a job that succeeded (docs/schemas/plan.json)."""
-    return _document(request, context, job_id, "plan")
+    """The plan of a job that succeeded, or of one that runs as soon as it is known (docs/schemas/plan.json).
+
+    That of a running job says `provisional`: times are estimates. It is not to be stored.
+    """
+    digest = service.provisional_plan(service.fields_of(context, job_id))
+    if digest is None:
+        return _document(request, context, job_id, "plan")
+    headers = {"ETag": etag(digest), "Cache-Control": "no-store"}
+    if not_modified(request, digest):
+        return Response(status_code=304, headers=headers)
+    return Response(service.document(context, digest), media_type="application/json", headers=headers)
 
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)

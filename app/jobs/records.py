@@ -30,6 +30,7 @@ STOPPED_KEY = "tessera:stopped"
 _SCRIPTS = (
     "accept",
     "accept_sweep",
+    "announce",
     "cancel",
     "claim",
     "finish",
@@ -254,6 +255,10 @@ class Records:
         """Tell the waiting jobs the phase."""
         answer = self._run("progress", lease.content, lease.fence, phase, step, total)
         return cast(Literal["keep", "stop", "lost"], answer)
+
+    def announce(self, lease: Lease, plan: str) -> Literal["keep", "stop", "lost"]:
+        """Tell the waiting jobs a plan whose programs are not made yet, by the digest of its blob."""
+        return cast(Literal["keep", "stop", "lost"], self._run("announce", lease.content, lease.fence, plan))
 
     def publish(self, lease: Lease, outcome: Mapping[str, str]) -> Literal["published", "stopped", "refused"]:
         """Give every waiting job its outcome, if the fence is still open."""

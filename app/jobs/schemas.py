@@ -86,3 +86,4 @@ class JobEvent(BaseModel):
     step: int = 0
     total: int = 0
     attempts: int = 0
+    planned: bool = Field(default=False, description="Whether the plan can be read, provisional until the job is final")

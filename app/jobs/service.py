@@ -42,7 +42,7 @@ def get(context: Context, job_id: str) -> Job:
             events=f"{base}/events",
             cancel=f"{base}/cancel",
             sweep=f"/v1/sweeps/{sweep}" if (sweep := job_id if kind == "sweep" else fields.get("sweep")) else None,
-            plan=f"{base}/plan" if "plan" in made else None,
+            plan=f"{base}/plan" if "plan" in made or provisional_plan(fields) is not None else None,
             report=f"{base}/report" if "report" in made else None,
             listing=f"{base}/listing" if "executable" in made else None,
             trace=f"{base}/trace" if "executable" in made else None,
@@ -147,6 +147,11 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
     return fields[name]
+
+
+def provisional_plan(fields: dict[str, str]) -> str | None:
+    """The digest of a running job's plan whose programs are not made yet, by its record."""
+    return fields.get("provisional_plan") if fields["state"] == "running" else None
 
 
 def package_digest(context: Context, job_id: str) -> str:

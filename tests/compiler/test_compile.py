@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto
 
 from compiler.compile import compile_model
@@ -20,7 +21,7 @@ from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.options import Options, parse_options
 from compiler.pipeline import SilentObserver, build_pipeline, run_passes
-from compiler.plan import plan_json, report_json
+from compiler.plan import Plan, plan_json, report_json
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.executable import write
@@ -473,3 +474,28 @@ def test_dynamic_dims_are_planned_at_their_maxima_and_reported() -> None:
     plan = compile_model(model.data(), builtin_profile("edge4"), options).plan
     assert plan.dims == {"batch": 6}
     assert plan.totals.images == 6
+
+
+def test_the_plan_is_told_before_its_programs_are_made_and_differs_by_what_they_say() -> None:
+    model = Model()
+    model.output(model.relu(model.conv(model.input([1, 8, 16, 16]), 8, 16)))
+    told: list[Plan] = []
+    phases: list[str] = []
+
+    class Watch(SilentObserver):
+        def phase(self, name: str, step: int, total: int) -> None:
+            phases.append(f"{name} {step} of {total}")
+
+    def announce(plan: Plan) -> None:
+        assert not any(phase.startswith("program ") for phase in phases)
+        told.append(plan)
+
+    final = compile_model(model.data(), builtin_profile("edge4"), observer=Watch(), announce=announce).plan
+    (early,) = told
+    assert any(phase.startswith("program ") for phase in phases)
+    assert early.provisional
+    assert not final.provisional
+    assert early.totals.simulated_latency_s is None
+    assert final.totals.simulated_latency_s is not None
+    segments = [replace(segment, program_bytes=None) for segment in final.segments]
+    assert replace(final, provisional=True, totals=early.totals, segments=tuple(segments)) == early

@@ -641,3 +641,26 @@ def test_an_event_id_ahead_of_the_stream_ends_with_the_job(api: Api) -> None:
     assert answer.status_code == 200
     assert "data:" not in answer.text
     assert api.job(job)["state"] == "succeeded"
+
+
+def test_the_plan_of_a_running_job_can_be_read_before_its_programs_are_made(api: Api) -> None:
+    """Marked provisional and not to be stored; the final one is another document, equal but for what programs say."""
+    job = api.submit(api.upload(conv_chain(60, extent=96)))
+    running = until(lambda: found if (found := api.job(job))["links"].get("plan") else None, "a plan")
+    assert running["state"] == "running"
+    early = api.http.get(running["links"]["plan"])
+    assert (early.status_code, early.headers["Cache-Control"]) == (200, "no-store")
+    again = api.http.get(running["links"]["plan"], headers={"If-None-Match": early.headers["ETag"]})
+    assert again.status_code == 304
+    assert api.http.get(f"/v1/jobs/{job}/report").status_code == 409
+    events = api.http.get(f"/v1/jobs/{job}/events").text
+    final = api.http.get(api.finished(job)["links"]["plan"])
+    assert final.headers["Cache-Control"] != "no-store"
+    assert final.headers["ETag"] != early.headers["ETag"]
+    first, last = early.json(), final.json()
+    assert (first["provisional"], last["provisional"]) == (True, False)
+    assert first["totals"]["simulated_latency_s"] is None
+    assert first["totals"]["latency_s"] == last["totals"]["latency_s"]
+    told = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line.startswith("data: ")]
+    planned = next(event for event in told if event["planned"])
+    assert (planned["state"], planned["phase"]) == ("running", "plan")

@@ -43,9 +43,9 @@ local NEXT = {
 local function point_of(sweep, number) return sweep .. 'p' .. number end
 
 local function event(job)
-  local v = redis.call('HMGET', job_key(job), 'state', 'phase', 'step', 'total', 'attempts')
+  local v = redis.call('HMGET', job_key(job), 'state', 'phase', 'step', 'total', 'attempts', 'provisional_plan')
   local data = { state = v[1], phase = v[2] or nil, step = tonumber(v[3] or 0), total = tonumber(v[4] or 0),
-                 attempts = tonumber(v[5] or 0) }
+                 attempts = tonumber(v[5] or 0), planned = v[6] and true or false }
   redis.call('XADD', events_key(job), 'MAXLEN', '~', EVENTS_KEPT, '*', 'state', v[1], 'data', cjson.encode(data))
 end
 
@@ -129,7 +129,7 @@ end
 local function enqueue(content, now)
   local key = computation_key(content)
   local fence = redis.call('INCR', FENCE_KEY)
-  redis.call('HDEL', key, 'worker', 'phase', 'step', 'total')
+  redis.call('HDEL', key, 'worker', 'phase', 'step', 'total', 'provisional_plan')
   redis.call('HSET', key, 'state', 'queued', 'fence', fence, 'queued_ms', now, 'sends', 0)
   redis.call('ZADD', queue_key(redis.call('HGET', key, 'queue')), fence, content)
   redis.call('ZADD', OUTBOX_KEY, now, content)
@@ -190,7 +190,7 @@ local function abandon(content, now, max_attempts)
     return 'failed'
   end
   for _, job in ipairs(waiting(content)) do
-    redis.call('HDEL', job_key(job), 'phase', 'step', 'total')
+    redis.call('HDEL', job_key(job), 'phase', 'step', 'total', 'provisional_plan')
     transition(job, 'queued', now)
   end
   enqueue(content, now)
@@ -241,7 +241,8 @@ local function record_job(wanted, now)
   end
   redis.call('ZADD', waiting_key(content), now, job)
   if state == 'running' then
-    local v = redis.call('HMGET', key, 'attempts', 'phase', 'step', 'total')
+    local v = redis.call('HMGET', key, 'attempts', 'phase', 'step', 'total', 'provisional_plan')
+    if v[5] then redis.call('HSET', job_key(job), 'provisional_plan', v[5]) end
     if v[2] then redis.call('HSET', job_key(job), 'phase', v[2], 'step', v[3], 'total', v[4]) end
     start_job(job, now, v[1])
   end
