@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from compiler.cost.objective import Totals
