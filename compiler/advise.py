@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -21,8 +22,15 @@ from compiler.profile.schema import Profile
 # The costliest tensors are looked at, each with so many changes at most.
 CROSSINGS_MAX: Final = 3
 CHANGES_MAX: Final = 6
-# Memory is doubled so many times at most before halves between are tried.
-_DOUBLINGS: Final = 4
+# Memories are made so many times as large.
+_FACTORS: Final = (4.0, 16.0)
+_CAPACITIES: Final = (
+    "sram.capacity_bytes",
+    "sram.weight_bytes",
+    "nram.capacity_bytes",
+    "nram.weight_bytes",
+    "wram.capacity_bytes",
+)
 # Between a memory that helps and one that does not, a quarter more is near enough.
 _NEAR: Final = 1.25
 # A plan within half a percent of the minimum has reached it.
@@ -96,50 +104,63 @@ def _becomes(before: Totals, after: Totals) -> str:
 
 
 def _tried(advice: Advice, profile: Profile, options: Options, replan: Replan) -> Advice:
-    """The advice with up to `CHANGES_MAX` changes tried: the objective, doublings of the memory, halves between."""
-    fields = advice.crossing.entry.fields or (_activations(profile),)
-    amounts = {path: amount for path in fields if isinstance(amount := value_of(profile, field_named(path)), int)}
+    """The advice with up to `CHANGES_MAX` changes tried.
+
+    The objective; the memories that the crossing names, then all memories, four and sixteen times as large; amounts
+    between the largest that does not help and the least that does.
+    """
     tried: list[Tried] = []
 
-    def helps(change: str, factor: float, options: Options) -> bool:
+    def helps(change: str, factor: float, changes: Mapping[str, int], options: Options) -> bool:
         try:
-            larger = with_fields(profile, {path: int(amount * factor) for path, amount in amounts.items()})
-            plan = replan(larger, options)
+            plan = replan(with_fields(profile, changes), options)
         except (ModelError, ProfileError):  # nothing fits any more, or a field takes no such value
             plan = None
         tried.append(Tried(change=change, factor=factor, plan=plan))
         return advice.is_help(tried[-1])
 
+    def larger(amounts: Mapping[str, int], factor: float) -> bool:
+        changes = {path: int(amount * factor) for path, amount in amounts.items()}
+        return helps(_words(amounts, changes), factor, changes, options)
+
     if options.objective != "dram_bytes":
-        helps("objective=dram_bytes", 1.0, msgspec.structs.replace(options, objective="dram_bytes"))
-    least, factor = 1.0, 2.0
-    doublings = 0
-    while not helps(_words(amounts, factor), factor, options):
-        doublings += 1
-        if doublings == _DOUBLINGS:
-            return replace(advice, tried=tuple(tried))
-        least, factor = factor, 2 * factor
-    while len(tried) < CHANGES_MAX and factor / least > _NEAR:
-        middle = (least + factor) / 2
-        if helps(_words(amounts, middle), middle, options):
-            factor = middle
-        else:
-            least = middle
+        helps("objective=dram_bytes", 1.0, {}, msgspec.structs.replace(options, objective="dram_bytes"))
+    memories = _memories(profile)
+    named = {path: amount for path, amount in memories.items() if path in advice.crossing.entry.fields}
+    for amounts in (named, memories) if named and named != memories else (memories,):
+        least = 1.0
+        for factor in _FACTORS:
+            if larger(amounts, factor):
+                _narrowed(partial(larger, amounts), least, factor, CHANGES_MAX - len(tried))
+                return replace(advice, tried=tuple(tried))
+            least = factor
     return replace(advice, tried=tuple(tried))
 
 
-def _words(amounts: Mapping[str, int], factor: float) -> str:
+def _narrowed(helps: Callable[[float], bool], least: float, factor: float, most: int) -> None:
+    """Halve the range between a factor that does not help and one that does, `most` times at most."""
+    for _ in range(most):
+        if factor / least <= _NEAR:
+            return
+        middle = (least + factor) / 2
+        if helps(middle):
+            factor = middle
+        else:
+            least = middle
+
+
+def _memories(profile: Profile) -> dict[str, int]:
+    """The capacities of the memories on the chip, by path."""
+    found = {path: value_of(profile, field_named(path)) for path in _CAPACITIES}
+    return {path: amount for path, amount in found.items() if isinstance(amount, int)}
+
+
+def _words(amounts: Mapping[str, int], changes: Mapping[str, int]) -> str:
     """The fields with their larger amounts, and what they are now."""
     return " and ".join(
-        f"{path} = {_amount(path, int(amount * factor))} (now {_amount(path, amount)})"
-        for path, amount in amounts.items()
+        f"{path} = {_amount(path, changes[path])} (now {_amount(path, amounts[path])})" for path in amounts
     )
 
 
 def _amount(path: str, amount: int) -> str:
     return amount_text(amount, field_named(path).unit, " ")
-
-
-def _activations(profile: Profile) -> str:
-    """The memory that a tile lies in."""
-    return "nram.capacity_bytes" if profile.sram is None else "sram.capacity_bytes"

@@ -9,12 +9,14 @@ _PREFIXES: Final = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "
 
 
 def bytes_text(size: float) -> str:
-    """Bytes with a binary unit: 806.41 KiB."""
+    """Bytes with a binary unit: 6.86 MiB, 806.4 KiB."""
     unit = 0
     while abs(size) >= 1024 and unit < len(_BYTE_UNITS) - 1:
         size /= 1024
         unit += 1
-    return f"{size:.0f} B" if unit == 0 else f"{size:.2f} {_BYTE_UNITS[unit]}"
+    if unit == 0:
+        return f"{size:.0f} B"
+    return f"{size:.{2 if abs(size) < 99.995 else 1}f} {_BYTE_UNITS[unit]}"
 
 
 def si_text(value: float, unit: str) -> str:

@@ -10,7 +10,7 @@ from compiler.boundaries import crossing_lines
 from compiler.errors import RequestError, printable
 from compiler.explain_group import explain_group, group_part
 from compiler.explain_search import search_line
-from compiler.headline import headline, title
+from compiler.headline import LABEL_WIDTH, headline, title
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
 _NAMES_SHOWN = 6
@@ -61,10 +61,8 @@ def find(plan: Plan, name: str) -> tuple[PlanSegment, PlanGroup | None]:
 
 def _whole(plan: Plan, report: Report | None) -> Iterator[str]:
     yield title(plan)
-    lines = headline(plan, report)
-    margin = max(len(line.label) for line in lines) + 2
-    for line in lines:
-        yield f"{line.label.ljust(margin)}{line.text}"
+    for line in headline(plan, report):
+        yield f"{line.label.ljust(LABEL_WIDTH)}{line.text}"
     yield ""
     crossing = list(crossing_lines(plan, _CROSSINGS_SHOWN))
     yield (

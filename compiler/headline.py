@@ -13,6 +13,8 @@ from compiler.execution import OutputCheck, ValuesReport
 from compiler.explain_gap import gap_lines
 from compiler.plan import DegradedDoc, Plan, Report, Totals
 
+# The room that a label takes before its text.
+LABEL_WIDTH: Final = 13
 # So many causes are named, the largest, and of nodes the first.
 _CAUSES: Final = 4
 _NODES: Final = 3
@@ -167,8 +169,8 @@ def host_text(plan: Plan) -> str:
 
 
 def _arithmetic(plan: Plan) -> str:
-    """The element types that products are computed in, and what weights are stored in where that differs."""
-    macs, stored = plan.arithmetic.macs, plan.arithmetic.weight_bytes
+    """The element types that products are computed in; of a quantised model that they are floats."""
+    macs = plan.arithmetic.macs
     computed = sorted(macs, key=lambda dtype: (-macs[dtype], dtype))
     whole = sum(macs.values())
     words = " and ".join(
@@ -176,9 +178,8 @@ def _arithmetic(plan: Plan) -> str:
     )
     if not computed:
         return "no multiply-accumulates"
-    others = [f"{bytes_text(size)} of {dtype}" for dtype, size in sorted(stored.items()) if dtype not in macs]
-    if others and plan.arithmetic.is_quantised:
-        return f"{words}, although the model is quantised: {', '.join(others)} weights are converted first"
+    if plan.arithmetic.is_quantised:
+        return f"{words}; the model is quantised, its integers are converted to floats before products"
     return words
 
 

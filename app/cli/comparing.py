@@ -91,10 +91,10 @@ def compare(
     server: str | None = None,
     out: Path | None = None,
 ) -> Comparison:
-    """Compile once per strategy, everything else equal, here or one job each on a service.
+    """Plan once per strategy, everything else equal, here or one job each on a service.
 
-    With `out` both documents of each are written to a folder named after it. Values are not checked unless that is
-    asked for: the check changes no plan. Raises RequestError if the settings choose a strategy themselves.
+    With `out` the documents of each are written to a folder named after it. Raises RequestError if the settings choose
+    a strategy themselves.
     """
     options = parse_assignments(settings)
     if any(word.partition("=")[0] == "fusion" for word in settings):
@@ -104,11 +104,10 @@ def compare(
             actual=f"fusion={options.fusion} with --compare {','.join(strategies)}",
             hint="Leave out one of the two",
         )
-    checked = any(word.partition("=")[0] == "verify" for word in settings)
-    words = [*settings, *(() if checked else ("verify=none",))]
     found: list[tuple[str, Plan, float | None]] = []
     for strategy in strategies:
-        compiled = compiling.compiled(model, profile, [*words, f"fusion={strategy}"], console, server)
+        words = [*settings, f"fusion={strategy}"]
+        compiled = compiling.compiled(model, profile, words, console, server, only_plan=True)
         if out is not None:
             compiling.write(compiled, out / strategy)
         found.append((strategy, compiled.plan_document(), compiled.planning_s))

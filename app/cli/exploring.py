@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
-from app.cli.parameters import JsonFlag, ProfileOption, ServerOption, SetOption, StrictFlag, all_settings
+from app.cli.parameters import (
+    JsonFlag,
+    ProfileOption,
+    ServerOption,
+    SetOption,
+    StrictFlag,
+    all_settings,
+    progress_console,
+)
 from app.outputs import check_file, whole_files
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)]
@@ -45,7 +53,7 @@ def sweep(
         check_file(out)
         varied = parse_words(grid or [])
         swept = Swept(model=model, profiles=profiles, settings=all_settings(settings, strict))
-        with sweeper(swept, Console(stderr=True, markup=False), server=server, workers=workers) as sweeps:
+        with sweeper(swept, progress_console(as_json), server=server, workers=workers) as sweeps:
             report = sweeps.run(varied)
         if out is not None:
             with whole_files() as fresh:
@@ -95,7 +103,7 @@ def size(
         aim, varied = parse_target(target), field_named(field)
         words = with_objective(all_settings(settings, strict), aim)
         swept = Swept(model=model, profiles=[profile], settings=words)
-        with sweeper(swept, Console(stderr=True, markup=False), server=server, workers=workers) as sweeps:
+        with sweeper(swept, progress_console(as_json), server=server, workers=workers) as sweeps:
             report = sized(sweeps, varied, aim, target, low=low, high=high, granularity=granularity)
         if out is not None:
             with whole_files() as fresh:

@@ -31,6 +31,7 @@ from app.cli.parameters import (
     WideFlag,
     all_settings,
     excluding,
+    progress_console,
 )
 from app.outputs import check_file, check_folder, whole_files
 from compiler.errors import RequestError
@@ -100,7 +101,7 @@ def compile_command(
         from app.cli import compiling
         from app.cli.plan_table import PlanFirst, groups_csv
 
-        console = Console(stderr=True, markup=False)
+        console = progress_console(as_json)
         words = all_settings(settings, strict, no_verify=no_verify)
         excluding({"--json": as_json, "--csv": as_csv})
         if trace and out is None:
@@ -159,6 +160,7 @@ def run_command(
             shapes=shapes or (),
             check=check,
             against=against,
+            as_json=as_json,
         )
         if outputs is not None:
             with whole_files() as fresh:
@@ -192,7 +194,7 @@ def simulate(
 
         existing_executable(executable)
         target = running.Target(path=executable, profile=profile, settings=all_settings(settings, strict=False))
-        ran = _ran(target, inputs, seed, server)
+        ran = _ran(target, inputs, seed, server, as_json=as_json)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
             return
@@ -221,7 +223,7 @@ def listing(
         from app.cli import running
         from app.simulations.listings import Wanted
 
-        console = Console(stderr=True, markup=False)
+        console = progress_console(as_json)
         wanted = Wanted(group=group, head=head, tail=tail, summary=summary)
         meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
         if server is None:
@@ -253,7 +255,7 @@ def trace(
         from app.cli import running
 
         check_file(out)
-        console = Console(stderr=True, markup=False)
+        console = progress_console(as_json=False)
         meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
         if server is None:
             running.trace_here(meant, out, commands, console)
@@ -277,6 +279,7 @@ def _ran(
     shapes: Sequence[str] = (),
     check: bool = False,
     against: Path | None = None,
+    as_json: bool,
 ) -> Ran:
     """Run here, or on a service; raises RequestError for options that exclude each other."""
     from app.cli import running
@@ -292,7 +295,7 @@ def _ran(
         existing_arrays(inputs)
     if against is not None:
         uncompiled_model(against)
-    console = Console(stderr=True, markup=False)
+    console = progress_console(as_json)
     feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:
         return running.run_on_server(server, target, feed, console, check=check)

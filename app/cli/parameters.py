@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from compiler.errors import RequestError
 from compiler.options import Options
@@ -50,6 +51,11 @@ def excluding(given: Mapping[str, bool]) -> None:
             actual=" with ".join(both),
             hint="Leave out one of them",
         )
+
+
+def progress_console(as_json: bool) -> Console:
+    """Where progress is shown: stderr, which has nothing but the error where output is for machines."""
+    return Console(stderr=True, markup=False, quiet=as_json)
 
 
 def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:

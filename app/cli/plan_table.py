@@ -14,7 +14,7 @@ from rich.text import Text
 
 from compiler.amounts import bytes_text, count_text, share_text, si_text
 from compiler.errors import printable
-from compiler.headline import Line, headline, title
+from compiler.headline import LABEL_WIDTH, Line, headline, title
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
 # All columns, and how they are aligned; the first of them are in every table, the others in a wide one.
@@ -22,7 +22,7 @@ _COLUMNS: Final[Mapping[str, Literal["left", "right"]]] = MappingProxyType(
     {
         "group": "left",
         "nodes": "right",
-        "ONNX nodes": "left",
+        "names": "left",
         "tile": "left",
         "tiles": "right",
         "DRAM": "right",
@@ -36,8 +36,10 @@ _COLUMNS: Final[Mapping[str, Literal["left", "right"]]] = MappingProxyType(
     }
 )
 _BRIEF: Final = tuple(_COLUMNS)[:9]
-_NAMES: Final = "ONNX nodes"
-_NAMES_WIDTH: Final = 10
+_NAMES: Final = "names"
+_NAMES_WIDTH: Final = 8
+# With less room than this for two names, the last one is shown alone.
+_SPAN_WIDTH: Final = 24
 _GAP: Final = "  "
 _SPAN: Final = " … "
 _CSV: Final = (
@@ -60,14 +62,13 @@ def print_plan(plan: Plan, report: Report | None, console: Console, *, wide: boo
 
 def print_headline(lines: Sequence[Line], console: Console) -> None:
     """Print lines with their labels; long ones go on below their text."""
-    margin = max(len(line.label) for line in lines) + len(_GAP)
     before = ""
     for line in lines:
-        room = max(20, console.width - margin)
+        room = max(20, console.width - LABEL_WIDTH)
         parts = wrap(line.text, room, break_on_hyphens=False) if console.is_terminal else [line.text]
         for number, part in enumerate(parts or [""]):
             label = line.label if number == 0 and line.label != before else ""
-            text = Text(label.ljust(margin), style="bold")
+            text = Text(label.ljust(LABEL_WIDTH), style="bold")
             _line(console, text.append(part, style="yellow not bold" if line.label == "Degraded" else "not bold"))
         before = line.label
 
@@ -212,13 +213,13 @@ def _span(nodes: Sequence[str]) -> str:
 
 
 def _shortened(text: str, width: int) -> str:
-    """A span whose names are shortened in the middle, each to its share of the width."""
+    """A span whose names are shortened in the middle, each to its share of the width; the last alone in a small one."""
     if len(text) <= width:
         return text
-    names = text.split(_SPAN, 1)
+    names = text.split(_SPAN, 1)[-1 if width < _SPAN_WIDTH else 0 :]
     room = width - len(_SPAN) * (len(names) - 1)
     if len(names) == 1:
-        return _middle(text, width)
+        return _middle(names[0], width)
     first = max(min(len(names[0]), room // 2), room - len(names[1]))
     return _SPAN.join((_middle(names[0], first), _middle(names[1], room - first)))
 

@@ -21,6 +21,7 @@ from app.cli.parameters import (
     WideFlag,
     all_settings,
     excluding,
+    progress_console,
 )
 from app.outputs import check_folder
 from compiler.errors import RequestError, printable
@@ -66,7 +67,7 @@ def plan(
         from app.cli.plan_table import groups_csv, print_plan
         from compiler.plan import plan_json
 
-        console = Console(stderr=True, markup=False)
+        console = progress_console(as_json)
         words = all_settings(settings, strict)
         excluding({"--json": as_json, "--csv": as_csv})
         excluding({"--pictures": pictures is not None, "--compare": strategies is not None})
@@ -137,7 +138,7 @@ def explain(
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
-        console = Console(stderr=True, markup=False)
+        console = progress_console(as_json)
         words = all_settings(settings, strict)
         excluding({"--advise": advise, "--server": server is not None})
         excluding({"--advise": advise, "--group": group is not None})
@@ -155,7 +156,7 @@ def explain(
         text = in_words(found.plan, group, found.report)
         if advise:
             lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
-            text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines), ""])
+            text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
         values = {"explanation": text.splitlines(), **group_values(found.plan, found.report, group)}
         sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
 
@@ -165,15 +166,15 @@ def compiled_before(target: Path, profile: str | None, words: list[str], server:
     from app.cli.saved import is_saved, of_job, saved
     from app.client.client import TesseraClient
 
-    is_job = server is not None and profile is None and not target.exists()
-    if not is_job and not is_saved(target):
+    is_job = server is not None and not target.exists()
+    if profile is not None or not (is_job or is_saved(target)):
         return None
-    if profile is not None or words:
+    if words:
         raise RequestError(
-            "what was compiled before has its profile and options already",
+            "what was compiled before has its options already",
             code="invalid_request",
-            actual=f"--profile {profile}" if profile is not None else f"--set {words[0]}",
-            hint="Leave them out, or give the model to plan it again",
+            actual=f"--set {printable(words[0], 60)}",
+            hint="Leave them out, or give the model and --profile to plan it again",
         )
     if not is_job:
         return saved(target)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from compiler.errors import printable
 
+# What a compilation does from one pass on: a line each where stderr is not a terminal.
+_PHASES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "read": "planning",
+        "program": "making, proving and simulating programs",
+        "check values": "verifying outputs",
+    }
+)
+
 
 class ProgressBar:
-    """A bar over the phases of a compilation, and its observer; silent if stderr is no terminal."""
+    """A bar over the phases of a compilation, and its observer; lines instead if stderr is not a terminal."""
 
     def __init__(self, console: Console, title: str) -> None:
+        self._console = console
+        self._title = printable(title, 60)
+        self._said: set[str] = set()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -53,6 +65,9 @@ class ProgressBar:
 
     def phase(self, name: str, step: int, total: int) -> None:
         """A phase begins."""
+        if not self._console.is_terminal and name in _PHASES and name not in self._said:
+            self._said.add(name)
+            self._console.print(f"{self._title}: {_PHASES[name]}", highlight=False, soft_wrap=True)
         if total > 0:
             self._progress.update(self._task, total=total, completed=step - 1, phase=printable(name, 40))
 

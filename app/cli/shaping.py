@@ -12,7 +12,15 @@ from rich.console import Console
 
 from app.cli.failures import failures
 from app.cli.limits import bounded, refuse_decided
-from app.cli.parameters import JsonFlag, ProfileOfTarget, SetOption, ShapeOption, StrictFlag, all_settings
+from app.cli.parameters import (
+    JsonFlag,
+    ProfileOfTarget,
+    SetOption,
+    ShapeOption,
+    StrictFlag,
+    all_settings,
+    progress_console,
+)
 from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 
@@ -36,7 +44,7 @@ def package(
         from app.cli import shapes
         from compiler.options import parse_assignments
 
-        console = Console(stderr=True, markup=False)
+        console = progress_console(as_json)
         options = parse_assignments(all_settings(settings, strict))
         is_package = shapes.is_package(target)
         if is_package == (out is not None):
@@ -103,7 +111,7 @@ def table(
         folder = None if no_cache else TableFolder.of(cache)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shaping.as_package(target):
             options = parse_assignments(shaping.settings_with_dims(target, words, shapes or (), None))
-            of = shaping.shaped(target, profile, options, Console(stderr=True, markup=False))
+            of = shaping.shaped(target, profile, options, progress_console(as_json))
             document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
         if as_json:
             sys.stdout.write(tables_json(document).decode() + "\n")

@@ -120,7 +120,7 @@ def test_one_document_holds_what_single_plans_say(network: str, tmp_path: Path) 
     assert [row.strategy for row in found.strategies] == ["rules", "none"]
     assert found.objective == "latency"
     for row in found.strategies:
-        words = ["--set", f"fusion={row.strategy}", "--set", "verify=none", "--json"]
+        words = ["--set", f"fusion={row.strategy}", "--json"]
         alone = tessera("plan", network, "--profile", "edge4", *words)
         written = json.loads((tmp_path / "out" / row.strategy / "plan.json").read_text())
         assert json.loads(alone.stdout) == written
@@ -136,7 +136,7 @@ def test_all_other_options_hold_for_every_strategy(network: str, tmp_path: Path)
     options = [json.loads((tmp_path / name / "plan.json").read_text())["options"] for name in ("rules", "none")]
     assert [entry.pop("fusion") for entry in options] == ["rules", "none"]
     assert options[0] == options[1]
-    assert (options[0]["objective"], options[0]["halo"], options[0]["verify"]) == ("edp", "recompute", "none")
+    assert (options[0]["objective"], options[0]["halo"]) == ("edp", "recompute")
 
 
 def test_the_table_is_printed(network: str, monkeypatch: pytest.MonkeyPatch) -> None:

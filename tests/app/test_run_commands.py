@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved(path / "net.onnx", network())
     answer = tessera("compile", str(path / "net.onnx"), "--profile", "edge4", "--out", str(path))
     assert answer.exit_code == 0, answer.output
-    assert "values: 1 output agrees with ONNX Runtime" in answer.stdout
+    assert "Verified     1 output compared with ONNX Runtime" in answer.stdout
     assert "wrote plan.json, report.json, executable.tsx, listing.txt" in answer.stdout
     return path
 
@@ -66,7 +66,7 @@ def executable_of_folder(folder: Path) -> Any:
 def test_a_compilation_without_the_check_says_so(folder: Path, word: list[str]) -> None:
     answer = tessera("compile", str(folder / "net.onnx"), "--profile", "edge4", *word)
     assert answer.exit_code == 0
-    assert "values: not checked: not asked for (option verify)" in answer.stdout
+    assert "Verified     no: not asked for (option verify)" in answer.stdout
 
 
 def test_a_model_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(folder: Path, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_loop_without_end_is_planned_and_not_run(tmp_path: Path) -> None:
     onnx.save(looping(2**40), endless[0])
     answer = tessera("compile", *endless)
     assert answer.exit_code == 0, answer.output
-    assert "values: not checked: host node 'loop' takes at least" in answer.stdout
+    assert "Verified     no: host node 'loop' takes at least" in answer.stdout
     found = problem("run", *endless, exit_code=3)
     assert (found["code"], found["node"]) == ("host_run_too_long", "loop")
     onnx.save(looping(None, body=BY_VALUE), endless[0])

@@ -1,0 +1,149 @@
+"""Plans on a terminal: no column is lost, names are shortened in the middle, the headline says what counts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from app.cli.plan_table import PlanFirst, _shortened, groups_csv, print_plan
+from compiler.compile import plan_model
+from compiler.options import parse_options
+from compiler.plan import Plan
+from compiler.profile import builtin_profile
+from tests.exported import exported_models
+
+# Networks whose nodes have long names, each with the chip it is planned for.
+_LONG_NAMES = {
+    "swin_torchscript": "cluster4x4",
+    "bert_torchscript_unfolded": "edge4",
+    "quantised_resnet_torchscript": "edge4",
+    "unet_bilinear_torchscript": "cluster4x4",
+    "lstm_tagger_dynamo": "edge4",
+    "mobilenet_v3_torchscript": "manycore2x64",
+}
+_BRIEF = ["group", "nodes", "ONNX", "tile", "tiles", "DRAM", "latency", "energy", "bound"]
+
+
+@pytest.fixture(scope="module")
+def plan_of() -> Callable[[str], Plan]:
+    """The plan of an exported network, made once for all tests of this file."""
+    known: dict[str, Plan] = {}
+    models = {model.file.removesuffix(".onnx"): model for model in exported_models()}
+
+    def planned(name: str) -> Plan:
+        if name not in known:
+            options = parse_options({"dims": models[name].dims})
+            known[name] = plan_model(models[name].read(), builtin_profile(_LONG_NAMES[name]), options).plan
+        return known[name]
+
+    return planned
+
+
+def printed(plan: Plan, **console: Any) -> str:
+    """The plan as it is printed; a terminal's colours and styles as escape sequences."""
+    out = io.StringIO()
+    wide = console.pop("wide", False)
+    print_plan(plan, None, Console(file=out, markup=False, highlight=False, **console), wide=wide)
+    return out.getvalue()
+
+
+TERMINAL: dict[str, Any] = {"force_terminal": True, "color_system": "standard", "legacy_windows": False}
+
+
+@pytest.mark.parametrize("name", _LONG_NAMES)
+def test_a_plan_with_long_names(
+    name: str, plan_of: Callable[[str], Plan], golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 and 120 columns, piped, and under NO_COLOR."""
+    plan = plan_of(name)
+    texts = [
+        printed(plan, width=80, **TERMINAL),
+        printed(plan, width=120, **TERMINAL),
+        printed(plan, width=80, force_terminal=False),
+    ]
+    monkeypatch.setenv("NO_COLOR", "1")
+    texts.append(printed(plan, width=80, **TERMINAL))
+    golden("\n=====\n".join(texts))
+
+
+@pytest.mark.parametrize("name", _LONG_NAMES)
+def test_no_column_is_lost_and_no_line_is_wider_than_the_terminal(name: str, plan_of: Callable[[str], Plan]) -> None:
+    plan = plan_of(name)
+    for width in (80, 100, 200):
+        lines = printed(plan, width=width, force_terminal=True, color_system=None).splitlines()
+        header = next(line for line in lines if line.startswith("group"))
+        assert header.split() == _BRIEF
+        assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("name", ["swin_torchscript", "bert_torchscript_unfolded"])
+def test_a_pipe_gets_all_columns_and_whole_names(name: str, plan_of: Callable[[str], Plan]) -> None:
+    plan = plan_of(name)
+    piped = printed(plan, width=20, force_terminal=False)
+    wide = printed(plan, width=20, force_terminal=True, color_system=None, wide=True)
+    header = next(line for line in piped.splitlines() if line.startswith("group"))
+    assert header.split()[-4:] == ["cycles", "halo", "placement", "stalls"]
+    for segment in plan.segments:
+        for group in segment.groups:
+            for text in (piped, wide):
+                (row,) = [line for line in text.splitlines() if line.startswith(f"{group.id} ")]
+                assert group.nodes[0] in row
+                assert group.nodes[-1] in row
+
+
+def test_csv_has_the_raw_numbers_of_every_group(plan_of: Callable[[str], Plan]) -> None:
+    plan = plan_of("swin_torchscript")
+    rows = {row["group"]: row for row in csv.DictReader(io.StringIO(groups_csv(plan)))}
+    for segment in plan.segments:
+        for group in segment.groups:
+            row = rows.pop(group.id)
+            assert (int(row["dram_bytes"]), int(row["cycles"])) == (group.dram_bytes, group.cycles)
+            assert float(row["energy_j"]) == group.energy_j
+            assert (row["first_node"], row["last_node"]) == (group.nodes[0], group.nodes[-1])
+    assert set(rows) == {segment.id for segment in plan.segments if segment.kind == "host"}
+
+
+def test_names_keep_both_ends_whatever_the_width() -> None:
+    random = Random(1)
+    for _ in range(500):
+        names = ["".join(random.choices("abc./_", k=random.randint(1, 60))) for _ in range(random.choice((1, 2)))]
+        text, width = " … ".join(names), random.randint(5, 130)
+        found = _shortened(text, width)
+        assert len(found) <= width
+        assert text[-1] == found[-1]
+        if len(text) > width >= 24:
+            assert len(found) == width
+            assert text[0] == found[0]
+        if len(text) <= width:
+            assert found == text
+
+
+def test_the_final_plan_adds_what_was_simulated_and_says_what_changed(plan_of: Callable[[str], Plan]) -> None:
+    plan = plan_of("mobilenet_v3_torchscript")
+    totals = msgspec.structs.replace(plan.totals, simulated_latency_s=1.5, simulated_energy_j=0.5)
+    final = msgspec.structs.replace(plan, provisional=False, totals=totals)
+    fewer = msgspec.structs.replace(plan.segments[-1], groups=plan.segments[-1].groups[:-1])
+    changed = msgspec.structs.replace(final, segments=(*plan.segments[:-1], fewer))
+    shown = []
+    for last in (final, changed):
+        out = io.StringIO()
+        table = PlanFirst(Console(file=out, width=100, force_terminal=True, color_system=None))
+        table.show(plan)
+        first = out.getvalue()
+        assert " estimated;" in first
+        assert "simulated (" not in first
+        table.finish(last, None)
+        shown.append(out.getvalue().removeprefix(first))
+    same, different = shown
+    assert "1.5 s per batch of 4, 375 ms per image, simulated (estimate " in same
+    assert "group  " not in same
+    count = sum(len(segment.groups) for segment in plan.segments)
+    assert f"The plan changed while its programs were made: {count} groups became {count - 1}" in different
+    assert "group  " in different
