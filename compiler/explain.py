@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.errors import RequestError, printable
 from compiler.explain_gap import gap_lines
-from compiler.explain_group import explain_group, group_part
+from compiler.explain_group import explain_group, group_part, verdict_line
 from compiler.explain_search import search_line
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
@@ -195,8 +195,7 @@ def _group(group: PlanGroup) -> Iterator[str]:
         f"{f'; stalls: {stalls}' if stalls else ''}."
     )
     for verdict in group.rules:
-        mark = "holds" if verdict.holds else "fails"
-        yield f"  {verdict.id} {mark}: {verdict.actual:g} of {verdict.limit:g}."
+        yield f"  {verdict_line(verdict)}."
     for edge in group.boundary:
         target = printable(edge.consumer, 80) if edge.consumer is not None else "the graph's output"
         yield f"  {printable(edge.tensor, 80)} goes to {target}: {printable(edge.why, 300)}."

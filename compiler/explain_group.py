@@ -10,7 +10,9 @@ import msgspec
 
 from compiler.errors import printable
 from compiler.explain_gap import entry_line
-from compiler.plan import BoundaryDoc, GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.plan import GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.plan_rules import BoundaryDoc, RuleVerdict
+from compiler.rules import named
 from compiler.units import plain
 
 _HOMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -89,8 +91,7 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         yield f"  {level}: takes {use.peak_bytes} of {use.capacity_bytes} bytes, at most {live}."
     yield "Checks:"
     for verdict in group.rules:
-        mark = "holds" if verdict.holds else "fails"
-        yield f"  {verdict.id} {mark}: {plain(verdict.actual)} of {plain(verdict.limit)}."
+        yield f"  {verdict_line(verdict)}."
     objective = str(plan.options.get("objective", ""))
     yield "What enters:"
     for enters in entering(plan, group):
@@ -107,6 +108,13 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         yield "Above the floor, with the groups that share in it:"
         for entry in above:
             yield f"  {entry_line(entry, _bytes)}."
+
+
+def verdict_line(verdict: RuleVerdict) -> str:
+    """A rule or check by name: actual value and limit, and whether it decided the group or held anyway."""
+    ids = verdict.id if verdict.also is None else f"{verdict.id}, {verdict.also}"
+    name = verdict.name if verdict.name == verdict.id else f"{verdict.name} ({ids})"
+    return f"{name}: {verdict.outcome}, {plain(verdict.actual)} of {plain(verdict.limit)}"
 
 
 def _op(op: PlanOp) -> str:
@@ -173,9 +181,9 @@ def _reason(edge: BoundaryDoc, objective: str) -> str:
         return why
     if edge.rule in (None, "FUSE-20"):
         unit = _UNITS.get(objective, objective)
-        rule = "" if edge.rule is None else f"{edge.rule} fails, "
+        rule = "" if edge.rule is None else f"{named(edge.rule)} fails, "
         return f"{rule}merged {plain(edge.actual)} against {plain(edge.limit)} {unit} apart: {why}"
-    return f"{edge.rule} fails, {plain(edge.actual)} of {plain(edge.limit)}: {why}"
+    return f"{named(edge.rule)} fails, {plain(edge.actual)} of {plain(edge.limit)}: {why}"
 
 
 def _target(edge: BoundaryDoc) -> str:

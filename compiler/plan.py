@@ -9,6 +9,7 @@ import msgspec
 
 from compiler.execution import LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.execution_time import StreamReport
+from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
 
@@ -156,30 +157,6 @@ class PlanOp(Part, frozen=True, kw_only=True):
     weight_home: Literal["none", "core", "sram", "dram"]
     weight_slices: int
     addresses: AddressTables | None
-
-
-class RuleVerdict(Part, frozen=True, kw_only=True):
-    """One rule on this group: whether it holds, the actual value and the limit, in the rule's unit."""
-
-    id: str
-    holds: bool
-    actual: float
-    limit: float
-
-
-class BoundaryDoc(Part, frozen=True, kw_only=True):
-    """One edge that leaves the group, and what kept its consumer outside.
-
-    `consumer_group` is the id of the group that the consumer is in; None: the graph's output, or a host segment.
-    """
-
-    tensor: str
-    consumer: str | None
-    consumer_group: str | None
-    rule: str | None
-    actual: float | None
-    limit: float | None
-    why: str
 
 
 class LevelUseDoc(Part, frozen=True, kw_only=True):
@@ -407,7 +384,8 @@ class Plan(Part, frozen=True, kw_only=True):
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
     extents that the plan is for. `folded` are nodes evaluated at compile time, or needed by no output; every other
-    node is in exactly one group or host segment. `degraded` are defects that were planned around. `provisional`: its
+    node is in exactly one group or host segment. `degraded` are defects that were planned around. `rules` are the rules
+    and memory checks that were asked or bound anything, and those that are switched off. `provisional`: its
     programs are not made yet; times are estimates, and a segment whose program turns out too long is cut again.
     """
 
@@ -426,6 +404,7 @@ class Plan(Part, frozen=True, kw_only=True):
     patterns: tuple[PatternDoc, ...]
     partition: PartitionDoc
     degraded: tuple[DegradedDoc, ...]
+    rules: tuple[RuleUse, ...]
     segments: tuple[PlanSegment, ...]
 
 

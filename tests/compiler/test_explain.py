@@ -123,7 +123,8 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
         for op in group.ops:
             assert f"  {op.node} ({op.kind})" in text
         for rule in group.rules:
-            assert f"  {rule.id} {'holds' if rule.holds else 'fails'}: " in text
+            ids = rule.id if rule.also is None else f"{rule.id}, {rule.also}"
+            assert f"  {rule.name} ({ids}): {rule.outcome}, " in text
         entered = text.partition("What enters:")[2].partition("What leaves:")[0]
         if number == 0:
             assert "image: no group makes it" in entered
@@ -135,7 +136,7 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
             assert edge.actual is not None
             assert edge.limit is not None
             said = f"merged {edge.actual:.0f} against {edge.limit:.0f} cycles apart: {edge.why}"
-            assert ("" if edge.rule is None else f"{edge.rule} fails, ") + said in entered
+            assert ("" if edge.rule is None else f"{edge.rule_name} ({edge.rule}) fails, ") + said in entered
 
 
 def chain() -> Model:
