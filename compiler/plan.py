@@ -38,7 +38,8 @@ class PerImage(Part, frozen=True, kw_only=True):
 class Totals(Part, frozen=True, kw_only=True):
     """The whole plan, for the whole batch.
 
-    `dram_bytes_floor`, `dram_bytes_reference`: SPEC 5.1. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
+    `dram_bytes_floor`: inputs, weights and outputs once. `dram_bytes_reference`: the same for the groups of strategy
+    `none`, capacity ignored. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
     or all multiply-accumulates on full arrays). Gaps are plan / yardstick. `macs` are the chips'. `host_link_bytes`
     cross between chips and host per inference. `stationary_weight_bytes` are loaded once, before the first inference,
     and are in no DRAM figure. `energy_by_level` are joules by memory level, unit and link, `stalls` cycles beyond
@@ -289,7 +290,7 @@ class ChipDoc(Part, frozen=True, kw_only=True):
     """One chip's load (PART-5).
 
     `reprogrammed_bytes`: stationary weights loaded anew per inference, because the chip runs several executables in
-    turn; excluded from DRAM figures (SPEC 5.1).
+    turn; excluded from DRAM figures.
     """
 
     chip: int

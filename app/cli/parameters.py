@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from compiler.options import Options
+from compiler.rules import RULE_IDS, listed
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[
@@ -15,7 +16,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         help="An option of the compilation, key=value; repeatable. Options: "
-        + ", ".join(sorted(Options.__struct_fields__)),
+        + ", ".join(sorted(Options.__struct_fields__))
+        + f". Fusion rules for option rules, by name or id (docs/rules.md): {listed(RULE_IDS)}",
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]

@@ -137,7 +137,7 @@ def test_a_rule_that_says_too_little_too_much_or_what_another_says_is_refused(ru
 
 def test_rules_go_by_name_or_id_in_an_object_or_in_order() -> None:
     """SPEC 5.3: switched, limited, added and reordered; what a plan prints of it can be given again."""
-    words = {
+    words: dict[str, dict[str, Any]] = {
         "fits SRAM as a whole": {"enabled": False},
         "FUSE-19": {"limit": 6},
         "few": {"figure": "maps", "at_most": 3},

@@ -73,7 +73,7 @@ def next_weights() -> Model:
     ],
 )
 def test_a_rule_that_is_stricter_than_memory_changes_a_tiling(
-    rule: str, network: Callable[[], Model], memory: dict[str, int]
+    rule: str, network: Callable[[], Model], memory: dict[str, Any]
 ) -> None:
     """FUSE-13 to 15 count weights that have a memory of their own; FUSE-16's case stands in test_strategies.py."""
     facts = facts_of(network())
