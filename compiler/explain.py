@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.errors import RequestError, printable
 from compiler.explain_gap import gap_lines
-from compiler.explain_group import explain_group, group_part, verdict_line
+from compiler.explain_group import explain_group, group_part, rules_line, verdict_line
 from compiler.explain_search import search_line
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
@@ -86,6 +86,8 @@ def _whole(plan: Plan) -> Iterator[str]:
     )
     totals = plan.totals
     yield from gap_lines(plan.gap, totals.dram_bytes, totals.dram_bytes_floor, lambda size: f"{size} bytes")
+    if plan.rules:
+        yield rules_line(plan)
     yield ""
     for segment in plan.segments:
         yield from _segment(segment, plan.options["objective"])

@@ -110,6 +110,16 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
             yield f"  {entry_line(entry, _bytes)}."
 
 
+def rules_line(plan: Plan) -> str:
+    """Which rules and checks decided groups of the plan, and how many held anyway."""
+    groups = ((named(use.id), len(use.bound)) for use in plan.rules if use.bound)
+    bound = [f"{name} in {count} group{'' if count == 1 else 's'}" for name, count in groups]
+    off = [named(use.id) for use in plan.rules if not use.enabled]
+    others = sum(use.enabled and not use.bound for use in plan.rules)
+    switched = f" Switched off: {', '.join(off)}." if off else ""
+    return f"Rules that bound: {', '.join(bound) or 'none'}; {others} others held anyway.{switched}"
+
+
 def verdict_line(verdict: RuleVerdict) -> str:
     """A rule or check by name: actual value and limit, and whether it decided the group or held anyway."""
     ids = verdict.id if verdict.also is None else f"{verdict.id}, {verdict.also}"
