@@ -82,7 +82,7 @@ zoo: $(ZOO_VENV)/.zoo $(VENV)/.runtime  ## compile hundreds of networks of model
 	@$(ZOO_VENV)/bin/python -m tests.zoo export --workers $(WORKERS)
 	@$(BIN)/python -m tests.zoo compile --workers $(WORKERS)
 
-openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, the JSON schemas and the fields in profiles.md
+openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas and the fields in profiles.md
 	@$(BIN)/python -m app.documents
 
 lock:  ## re-resolve the lock files (needs uv on PATH)

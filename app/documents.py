@@ -1,4 +1,4 @@
-"""`python -m app.documents`: writes openapi.json, supported-ops.md, schemas and the fields in profiles.md of docs."""
+"""`python -m app.documents`: writes openapi.json, supported-ops.md, rules.md, schemas, fields in profiles.md."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.profile.annotated import reference
 from compiler.profile.description import json_schema
+from compiler.rules_page import rules_page
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
 # What lies between these marks in docs/profiles.md is generated.
@@ -46,6 +47,7 @@ def documents() -> dict[str, str]:
         settings = Settings(broker_url=nowhere, cache_url=nowhere, data_dir=Path(folder))
         texts = {"openapi.json": _text(create_app(settings).openapi())}
     texts["supported-ops.md"] = supported_ops()
+    texts["rules.md"] = rules_page()
     texts["profiles.md"] = _with_fields((_DOCS / "profiles.md").read_text())
     for name, kind in _SCHEMAS.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema(kind)}

@@ -10,7 +10,9 @@ from typing import Final
 from compiler.amounts import bytes_text, number_text, share_text
 from compiler.errors import printable
 from compiler.explain_gap import remedy
-from compiler.plan import BoundaryDoc, GapEntryDoc, Plan
+from compiler.plan import GapEntryDoc, Plan
+from compiler.plan_rules import BoundaryDoc
+from compiler.rules import named
 
 # What FUSE-20 compares, by objective.
 _UNITS: Final = MappingProxyType(
@@ -79,4 +81,4 @@ def reason_text(edge: BoundaryDoc, objective: str) -> str:
     if edge.rule in (None, "FUSE-20"):
         unit = _UNITS.get(objective, objective)
         return f"{why} ({number_text(edge.actual)} merged, {number_text(edge.limit)} apart, in {unit})"
-    return f"{edge.rule} fails with {number_text(edge.actual)}, limit {number_text(edge.limit)}: {why}"
+    return f"{named(edge.rule)} fails with {number_text(edge.actual)}, limit {number_text(edge.limit)}: {why}"

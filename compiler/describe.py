@@ -15,7 +15,7 @@ from compiler.cost.objective import Totals
 from compiler.degraded import Degradations
 from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.describe_gap import gap_doc
-from compiler.describe_groups import Naming, group_doc
+from compiler.describe_groups import Naming, group_doc, rule_uses
 from compiler.execution import LevelTraffic, MemoryMap
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
@@ -142,6 +142,7 @@ class Describe:
                 doc.DegradedDoc(nodes=entry.nodes, stage=entry.stage, failed=entry.failed, instead=entry.instead)
                 for entry in self.degradations.entries
             ),
+            rules=rule_uses(fused, self.options),
             segments=self._segments(mapped, programs),
         )
 

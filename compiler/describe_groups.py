@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from compiler import plan as doc
 from compiler.describe_addresses import address_tables
 from compiler.fusion.groups import Boundary, FusedGraph, Group
 from compiler.ir.graph import Graph
 from compiler.ops.facts import GraphFacts
+from compiler.options import Options
+from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
+from compiler.rules import BY_ID, LIMITED_RULES, RULES, rule_name, second_id
 from compiler.schedule import HaloName
+from compiler.tiling.figures import Check
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import OpWeights
 
@@ -91,21 +96,74 @@ def group_doc(
             for use in tiling.memory
         },
         rules=tuple(
-            doc.RuleVerdict(id=c.rule, holds=bool(c.holds), actual=float(c.actual), limit=float(c.limit))
+            RuleVerdict(
+                id=c.rule,
+                name=rule_name(c.rule),
+                also=second_id(c.rule),
+                holds=bool(c.holds),
+                actual=float(c.actual),
+                limit=float(c.limit),
+                outcome=_outcome(c, group),
+            )
             for c in group.checks
         ),
         boundary=tuple(
-            doc.BoundaryDoc(
+            BoundaryDoc(
                 tensor=reason.tensor,
                 consumer=None if reason.consumer is None else graph.ops[reason.consumer].node,
                 consumer_group=None if reason.consumer is None else naming.homes.get(reason.consumer),
                 rule=reason.rule,
+                rule_name=None if reason.rule is None else rule_name(reason.rule),
                 actual=reason.actual,
                 limit=reason.limit,
                 why=reason.why,
             )
             for reason in reasons
         ),
+    )
+
+
+def _outcome(check: Check, group: Group) -> Literal["bound", "held anyway", "fails", "not asked"]:
+    """Whether a check decided the group, held anyway, fails, or was not asked in the group's mode."""
+    if check.rule in group.bound:
+        return "bound"
+    if not check.holds:
+        return "fails"
+    rule = BY_ID.get(check.rule)
+    if rule is None or rule.kind not in ("structure", "capacity"):
+        return "held anyway"
+    is_excepted = check.actual > check.limit or group.choice.tiling.mode.value not in rule.maps
+    return "not asked" if is_excepted else "held anyway"
+
+
+def rule_uses(fused: FusedGraph, options: Options) -> tuple[RuleUse, ...]:
+    """What each rule and check did in the plan, in the order of the catalogue; added rules last.
+
+    Those that were asked or bound anything, and those that are switched off.
+    """
+    bound: dict[str, list[str]] = {}
+    held: Counter[str] = Counter()
+    for found in fused.segments:
+        for number, group in enumerate(found.groups):
+            for rule_id in group.bound:
+                bound.setdefault(rule_id, []).append(f"{found.segment.id}.g{number}")
+            held.update(check.rule for check in group.checks if _outcome(check, group) == "held anyway")
+    settings = options.rule_settings
+    off = [rule_id for rule_id, setting in settings.items() if not setting.enabled]
+    asked = {BY_ID[word].id if word in BY_ID else word for word in (*bound, *held, *off)}
+    known = [rule.id for rule in RULES if rule.id in asked]
+    added = [rule_id for rule_id in settings if rule_id in asked and rule_id not in BY_ID]
+    return tuple(
+        RuleUse(
+            id=rule_id,
+            name=rule_name(rule_id),
+            also=second_id(rule_id),
+            enabled=rule_id not in off,
+            limit=options.rule_limit(rule_id) if rule_id in LIMITED_RULES else None,
+            bound=tuple(bound.get(rule_id, ())),
+            held_anyway=held[rule_id],
+        )
+        for rule_id in (*known, *added)
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from compiler.amounts import bytes_text, count_text
 from compiler.boundaries import crossing_lines
 from compiler.errors import RequestError, printable
-from compiler.explain_group import explain_group, group_part
+from compiler.explain_group import explain_group, group_part, rules_line
 from compiler.explain_search import search_line
 from compiler.headline import LABEL_WIDTH, headline, title
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
@@ -79,6 +79,8 @@ def _whole(plan: Plan, report: Report | None) -> Iterator[str]:
     if kinds:
         counts = (f"{sum(p.kind == kind for p in plan.patterns)} {kind}" for kind in kinds)
         yield f"Recognised patterns: {', '.join(counts)}."
+    if plan.rules:
+        yield rules_line(plan)
     for segment in plan.segments:
         yield from _segment(segment, plan.options["objective"])
     partition = plan.partition

@@ -12,7 +12,9 @@ from compiler.amounts import bytes_text, count_text, number_text, si_text
 from compiler.boundaries import reason_text
 from compiler.errors import printable
 from compiler.explain_gap import entry_line
-from compiler.plan import BoundaryDoc, GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.plan import GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.plan_rules import BoundaryDoc, RuleVerdict
+from compiler.rules import named
 
 _HOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -86,8 +88,7 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         yield f"  {level}: takes {bytes_text(use.peak_bytes)} of {bytes_text(use.capacity_bytes)}, at most {live}."
     yield "Checks:"
     for verdict in group.rules:
-        mark = "holds" if verdict.holds else "fails"
-        yield f"  {verdict.id} {mark}: {number_text(verdict.actual)} of {number_text(verdict.limit)}."
+        yield f"  {verdict_line(verdict)}."
     objective = str(plan.options.get("objective", ""))
     yield "What enters:"
     for enters in entering(plan, group):
@@ -104,6 +105,23 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         yield "DRAM traffic above the minimum in which it has a part:"
         for entry in above:
             yield f"  {entry_line(entry)}."
+
+
+def rules_line(plan: Plan) -> str:
+    """Which rules and checks decided groups of the plan, and how many held anyway."""
+    groups = ((named(use.id), len(use.bound)) for use in plan.rules if use.bound)
+    bound = [f"{name} in {count_text(count, 'group')}" for name, count in groups]
+    off = [named(use.id) for use in plan.rules if not use.enabled]
+    others = sum(use.enabled and not use.bound for use in plan.rules)
+    switched = f" Switched off: {', '.join(off)}." if off else ""
+    return f"Rules that bound: {', '.join(bound) or 'none'}; {others} others held anyway.{switched}"
+
+
+def verdict_line(verdict: RuleVerdict) -> str:
+    """A rule or check by name: actual value and limit, and whether it decided the group or held anyway."""
+    ids = verdict.id if verdict.also is None else f"{verdict.id}, {verdict.also}"
+    name = verdict.name if verdict.name == verdict.id else f"{verdict.name} ({ids})"
+    return f"{name}: {verdict.outcome}, {number_text(verdict.actual)} of {number_text(verdict.limit)}"
 
 
 def _op(op: PlanOp) -> str:

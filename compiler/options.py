@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Literal
 
 import msgspec
 
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError, did_you_mean, printable
+from compiler.linear_rules import LinearRule, bounded, parsed
+from compiler.rules import BY_ID, LIMITED_RULES, RULE_IDS, id_of, listed, named
 from compiler.schedule import Schedule, parse_schedule
 
 Objective = Literal["latency", "dram_bytes", "energy", "edp"]
-RULE_IDS = tuple(f"FUSE-{n}" for n in range(1, 21))
-# Rules with a number of their own, in its unit: main ops, per cent, images, elements.
-LIMITED_RULES = ("FUSE-5", "FUSE-11", "FUSE-18", "FUSE-19")
-PROFIT_RULES = ("FUSE-5", "FUSE-6", "FUSE-7")
+# Rules that one compilation may add, and how they may be called: what --set can write without dots.
+MAX_ADDED_RULES = 16
+_RULE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 ,_/-]{0,59}")
+_RESERVED = ("FUSE-", "TILE-", "PROG-")
+_Bound = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
-class RuleSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule's setting: switched off, or with another limit.
+class RuleSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One rule's setting: switched off, or with another limit; or a rule that a user adds.
 
-    `limit` is in the rule's own unit: main ops for FUSE-5, per cent for FUSE-11, images for FUSE-18, elements for
-    FUSE-19; the other rules have none.
+    `limit` is in the rule's own unit (docs/rules.md); most rules have none. An added rule bounds one `figure` by
+    `at_most` or `at_least`, or compares two sums of figures: `holds`.
     """
 
     enabled: bool = True
-    limit: Annotated[float, msgspec.Meta(ge=0, le=1e18)] | None = None
+    limit: _Bound | None = None
+    figure: str | None = None
+    at_most: _Bound | None = None
+    at_least: _Bound | None = None
+    holds: str | None = None
+
+    @property
+    def is_added(self) -> bool:
+        """Whether it describes a rule of the user's own."""
+        return any(value is not None for value in (self.figure, self.at_most, self.at_least, self.holds))
+
+
+class OrderedRule(RuleSetting, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A rule in a list: the rule's name or id, or the name of an added one, and its setting."""
+
+    name: str
 
 
 Extent = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -62,7 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fusion: Literal["search", "rules", "none"] = "search"
     start_rule: Literal["A", "B"] = "A"
     profit: Literal["any", "all"] | tuple[Literal["FUSE-5", "FUSE-6", "FUSE-7"], ...] = "any"
-    rules: dict[str, RuleSetting] = {}
+    rules: dict[str, RuleSetting] | tuple[str | OrderedRule, ...] = {}
     split: Literal["exact", "top-down", "bottom-up"] = "exact"
     granularity: Annotated[tuple[Ratio, ...], msgspec.Meta(min_length=1, max_length=64)] = (0.5,)
     order: Annotated[tuple[AxisName, ...], msgspec.Meta(min_length=1, max_length=16)] = ("N", "H", "W")
@@ -121,21 +140,50 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The option `granularity` as exact ratios."""
         return tuple(Fraction(str(ratio)) for ratio in self.granularity)
 
+    @property
+    def rule_settings(self) -> dict[str, RuleSetting]:
+        """What is set of rules, by id; added ones by name."""
+        return dict(_entries(self.rules))
+
+    @property
+    def added_rules(self) -> tuple[LinearRule, ...]:
+        """The rules that the user added and that are on; raises RequestError for one that cannot be read."""
+        return tuple(
+            _added(name, setting)
+            for name, setting in self.rule_settings.items()
+            if setting.is_added and setting.enabled
+        )
+
+    def rule_place(self, rule_id: str) -> int:
+        """Where a rule stands among those that option `rules` lists; behind all of them where it is not listed."""
+        listed_ids = [] if isinstance(self.rules, dict) else [name for name, _ in _entries(self.rules)]
+        return listed_ids.index(rule_id) if rule_id in listed_ids else len(listed_ids)
+
     def rule_enabled(self, rule_id: str) -> bool:
         """Whether a rule binds: growth direction and profit rules follow `start_rule` and `profit` unless set."""
-        setting = self.rules.get(rule_id)
-        if setting is not None:
-            return setting.enabled
+        settings = self.rule_settings
+        if rule_id in settings:
+            return settings[rule_id].enabled
         if rule_id == "FUSE-1":
             return not self.rule_enabled("FUSE-2")
         if rule_id == "FUSE-2":
-            return self.start_rule == "B" and "FUSE-1" not in self.rules
+            return self.start_rule == "B" and "FUSE-1" not in settings
         return True
 
-    def rule_limit(self, rule_id: str, default: float) -> float:
-        """The rule's limit in its own unit, as set or as the SPEC's default."""
-        setting = self.rules.get(rule_id)
+    def rule_limit(self, rule_id: str) -> float:
+        """The rule's limit in its own unit, as set or its default; 0 where it has none."""
+        setting = self.rule_settings.get(rule_id)
+        default = BY_ID[rule_id].limit or 0.0
         return default if setting is None or setting.limit is None else setting.limit
+
+
+def _entries(rules: dict[str, RuleSetting] | tuple[str | OrderedRule, ...]) -> Iterator[tuple[str, RuleSetting]]:
+    """What option `rules` says of each rule, in its order."""
+    if isinstance(rules, dict):
+        yield from rules.items()
+        return
+    for entry in rules:
+        yield (entry, RuleSetting()) if isinstance(entry, str) else (entry.name, entry)
 
 
 def parse_options(values: Mapping[str, object]) -> Options:
@@ -150,6 +198,9 @@ def parse_options(values: Mapping[str, object]) -> Options:
                 hint=f"Known options: {', '.join(sorted(known))}",
             )
     plain = dict(values)
+    profit = plain.get("profit")
+    if isinstance(profit, list | tuple):
+        plain["profit"] = [(id_of(word) or word) if isinstance(word, str) else word for word in profit]
     pinned = plain.pop("schedule", None)
     schedule = None if pinned is None else parse_schedule(pinned)
     try:
@@ -164,33 +215,94 @@ def parse_options(values: Mapping[str, object]) -> Options:
             actual=printable(json.dumps(values.get(name), default=str)),
             limit=_allowed(name) or message,
         ) from None
-    for rule_id in options.rules:
-        if rule_id not in RULE_IDS:
-            raise RequestError(
-                f"unknown rule {printable(rule_id, 60)!r} in option rules",
-                code="unknown_option",
-                actual=printable(rule_id, 60),
-                hint="Rules are FUSE-1 to FUSE-20",
-            )
-        if options.rules[rule_id].limit is not None and rule_id not in LIMITED_RULES:
-            raise RequestError(
-                f"rule {rule_id} has no limit of its own to set",
-                code="invalid_option",
-                actual=options.rules[rule_id].limit,
-                limit=f"a limit for {', '.join(LIMITED_RULES)}",
-                hint="The other rules compare with the profile's memories; they can be switched off",
-            )
+    options = msgspec.structs.replace(options, rules=_by_id(options.rules))
     _check_ranges(options)
     _check_split(options)
     _check_tables(options)
     if options.rule_enabled("FUSE-1") == options.rule_enabled("FUSE-2"):
         raise RequestError(
-            "exactly one of the rules FUSE-1 and FUSE-2 gives the direction of growth",
+            f"exactly one of the rules {listed(('FUSE-1', 'FUSE-2'))} gives the direction of growth",
             code="invalid_option",
             actual="both on" if options.rule_enabled("FUSE-1") else "both off",
             hint="Switch one of them off and the other on",
         )
     return options
+
+
+def _by_id(
+    rules: dict[str, RuleSetting] | tuple[str | OrderedRule, ...],
+) -> dict[str, RuleSetting] | tuple[str | OrderedRule, ...]:
+    """Option `rules` with ids for names; raises RequestError for a rule that does not exist or cannot be so set."""
+    found: dict[str, RuleSetting] = {}
+    for word, setting in _entries(rules):
+        rule_id = id_of(word)
+        if rule_id is None:
+            rule_id = word
+            _check_added(word, setting)
+        elif setting.is_added:
+            raise RequestError(
+                f"{printable(word, 60)!r} is the name of a rule that exists",
+                code="invalid_option",
+                actual=printable(word, 60),
+                limit="another name for an added rule",
+            )
+        if rule_id in found:
+            raise RequestError(f"rule {named(rule_id)} stands twice in option rules", code="invalid_option")
+        if setting.limit is not None and rule_id not in LIMITED_RULES:
+            raise RequestError(
+                f"rule {printable(named(rule_id), 120)} has no limit of its own to set",
+                code="invalid_option",
+                actual=setting.limit,
+                limit=f"a limit for {listed(LIMITED_RULES)}",
+                hint="The other rules compare with the profile's memories; they can be switched off",
+            )
+        found[rule_id] = setting
+    added = sum(setting.is_added for setting in found.values())
+    if added > MAX_ADDED_RULES:
+        raise RequestError(
+            "option rules adds too many rules", code="invalid_option", actual=added, limit=f"{MAX_ADDED_RULES} rules"
+        )
+    if isinstance(rules, dict):
+        return found
+    return tuple(
+        msgspec.structs.replace(setting, name=rule_id) if isinstance(setting, OrderedRule) else rule_id
+        for rule_id, setting in found.items()
+    )
+
+
+def _check_added(name: str, setting: RuleSetting) -> None:
+    """Raises RequestError unless an unknown name comes with a rule that can be read."""
+    if not setting.is_added:
+        raise RequestError(
+            f"unknown rule {printable(name, 60)!r} in option rules",
+            code="unknown_option",
+            actual=printable(name, 60),
+            hint=did_you_mean(name, (*RULE_IDS, *(BY_ID[rule_id].name for rule_id in RULE_IDS)))
+            or "Rules are FUSE-1 to FUSE-20 or their names (docs/rules.md); an added rule has a figure and a bound",
+        )
+    if not _RULE_NAME.fullmatch(name) or name in BY_ID or name.startswith(_RESERVED):
+        raise RequestError(
+            f"an added rule cannot be called {printable(name, 60)!r}",
+            code="invalid_option",
+            actual=printable(name, 60),
+            limit="a letter, then letters, digits, spaces and , _ / - : at most 60 characters",
+        )
+    _added(name, setting)
+
+
+def _added(name: str, setting: RuleSetting) -> LinearRule:
+    """An added rule as a comparison; raises RequestError where it says too little, too much, or cannot be read."""
+    bounds = [bound for bound in (setting.at_most, setting.at_least) if bound is not None]
+    if setting.holds is not None and setting.figure is None and not bounds:
+        return parsed(name, setting.holds)
+    if setting.holds is None and setting.figure is not None and len(bounds) == 1:
+        return bounded(name, setting.figure, bounds[0], at_least=setting.at_least is not None)
+    raise RequestError(
+        f"rule {printable(name, 60)!r} says too little or too much",
+        code="invalid_option",
+        actual=printable(msgspec.json.encode(setting).decode(), 120),
+        limit="figure with at_most or at_least, or holds alone",
+    )
 
 
 def _check_ranges(options: Options) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from compiler.execution import LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.execution_time import StreamReport
+from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
 
@@ -37,7 +38,8 @@ class PerImage(Part, frozen=True, kw_only=True):
 class Totals(Part, frozen=True, kw_only=True):
     """The whole plan, for the whole batch.
 
-    `dram_bytes_floor`, `dram_bytes_reference`: SPEC 5.1. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
+    `dram_bytes_floor`: inputs, weights and outputs once. `dram_bytes_reference`: the same for the groups of strategy
+    `none`, capacity ignored. `latency_bound_s`: roofline (floor at full DRAM bandwidth,
     or all multiply-accumulates on full arrays). Gaps are plan / yardstick. `macs` are the chips'. `host_link_bytes`
     cross between chips and host per inference. `stationary_weight_bytes` are loaded once, before the first inference,
     and are in no DRAM figure. `energy_by_level` are joules by memory level, unit and link, `stalls` cycles beyond
@@ -156,30 +158,6 @@ class PlanOp(Part, frozen=True, kw_only=True):
     weight_home: Literal["none", "core", "sram", "dram"]
     weight_slices: int
     addresses: AddressTables | None
-
-
-class RuleVerdict(Part, frozen=True, kw_only=True):
-    """One rule on this group: whether it holds, the actual value and the limit, in the rule's unit."""
-
-    id: str
-    holds: bool
-    actual: float
-    limit: float
-
-
-class BoundaryDoc(Part, frozen=True, kw_only=True):
-    """One edge that leaves the group, and what kept its consumer outside.
-
-    `consumer_group` is the id of the group that the consumer is in; None: the graph's output, or a host segment.
-    """
-
-    tensor: str
-    consumer: str | None
-    consumer_group: str | None
-    rule: str | None
-    actual: float | None
-    limit: float | None
-    why: str
 
 
 class LevelUseDoc(Part, frozen=True, kw_only=True):
@@ -312,7 +290,7 @@ class ChipDoc(Part, frozen=True, kw_only=True):
     """One chip's load (PART-5).
 
     `reprogrammed_bytes`: stationary weights loaded anew per inference, because the chip runs several executables in
-    turn; excluded from DRAM figures (SPEC 5.1).
+    turn; excluded from DRAM figures.
     """
 
     chip: int
@@ -420,7 +398,8 @@ class Plan(Part, frozen=True, kw_only=True):
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
     extents that the plan is for. `folded` are nodes evaluated at compile time, or needed by no output; every other
-    node is in exactly one group or host segment. `degraded` are defects that were planned around. `provisional`: its
+    node is in exactly one group or host segment. `degraded` are defects that were planned around. `rules` are the rules
+    and memory checks that were asked or bound anything, and those that are switched off. `provisional`: its
     programs are not made yet; times are estimates, and a segment whose program turns out too long is cut again.
     """
 
@@ -440,6 +419,7 @@ class Plan(Part, frozen=True, kw_only=True):
     patterns: tuple[PatternDoc, ...]
     partition: PartitionDoc
     degraded: tuple[DegradedDoc, ...]
+    rules: tuple[RuleUse, ...]
     segments: tuple[PlanSegment, ...]
 
 

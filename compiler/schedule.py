@@ -195,6 +195,8 @@ class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     patterns: Any = None
     partition: Any = None
     degraded: Any = None
+    rules: Any = None
+    provisional: Any = None
 
 
 def parse_schedule(value: object) -> Schedule:

@@ -6,9 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from compiler.options import RULE_IDS, Options, RuleSetting
+from compiler.options import Options, RuleSetting
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
+from compiler.rules import RULE_IDS
 from tests.models import Model
 
 # Kinds of ops by how often they are drawn.

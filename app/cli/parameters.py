@@ -11,6 +11,7 @@ from rich.console import Console
 
 from compiler.errors import RequestError
 from compiler.options import Options
+from compiler.rules import RULE_IDS, listed
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[
@@ -18,7 +19,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         help="An option of the compilation, key=value; repeatable. Options: "
-        + ", ".join(sorted(Options.__struct_fields__)),
+        + ", ".join(sorted(Options.__struct_fields__))
+        + f". Fusion rules for option rules, by name or id (docs/rules.md): {listed(RULE_IDS)}",
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,12 +19,14 @@ from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.garbage import collect_new
 from compiler.ops.facts import GraphFacts
-from compiler.options import PROFIT_RULES, Options
+from compiler.options import Options
 from compiler.profile.schema import Profile
+from compiler.rules import LIMITED_RULES, PROFIT_RULES
 from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import PHYSICAL, Check, Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.memory import allocated_check
 from compiler.tiling.projection import Projections
 from compiler.tiling.refine import refined
 from compiler.tiling.sizes import candidate_sizes
@@ -33,27 +35,34 @@ from compiler.tiling.wishes import Wishes
 
 # What so many tilings leave behind is looked through for cycles at once.
 _COLLECTED_AFTER: Final = 64
-_REDUNDANCY_PERCENT = 100.0
-_IMAGES = 16.0
-_MAIN_OPS = 2.0
+StructureRule = Callable[[SegmentGraph, int], Check]
 _TENSORS_OF_A_STEP = 24
 _RANGES_OF_A_STEP = 1 << 14
 # by how much more a price takes for each so many tiles of all sizes: they are held for several halos and spreads
 _MORE_RANGES = 4
 # How much less than pricing a group it takes to find that one of the same content is known.
 _KNOWN = 0.125
-_STRIDE_OVERLAP = 4.0
+# The rules of each kind, by id; option `rules` may give another order. Those with a limit of their own take it.
 _CAPACITY: Final = MappingProxyType(
     {
-        "FUSE-10": capacity.fuse_10,
         "FUSE-12": capacity.fuse_12,
         "FUSE-13": capacity.fuse_13,
         "FUSE-14": capacity.fuse_14,
         "FUSE-15": capacity.fuse_15,
         "FUSE-16": capacity.fuse_16,
-        "FUSE-17": capacity.fuse_17,
+        "FUSE-11": capacity.fuse_11,
+        "FUSE-18": capacity.fuse_18,
     }
 )
+_STRUCTURE: Final = MappingProxyType(
+    {
+        "FUSE-4": structure.fuse_4,
+        "FUSE-8": structure.fuse_8,
+        "FUSE-9": structure.fuse_9,
+        "FUSE-19": structure.fuse_19,
+    }
+)
+_PROFIT: Final = MappingProxyType({"FUSE-5": structure.fuse_5, "FUSE-6": structure.fuse_6, "FUSE-7": structure.fuse_7})
 
 
 class Evaluator:
@@ -68,8 +77,13 @@ class Evaluator:
         self.options = options
         self._totals: dict[int, Totals] = {}
         self._projections = Projections()
-        self._chain_rules = tuple(rule for name, rule in _CAPACITY.items() if options.rule_enabled(name))
-        self._capacity_rules = (*self._chain_rules, *self._limits())
+        added = {rule.name: partial(capacity.added, rule=rule) for rule in options.added_rules}
+        self._capacity_rules: tuple[tuple[str, Constraint], ...] = _in_force(options, {**_CAPACITY, **added})
+        self._structure_rules: tuple[tuple[str, StructureRule], ...] = _in_force(options, _STRUCTURE)
+        wanted = PROFIT_RULES if isinstance(options.profit, str) else options.profit
+        self._profit_rules: tuple[tuple[str, StructureRule], ...] = _in_force(
+            options, {rule_id: _PROFIT[rule_id] for rule_id in wanted}
+        )
         self._wishes = Wishes(
             objective=options.objective,
             halo=options.halo,
@@ -98,30 +112,20 @@ class Evaluator:
         other._projections = self._projections
         return other
 
-    def _limits(self) -> tuple[Constraint, ...]:
-        """The capacity rules with a limit of their own: FUSE-11 and FUSE-18."""
-        options = self.options
-        rules: list[Constraint] = []
-        if options.rule_enabled("FUSE-11"):
-            limit = options.rule_limit("FUSE-11", _REDUNDANCY_PERCENT)
-            rules.append(partial(capacity.fuse_11, limit_percent=limit))
-        if options.rule_enabled("FUSE-18"):
-            rules.append(partial(capacity.fuse_18, limit_images=options.rule_limit("FUSE-18", _IMAGES)))
-        return tuple(rules)
-
     def constraints(self, group: int) -> tuple[Constraint, ...]:
         """What binds a group's tiling beside memory.
 
-        Nothing a single op; FUSE-10 and 12 to 17 a pinned group (TILE-9); a chain of strategy `none`, and any group
-        under `search`, all but FUSE-11.
+        Nothing a single op; all but FUSE-11 and FUSE-18 a pinned group (TILE-9); a chain of strategy `none`, and any
+        group under `search`, all but FUSE-11.
         """
         if group.bit_count() == 1:
             return ()
+        left_out: tuple[str, ...] = ()
         if group in self._pins:
-            return self._chain_rules
-        if group in self._chains or self.options.fusion == "search":
-            return tuple(rule for rule in self._capacity_rules if not _is_redundancy(rule))
-        return self._capacity_rules
+            left_out = ("FUSE-11", "FUSE-18")
+        elif group in self._chains or self.options.fusion == "search":
+            left_out = ("FUSE-11",)
+        return tuple(rule for rule_id, rule in self._capacity_rules if rule_id not in left_out)
 
     def chain_fits(self, group: int) -> bool:
         """True if a chain of strategy `none` has a tiling; from then on the group counts as one."""
@@ -260,17 +264,7 @@ class Evaluator:
 
     def structure(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The structural rules in force: FUSE-4, 8, 9 and 19."""
-        options = self.options
-        checks = []
-        if options.rule_enabled("FUSE-4"):
-            checks.append(structure.fuse_4(graph, group))
-        if options.rule_enabled("FUSE-8"):
-            checks.append(structure.fuse_8(graph, group))
-        if options.rule_enabled("FUSE-9"):
-            checks.append(structure.fuse_9(graph, group))
-        if options.rule_enabled("FUSE-19"):
-            checks.append(structure.fuse_19(graph, group, options.rule_limit("FUSE-19", _STRIDE_OVERLAP)))
-        return [*checks, *self._kept_apart(group)]
+        return [*(rule(graph, group) for _, rule in self._structure_rules), *self._kept_apart(group)]
 
     def _kept_apart(self, group: int) -> list[Check]:
         """That no forbidden fusion is in the group; nothing where none is forbidden."""
@@ -303,14 +297,7 @@ class Evaluator:
 
     def profit(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The profit rules in force: of FUSE-5, 6, 7 those that are on and asked for."""
-        mains = partial(structure.fuse_5, limit=self.options.rule_limit("FUSE-5", _MAIN_OPS))
-        rules: dict[str, Callable[[SegmentGraph, int], Check]] = {
-            "FUSE-5": mains,
-            "FUSE-6": structure.fuse_6,
-            "FUSE-7": structure.fuse_7,
-        }
-        wanted = PROFIT_RULES if isinstance(self.options.profit, str) else self.options.profit
-        return [rules[name](graph, group) for name in wanted if self.options.rule_enabled(name)]
+        return [rule(graph, group) for _, rule in self._profit_rules]
 
     def is_profitable(self, checks: list[Check]) -> bool:
         """`any`: one suffices; `all` or a list: each must hold. No rule in force: nothing to prove."""
@@ -324,11 +311,20 @@ class Evaluator:
         choice = self.tiling(group)
         if isinstance(choice, Refusal):
             return [choice.check]
-        return [rule(choice.figures) for rule in (*PHYSICAL, *self.constraints(group))]
+        rules = (*PHYSICAL, *self.constraints(group))
+        return [*(rule(choice.figures) for rule in rules), *map(allocated_check, choice.tiling.memory)]
 
 
-def _is_redundancy(rule: Constraint) -> bool:
-    return isinstance(rule, partial) and rule.func is capacity.fuse_11
+def _in_force(options: Options, rules: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Those of these rules that are on, with their limits, in the order that option `rules` gives."""
+    ids = sorted((rule_id for rule_id in rules if options.rule_enabled(rule_id)), key=options.rule_place)
+    return tuple(
+        (
+            rule_id,
+            partial(rules[rule_id], limit=options.rule_limit(rule_id)) if rule_id in LIMITED_RULES else rules[rule_id],
+        )
+        for rule_id in ids
+    )
 
 
 def refused(facts: GraphFacts, group: int, refusal: Refusal, profile: Profile) -> LimitError:

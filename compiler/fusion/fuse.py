@@ -9,6 +9,7 @@ from typing import Final
 from compiler.cost.objective import Totals, objective_value
 from compiler.degraded import Degradations, defects_of, failed_group
 from compiler.errors import InternalError
+from compiler.fusion.bound import rules_at_boundaries, rules_of_tile
 from compiler.fusion.boundary import Reasons, boundaries_of
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.evaluate import Evaluator, not_held, refused
@@ -24,6 +25,7 @@ from compiler.garbage import collection_paused
 from compiler.ops.facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
+from compiler.rules import called
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice
@@ -137,7 +139,9 @@ def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None)
         for check in evaluator.pinned_rules(graph, group):
             if not check.holds:
                 op = next(op for op in bits(group) if _breaks(evaluator, graph, op, check.rule))
-                raise not_held(graph.facts, group, op, f"{int(check.actual)} ({check.rule})", f"{int(check.limit)}")
+                raise not_held(
+                    graph.facts, group, op, f"{int(check.actual)} ({called(check.rule)})", f"{int(check.limit)}"
+                )
         evaluator.tiling(group)
     part = _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=())
     return _started(part, evaluator)
@@ -262,6 +266,7 @@ def _finished(found: _Grouped, part: _Work, segment: Segment, reasons: Reasons |
     homes = {op: group for group in groups for op in bits(group)}
     pinned = frozenset(part.fixed)
     made, explained = [], []
+    tiles: list[set[str]] = []
     for group in groups:
         choice = evaluator.tiling(group)
         if isinstance(choice, Refusal):
@@ -270,8 +275,13 @@ def _finished(found: _Grouped, part: _Work, segment: Segment, reasons: Reasons |
         if reasons is not None:
             structure = evaluator.pinned_rules(graph, group) if group in pinned else None
             checks = _verdicts(evaluator, graph, group, found.gains.get(group), structure)
+            tiles.append(rules_of_tile(evaluator, group, choice))
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
         explained.append(() if reasons is None else boundaries_of(evaluator, graph, group, homes, pinned, reasons))
+    if reasons is not None:
+        edges = rules_at_boundaries(groups, homes, explained)
+        bound = (tuple(sorted(edges[group] | of_tile)) for group, of_tile in zip(groups, tiles, strict=True))
+        made = [replace(group, bound=rules) for group, rules in zip(made, bound, strict=True)]
     return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(explained), search=found.search)
 
 
@@ -288,7 +298,7 @@ def _verdicts(
         checks = evaluator.legality(graph, group)
     elif group.bit_count() > 1:
         checks = evaluator.chain_rules(graph, group)
-    return [*checks, *evaluator.capacity(group)]
+    return sorted([*checks, *evaluator.capacity(group)], key=lambda check: evaluator.options.rule_place(check.rule))
 
 
 def _plain(check: Check) -> Check:

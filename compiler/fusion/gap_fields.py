@@ -13,6 +13,7 @@ from compiler.amounts import bytes_text, number_text
 from compiler.cost.rates import reads_are_shared
 from compiler.fusion.groups import Boundary
 from compiler.profile.schema import Profile
+from compiler.rules import BY_ID, called, named
 from compiler.tiling.commands import APART_RULE, COMMANDS_RULE, FALLS_RULE, SUMS_RULE
 from compiler.tiling.figures import CORE_RULE, KEPT_RULE, Check
 from compiler.tiling.finished import Choice
@@ -22,8 +23,8 @@ from compiler.tiling.tiled import TiledGroup
 # Rules of the memory that a tile lies in, of a core's activations, and of weights; FUSE-11 counts halos, which larger
 # tiles lessen.
 _TILE_RULES: Final = frozenset(("FUSE-11", "FUSE-12", "FUSE-13", "FUSE-14", "FUSE-15", "TILE-2:tile"))
-_CORE_RULES: Final = frozenset(("FUSE-17", CORE_RULE, KEPT_RULE))
-_WEIGHT_RULES: Final = frozenset(("FUSE-10", "FUSE-16", "TILE-2:weights"))
+_CORE_RULES: Final = frozenset((CORE_RULE, KEPT_RULE))
+_WEIGHT_RULES: Final = frozenset(("FUSE-16", "TILE-2:weights"))
 # Allocations of a level that do not fit it (PROG-2).
 _LEVEL_FIELDS: Final = MappingProxyType(
     {
@@ -98,9 +99,11 @@ def field_of_rule(rule: str | None, profile: Profile) -> str | None:
 
 def amounts(check: Check) -> tuple[str, str]:
     """What a check that fails asks for, with its rule, and what there is: in bytes, or as the rule counts."""
+    if check.rule not in BY_ID:
+        return f"{number_text(float(np.max(check.actual)))} ({check.rule})", number_text(float(np.max(check.limit)))
     needed, available = _IN_WORDS.get(check.rule, ("{} bytes needed", "{} bytes available"))
     return (
-        f"{needed.format(int(np.max(check.actual)))} ({check.rule})",
+        f"{needed.format(int(np.max(check.actual)))} ({called(check.rule)})",
         available.format(int(np.max(check.limit))),
     )
 
@@ -112,12 +115,10 @@ def intermediate_cause(profile: Profile, edge: Boundary, merged: Merged | None) 
     if edge.rule is None:
         return Cause(why=edge.why)
     field = field_of_rule(edge.rule, profile)
-    amounts = (
-        ""
-        if edge.actual is None or edge.limit is None
-        else f": {number_text(edge.actual)} of {number_text(edge.limit)}"
-    )
-    return Cause(fields=() if field is None else (field,), why=f"{edge.rule} fails{amounts}")
+    why = f"{named(edge.rule)} fails"
+    if edge.actual is not None and edge.limit is not None:
+        why += f": {number_text(edge.actual)} of {number_text(edge.limit)}"
+    return Cause(fields=() if field is None else (field,), why=why)
 
 
 def merged_cause(merged: Merged) -> Cause:

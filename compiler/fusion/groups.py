@@ -12,11 +12,15 @@ from compiler.tiling.finished import Choice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A fusion group: ops in execution order, the chosen tiling and its price, and the rules' verdicts."""
+    """A fusion group: ops in execution order, the chosen tiling and its price, and the rules' verdicts.
+
+    `bound`: ids of the rules and memory checks that decided it (`fusion/bound.py`), whether or not they have a verdict.
+    """
 
     ops: tuple[int, ...]
     choice: Choice
     checks: tuple[Check, ...]
+    bound: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from compiler.cost.rates import units_are_connected
 from compiler.errors import RequestError, printable
 from compiler.fusion.gap_fields import amounts
 from compiler.profile.schema import Profile
+from compiler.rules import called
 from compiler.schedule import PinnedGroup
 from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import Constraint
@@ -211,7 +212,7 @@ def _unmet(geometry: GroupGeometry, tiling: Tiling, pin: Pin) -> Unheld | None:
             return Unheld(
                 rule="TILE-9",
                 place=len(geometry.ops) - 1,
-                needed=f"{what} would be {_text(got)} (TILE-9)",
+                needed=f"{what} would be {_text(got)} ({called('TILE-9')})",
                 available=f"{what} {_text(wanted)}, as pinned",
             )
     return None
@@ -242,12 +243,15 @@ def _unheld_loads(geometry: GroupGeometry, choice: Choice, pin: Pin, place: int)
         return Unheld(
             rule="TILE-9:weights",
             place=place,
-            needed=f"{needed} bytes needed (TILE-9:weights) for the group's weights in one core",
+            needed=f"{needed} bytes needed ({called('TILE-9:weights')}) for the group's weights in one core",
             available=f"{available} bytes available",
         )
     would = "the op has no weights" if found is None else f"its weights would be {found.value}"
     return Unheld(
-        rule="TILE-9:weights", place=place, needed=f"{would} (TILE-9:weights)", available=f"{wanted.value}, as pinned"
+        rule="TILE-9:weights",
+        place=place,
+        needed=f"{would} ({called('TILE-9:weights')})",
+        available=f"{wanted.value}, as pinned",
     )
 
 

@@ -10,6 +10,7 @@ from compiler.fusion.greedy import group_order
 from compiler.fusion.pinned import Pin
 from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
 from compiler.partition.segments import PartitionedGraph, SegmentKind
+from compiler.rules import called
 from compiler.schedule import PinnedGroup, PinnedOp, Schedule
 from compiler.tiling.tile import WeightLoads
 
@@ -145,7 +146,7 @@ def _check_group(names: _Names, graph: SegmentGraph, item: _Item, pairs: tuple[t
                 next(bits(item.mask & second)),
                 f"is kept apart from {printable(names.node(next(bits(item.mask & first))), 80)}, and {how} together "
                 "with it",
-                "either together or apart (TILE-9:apart)",
+                f"either together or apart ({called('TILE-9:apart')})",
             )
 
 

@@ -302,8 +302,6 @@ class CandidateTable:
             needed_weights=needed,
             core_tile=peak if on_core else np.zeros(self.rows),
             core_capacity=profile.nram.capacity_bytes,
-            sram_is_all_nram=profile.sram is not None
-            and profile.sram.capacity_bytes == profile.cores_per_cluster * profile.nram.capacity_bytes,
             images=rows.images,
             loaded=np.zeros(self.rows),
             needed=1,

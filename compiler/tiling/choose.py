@@ -253,7 +253,7 @@ def _culprit(geometry: GroupGeometry, check: Check) -> int:
     """The op that a failing check is about: for weights the one with most, else the one with the largest boxes."""
 
     def needs(op: OpFacts) -> int:
-        if check.rule in ("FUSE-10", "FUSE-16", "TILE-2:weights"):
+        if check.rule in ("FUSE-16", "TILE-2:weights"):
             return op.weight_bytes
         return sum(geometry.facts.tensor_bytes(name) for name in (op.output, *(o.tensor for o in op.operands)))
 
@@ -400,7 +400,7 @@ def _nearest(check: Check, among: np.ndarray) -> Check:
     rows = np.flatnonzero(among)
     actual = np.broadcast_to(np.asarray(check.actual), among.shape)[rows]
     limit = np.broadcast_to(np.asarray(check.limit), among.shape)[rows]
-    nearest = int(np.argmin(actual - limit))
+    nearest = int(np.argmin(np.abs(actual - limit)))
     return Check(rule=check.rule, holds=False, actual=actual[nearest].item(), limit=limit[nearest].item())
 
 
@@ -462,7 +462,7 @@ def _tilings(
             break
         row = smaller
         plan = replace(plan, tile=search.tile(entry.block, row))
-    yield broken or Check(rule="FUSE-17", holds=False, actual=1, limit=0)
+    yield broken or Check(rule="TILE-2", holds=False, actual=1, limit=0)
 
 
 def completed(

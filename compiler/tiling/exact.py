@@ -44,8 +44,6 @@ def figures_of(group: TiledGroup) -> Figures:
         needed_weights=group.core_weight_bytes,
         core_tile=group.core_peak_bytes,
         core_capacity=profile.nram.capacity_bytes,
-        sram_is_all_nram=profile.sram is not None
-        and profile.sram.capacity_bytes == profile.cores_per_cluster * profile.nram.capacity_bytes,
         images=group.tile.get("N", 1),
         loaded=group.loaded_bytes,
         needed=group.needed_bytes,

@@ -27,8 +27,8 @@ class Figures:
     step_inputs, step_outputs: SubIN_i and SubOUT_i, one row per step. step_weights: W_i staged in the tile's memory.
     core_weights: per step, the weights in one core's weight memory. weight_memory: WRAM available per core.
     needed_weights: what a core's weight memory holds at once. core_tile: a core tile with all that is live with it.
-    core_capacity: NRAM. sram_is_all_nram: SRAM = cores × NRAM. images: feature maps in one tile. loaded, needed:
-    input bytes read with halos and re-reads, and without. peak: the most that is live in the tile's memory.
+    core_capacity: NRAM. images: feature maps in one tile. loaded, needed: input bytes read with halos and re-reads, and
+    without. peak: the most that is live in the tile's memory.
     """
 
     whole_map: Truth
@@ -46,7 +46,6 @@ class Figures:
     needed_weights: Figure
     core_tile: Figure
     core_capacity: int
-    sram_is_all_nram: bool
     images: Figure
     loaded: Figure
     needed: int
@@ -77,7 +76,6 @@ class Figures:
             needed_weights=one(self.needed_weights),
             core_tile=one(self.core_tile),
             core_capacity=self.core_capacity,
-            sram_is_all_nram=self.sram_is_all_nram,
             images=one(self.images),
             loaded=one(self.loaded),
             needed=self.needed,
@@ -106,7 +104,7 @@ def tile_fits(figures: Figures) -> Check:
 
 
 def core_fits(figures: Figures) -> Check:
-    """TILE-2 for one core: the core tile fits the core's activation memory."""
+    """TILE-2 for one core, which is FUSE-17: the core tile fits the core's activation memory."""
     return Check(
         rule=CORE_RULE,
         holds=figures.core_tile <= figures.core_capacity,
@@ -116,7 +114,7 @@ def core_fits(figures: Figures) -> Check:
 
 
 def weights_fit(figures: Figures) -> Check:
-    """TILE-2 for weights: what a core has to hold at once fits its weight memory."""
+    """TILE-2 for weights, which is FUSE-10: what a core has to hold at once fits its weight memory."""
     return Check(
         rule="TILE-2:weights",
         holds=figures.needed_weights <= figures.weight_memory,

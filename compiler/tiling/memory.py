@@ -13,7 +13,7 @@ from typing import Final
 from compiler.address.table import ENTRY_BYTES
 from compiler.memory.allocate import Allocation, Buffer, allocate
 from compiler.tiling.figures import Check
-from compiler.tiling.tile import WeightHome
+from compiler.tiling.tile import LevelUse, WeightHome
 from compiler.tiling.tiled import TiledGroup
 
 # What buffers are called; a tensor's name follows where there is one.
@@ -101,6 +101,16 @@ def allocation_check(levels: Iterable[LevelMemory]) -> Check | None:
                 limit=level.capacity_bytes,
             )
     return None
+
+
+def allocated_check(use: LevelUse) -> Check:
+    """PROG-2 for a level of a chosen tiling: what its allocation takes is within the level."""
+    return Check(
+        rule=f"PROG-2:{use.level}",
+        holds=use.peak_bytes <= use.capacity_bytes,
+        actual=use.peak_bytes,
+        limit=use.capacity_bytes,
+    )
 
 
 def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], *, is_unit: bool) -> list[Buffer]:

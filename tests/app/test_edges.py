@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -159,6 +160,15 @@ def test_the_committed_documents_are_those_of_the_code() -> None:
     """Rewrite them with `make openapi`."""
     for name, text in documents().items():
         assert (ROOT / "docs" / name).read_text() == text, f"docs/{name} is not up to date: make openapi"
+
+
+def test_no_document_points_to_a_text_outside_the_repository() -> None:
+    pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.*"))]
+    for page in pages:
+        text = page.read_text()
+        assert not re.search(r"\b(SPEC|HOUSE_STYLE|FACTS)\b", text), page
+        for target in re.findall(r"\]\(([^)#:%\s]+)(?:#[^)]*)?\)", text) if page.suffix == ".md" else ():
+            assert (page.parent / target).exists(), f"{page} points to {target}"
 
 
 def test_no_operation_of_the_document_lacks_a_description() -> None:

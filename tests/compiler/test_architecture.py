@@ -25,6 +25,9 @@ ORDER = (
     "threads",
     "machine_code",
     "units",
+    "amounts",
+    "rules",
+    "linear_rules",
     "ir",
     "ops",
     "degraded",
@@ -33,6 +36,7 @@ ORDER = (
     "memory",
     "schedule",
     "options",
+    "rules_page",
     "frontend",
     "cost",
     "tiling",
@@ -44,8 +48,11 @@ ORDER = (
     "check_shapes",
     "execution_time",
     "execution",
+    "plan_rules",
     "plan",
     "explain_gap",
+    "boundaries",
+    "headline",
     "explain_search",
     "explain_group",
     "explain",
@@ -60,6 +67,7 @@ ORDER = (
     "describe",
     "pipeline",
     "compile",
+    "advise",
 )
 FOREIGN = ("app", "worker", "fastapi", "celery", "redis", "starlette", "pydantic", "httpx", "structlog", "kombu")
 # What would let the compiler do I/O of its own.

@@ -124,7 +124,8 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
         for op in group.ops:
             assert f"  {op.node} ({op.kind})" in text
         for rule in group.rules:
-            assert f"  {rule.id} {'holds' if rule.holds else 'fails'}: " in text
+            ids = rule.id if rule.also is None else f"{rule.id}, {rule.also}"
+            assert f"  {rule.name} ({ids}): {rule.outcome}, " in text
         entered = text.partition("What enters:")[2].partition("What leaves:")[0]
         if number == 0:
             assert "image: no group makes it" in entered

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import RequestError
-from compiler.options import RULE_IDS, DimRange, Options, RuleSetting, parse_assignments, parse_options
+from compiler.options import DimRange, Options, RuleSetting, parse_assignments, parse_options
+from compiler.rules import RULE_IDS
 from tests.models import error_of
 
 
@@ -47,7 +49,8 @@ def test_an_unknown_option_is_named_with_those_known() -> None:
         ("start_rule", "C"),
         ("profit", "some"),
         ("profit", ["FUSE-4"]),
-        ("rules", []),
+        ("rules", [5]),
+        ("rules", [{"limit": 3}]),
         ("rules", {"FUSE-11": {"limit": -1}}),
         ("rules", {"FUSE-11": {"limit": float("inf")}}),
         ("rules", {"FUSE-11": {"limit": float("nan")}}),
@@ -108,6 +111,75 @@ def test_an_unknown_rule_is_named() -> None:
     assert (error.code, error.actual) == ("unknown_option", "FUSE-21")
 
 
+def test_a_mistyped_rule_is_answered_with_the_name_that_is_near() -> None:
+    error = refused({"rules": {"fits SRAM as whole": {"enabled": False}}})
+    assert error.hint == "Did you mean fits SRAM as a whole?"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ["FUSE-4", {"name": "single output", "enabled": False}],
+        {"many": {"figure": "maps"}},
+        {"many": {"at_most": 3}},
+        {"many": {"figure": "beauty", "at_most": 3}},
+        {"many": {"figure": "maps", "at_most": 3, "at_least": 2}},
+        {"many": {"figure": "maps", "at_most": 3, "holds": "maps <= 3"}},
+        {"fits SRAM as a whole": {"figure": "maps", "at_most": 3}},
+        {"a.b": {"figure": "maps", "at_most": 3}},
+        {"FUSE-99": {"figure": "maps", "at_most": 3}},
+        {f"rule {number}": {"figure": "maps", "at_most": 3} for number in range(17)},
+    ],
+)
+def test_a_rule_that_says_too_little_too_much_or_what_another_says_is_refused(rules: Any) -> None:
+    assert refused({"rules": rules}).code == "invalid_option"
+
+
+def test_rules_go_by_name_or_id_in_an_object_or_in_order() -> None:
+    """SPEC 5.3: switched, limited, added and reordered; what a plan prints of it can be given again."""
+    words: dict[str, dict[str, Any]] = {
+        "fits SRAM as a whole": {"enabled": False},
+        "FUSE-19": {"limit": 6},
+        "few": {"figure": "maps", "at_most": 3},
+    }
+    options = parse_options({"rules": words})
+    assert set(options.rule_settings) == {"FUSE-13", "FUSE-19", "few"}
+    ordered = parse_options(
+        {"rules": [{"name": name, **setting} for name, setting in words.items()] + ["single output"]}
+    )
+    assert [ordered.rule_place(rule) for rule in ("FUSE-13", "FUSE-19", "few", "FUSE-4", "FUSE-12")] == [0, 1, 2, 3, 4]
+    for one in (options, ordered):
+        assert not one.rule_enabled("FUSE-13")
+        assert one.rule_limit("FUSE-19") == 6
+        assert [rule.name for rule in one.added_rules] == ["few"]
+        assert parse_options({"rules": json.loads(msgspec.json.encode(one.rules))}) == one
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "maps",
+        "maps <= 3 <= 4",
+        "3 <= 4",
+        "maps <= ",
+        "maps * ops <= 3",
+        "2 maps <= 3",
+        "maps < 3",
+        "__import__('os') <= 3",
+        "maps.real <= 3",
+        "(maps) <= 3",
+        "maps <= 1e99",
+        "maps <= 3 if ops else 4",
+        "maps <= " + "3" * 200,
+    ],
+)
+def test_a_rule_that_is_no_comparison_of_sums_is_refused(text: str) -> None:
+    error = refused({"rules": {"mine": {"holds": text}}})
+    assert error.code == "invalid_option"
+    assert "mine" in error.message
+
+
 @pytest.mark.parametrize("rule", RULE_IDS[2:])
 def test_each_rule_can_be_switched_off(rule: str) -> None:
     options = parse_options({"rules": {rule: {"enabled": False}}})
@@ -117,8 +189,8 @@ def test_each_rule_can_be_switched_off(rule: str) -> None:
 
 def test_a_rules_limit_replaces_its_default() -> None:
     options = parse_options({"rules": {"FUSE-11": {"limit": 50}}})
-    assert options.rule_limit("FUSE-11", 100) == 50
-    assert options.rule_limit("FUSE-18", 16) == 16
+    assert options.rule_limit("FUSE-11") == 50
+    assert options.rule_limit("FUSE-18") == 16
 
 
 @pytest.mark.parametrize(("start", "direction"), [("A", "FUSE-1"), ("B", "FUSE-2")])

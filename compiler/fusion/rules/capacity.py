@@ -1,26 +1,23 @@
-"""Rules about what fits: FUSE-10 and FUSE-12 to FUSE-18, and FUSE-11 on halo traffic.
+"""Rules about what fits: FUSE-12 to FUSE-16 and FUSE-18, FUSE-11 on halo traffic, and rules that a user adds.
 
-Each takes the figures of a tiling, or of many at once, and answers with actual value and limit in bytes.
+Each takes the figures of a tiling, or of many at once, and answers with actual value and limit. FUSE-10 and FUSE-17 are
+the memory checks `weights_fit` and `core_fits` (`tiling/figures.py`), which have no switch.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from compiler.linear_rules import FIGURES, LinearRule, Sum
 from compiler.tiling.figures import Check, Figure, Figures, Truth
 
 
-def fuse_10(figures: Figures) -> Check:
-    """FUSE-10: the largest op's weights for the tile, per core with its Cout split, fit the weight memory."""
-    return _check("FUSE-10", figures.core_weights.max(axis=0, initial=0), figures.weight_memory)
-
-
-def fuse_11(figures: Figures, limit_percent: float) -> Check:
+def fuse_11(figures: Figures, limit: float) -> Check:
     """FUSE-11: partial-map mode: (bytes read with halos and re-reads − without) / without, in per cent."""
     extra = np.asarray(figures.loaded) - figures.needed
     percent = 100.0 * np.maximum(extra, 0) / max(1, figures.needed)
-    holds = figures.whole_map | (percent <= limit_percent)
-    return Check(rule="FUSE-11", holds=_truth(holds), actual=_plain(percent), limit=limit_percent)
+    holds = figures.whole_map | (percent <= limit)
+    return Check(rule="FUSE-11", holds=_truth(holds), actual=_plain(percent), limit=limit)
 
 
 def fuse_12(figures: Figures) -> Check:
@@ -55,15 +52,29 @@ def fuse_16(figures: Figures) -> Check:
     return _check("FUSE-16", pairs.max(axis=0, initial=0), figures.weight_memory, unless=~np.asarray(figures.whole_map))
 
 
-def fuse_17(figures: Figures) -> Check:
-    """FUSE-17: a core tile fits in NRAM; skipped in partial-map mode where SRAM = cores × NRAM."""
-    skipped = ~np.asarray(figures.whole_map) & figures.sram_is_all_nram
-    return _check("FUSE-17", figures.core_tile, figures.core_capacity, unless=skipped)
-
-
-def fuse_18(figures: Figures, limit_images: float) -> Check:
+def fuse_18(figures: Figures, limit: float) -> Check:
     """FUSE-18: whole-map mode: feature maps in one SRAM tile ≤ limit."""
-    return _check("FUSE-18", figures.images, limit_images, unless=~np.asarray(figures.whole_map))
+    return _check("FUSE-18", figures.images, limit, unless=~np.asarray(figures.whole_map))
+
+
+def added(figures: Figures, rule: LinearRule) -> Check:
+    """A rule that a user added: one sum of figures is at most, or at least, another."""
+    left, right = (_value(figures, side) for side in (rule.left, rule.right))
+    holds = left >= right if rule.at_least else left <= right
+    return Check(rule=rule.name, holds=_truth(np.asarray(holds)), actual=_plain(left), limit=_plain(right))
+
+
+def _value(figures: Figures, side: Sum) -> np.ndarray:
+    """A sum of figures: a number, or one for each candidate."""
+    total = np.asarray(side.constant)
+    for name, factor in side.terms:
+        value = np.asarray(getattr(figures, FIGURES[name].field))
+        if FIGURES[name].fold == "count":
+            value = np.asarray(len(value))
+        elif FIGURES[name].fold == "max":
+            value = value.max(axis=0, initial=0)
+        total = total + factor * value
+    return total
 
 
 def _check(rule: str, actual: Figure, limit: Figure, *, unless: object = False) -> Check:

@@ -19,7 +19,7 @@ def fuse_4(graph: SegmentGraph, group: int) -> Check:
     return Check(rule="FUSE-4", holds=outputs <= 1, actual=outputs, limit=1)
 
 
-def fuse_5(graph: SegmentGraph, group: int, limit: float = 2) -> Check:
+def fuse_5(graph: SegmentGraph, group: int, limit: float) -> Check:
     """FUSE-5: at least 2 main ops."""
     mains = sum(1 for op in graph.members(group) if graph.facts.ops[op].op_class is OpClass.MAIN)
     return Check(rule="FUSE-5", holds=mains >= limit, actual=mains, limit=limit)

@@ -9,18 +9,25 @@ import numpy as np
 import pytest
 
 from compiler.fusion.rules.capacity import (
-    fuse_10,
+    added,
     fuse_11,
     fuse_12,
     fuse_13,
     fuse_14,
     fuse_15,
     fuse_16,
-    fuse_17,
     fuse_18,
 )
 from compiler.fusion.rules.gain import fuse_20
+from compiler.linear_rules import bounded, parsed
+from compiler.rules import BY_ID
 from compiler.tiling.figures import Check, Constraint, Figures, core_fits, tile_fits, weights_fit
+
+ADDED = (
+    bounded("few images", "maps", 12, at_least=False),
+    bounded("long groups", "ops", 3, at_least=True),
+    parsed("half", "step_weights_bytes + 2 * input_bytes - 40 <= 0.5 * sram_bytes + output_bytes"),
+)
 
 
 def figures(**changes: Any) -> Figures:
@@ -41,7 +48,6 @@ def figures(**changes: Any) -> Figures:
         "needed_weights": 30,
         "core_tile": 100,
         "core_capacity": 1000,
-        "sram_is_all_nram": False,
         "images": 1,
         "loaded": 100,
         "needed": 100,
@@ -55,17 +61,11 @@ def verdict(check: Check) -> tuple[str, bool, float, float]:
     return check.rule, bool(check.holds), float(check.actual), float(check.limit)
 
 
-def test_fuse_10_accepts_weights_that_fill_the_weight_memory() -> None:
-    assert verdict(fuse_10(figures(core_weights=np.array([400, 600]), weight_memory=600))) == (
-        "FUSE-10",
-        True,
-        600,
-        600,
-    )
-
-
-def test_fuse_10_refuses_an_op_whose_weights_are_larger() -> None:
-    assert not fuse_10(figures(core_weights=np.array([400, 601]), weight_memory=600)).holds
+def test_weights_that_fill_the_weight_memory_fit_and_no_more() -> None:
+    """FUSE-10 is the memory check TILE-2:weights: one function with two ids."""
+    assert verdict(weights_fit(figures(needed_weights=600, weight_memory=600))) == ("TILE-2:weights", True, 600, 600)
+    assert not weights_fit(figures(needed_weights=601, weight_memory=600)).holds
+    assert BY_ID["FUSE-10"] is BY_ID["TILE-2:weights"]
 
 
 @pytest.mark.parametrize(("loaded", "limit", "holds"), [(200, 100, True), (201, 100, False), (201, 150, True)])
@@ -123,19 +123,13 @@ def test_whole_map_rules_do_not_bind_partial_map_mode(rule: Any) -> None:
     assert not rule(figures(whole_map=True, **large)).holds
 
 
-@pytest.mark.parametrize(
-    ("core_tile", "whole_map", "all_nram", "holds"),
-    [
-        (1000, True, False, True),
-        (1001, True, False, False),
-        (1001, False, False, False),
-        (1001, False, True, True),
-        (1001, True, True, False),
-    ],
-)
-def test_fuse_17_wants_a_core_tile_to_fit(core_tile: int, whole_map: bool, all_nram: bool, holds: bool) -> None:
-    check = fuse_17(figures(core_tile=core_tile, whole_map=whole_map, sram_is_all_nram=all_nram))
-    assert verdict(check) == ("FUSE-17", holds, core_tile, 1000)
+@pytest.mark.parametrize(("core_tile", "holds"), [(1000, True), (1001, False)])
+def test_a_core_tile_fits_the_core_in_either_mode(core_tile: int, holds: bool) -> None:
+    """FUSE-17 is the memory check TILE-2:core: one function with two ids."""
+    for whole_map in (True, False):
+        check = core_fits(figures(core_tile=core_tile, whole_map=whole_map))
+        assert verdict(check) == ("TILE-2:core", holds, core_tile, 1000)
+    assert BY_ID["FUSE-17"] is BY_ID["TILE-2:core"]
 
 
 @pytest.mark.parametrize(
@@ -154,14 +148,20 @@ def test_fuse_20_accepts_what_costs_no_more(with_group: float, without: float, h
     assert verdict(fuse_20(with_group, without)) == ("FUSE-20", holds, with_group, without)
 
 
+def test_an_added_rule_compares_sums_of_figures() -> None:
+    """SPEC 5.3: rules can be added."""
+    few, long, half = (added(figures(images=12, inputs=300), rule) for rule in ADDED)
+    assert verdict(few) == ("few images", True, 12, 12)
+    assert verdict(long) == ("long groups", False, 2, 3)
+    assert verdict(half) == ("half", True, 20 + 600 - 40, 600)
+    assert not added(figures(images=13), ADDED[0]).holds
+    assert not added(figures(inputs=311), ADDED[2]).holds
+
+
 def test_memory_counts_what_is_live_and_the_staging_buffer() -> None:
     """TILE-2."""
     assert tile_fits(figures(peak=900, staging=100)).holds
     assert not tile_fits(figures(peak=900, staging=101)).holds
-    assert core_fits(figures(core_tile=1000)).holds
-    assert not core_fits(figures(core_tile=1001)).holds
-    assert weights_fit(figures(needed_weights=1000)).holds
-    assert not weights_fit(figures(needed_weights=1001)).holds
 
 
 def test_rules_judge_many_candidates_at_once_as_one_by_one() -> None:
@@ -183,9 +183,10 @@ def test_rules_judge_many_candidates_at_once_as_one_by_one() -> None:
         loaded=random.integers(100, 400, count),
         peak=random.integers(0, 1500, count),
     )
-    rules: list[Constraint] = [fuse_10, fuse_12, fuse_13, fuse_14, fuse_15, fuse_16, fuse_17]
+    rules: list[Constraint] = [fuse_12, fuse_13, fuse_14, fuse_15, fuse_16]
     rules += [tile_fits, core_fits, weights_fit]
-    rules += [partial(fuse_11, limit_percent=100), partial(fuse_18, limit_images=16)]
+    rules += [partial(fuse_11, limit=100), partial(fuse_18, limit=16)]
+    rules += [partial(added, rule=rule) for rule in ADDED]
     for rule in rules:
         together = rule(many)
         for row in range(count):

@@ -200,7 +200,9 @@ def test_where_merging_costs_no_more_no_field_is_blamed() -> None:
     assert (entry.fields, entry.why) == ((), "it was not looked at")
 
 
-@pytest.mark.parametrize(("fusion", "why"), [("rules", "FUSE-20 fails"), ("search", "fused, the two groups cost more")])
+@pytest.mark.parametrize(
+    ("fusion", "why"), [("rules", "fusing pays (FUSE-20) fails"), ("search", "fused, the two groups cost more")]
+)
 def test_without_tilings_of_merged_groups_no_field_is_named_where_cost_decides(fusion: str, why: str) -> None:
     profile = small_profile(nram_bytes=8_000, wram_bytes=17_000)
     fused, _ = fused_of(convs(2, 64, 1, 16), profile, Options(fusion=fusion))  # type: ignore[arg-type]
@@ -246,7 +248,7 @@ def test_address_tables_are_no_dram_bytes() -> None:
 def test_a_rule_on_structure_at_a_boundary_names_no_field() -> None:
     """SPEC 5.4: the rule still failing is why an intermediate leaves its group."""
     found = only(gap(convs(4, 4, 3, 16), fusion="rules"), GapKind.INTERMEDIATES)
-    assert {entry.why.partition(":")[0] for entry in found} == {"FUSE-19 fails"}
+    assert {entry.why.partition(":")[0] for entry in found} == {"small window overlap (FUSE-19) fails"}
     assert not any(entry.fields for entry in found)
     allowed = {"FUSE-19": RuleSetting(enabled=False)}
     assert gap(convs(4, 4, 3, 16), fusion="rules", rules=allowed).entries == ()
@@ -257,8 +259,8 @@ def test_a_rule_on_structure_at_a_boundary_names_no_field() -> None:
     [
         ("FUSE-12", "sram.capacity_bytes", "nram.capacity_bytes"),
         ("TILE-2:tile", "sram.capacity_bytes", "nram.capacity_bytes"),
-        ("FUSE-17", "nram.capacity_bytes", "nram.capacity_bytes"),
-        ("FUSE-10", "wram.capacity_bytes", "nram.capacity_bytes"),
+        ("TILE-2:core", "nram.capacity_bytes", "nram.capacity_bytes"),
+        ("TILE-2:weights", "wram.capacity_bytes", "nram.capacity_bytes"),
         ("FUSE-16", "wram.capacity_bytes", "nram.capacity_bytes"),
         ("FUSE-4", None, None),
         ("FUSE-18", None, None),
@@ -279,7 +281,7 @@ def test_the_field_of_a_rule_is_the_memory_that_it_speaks_of(
 def test_weights_in_a_part_of_the_core_memory_name_that_part() -> None:
     values = profile_values("edge4")
     values["nram"]["weight_bytes"] = 4096
-    assert field_of_rule("FUSE-10", profile_from_values(values)) == "nram.weight_bytes"
+    assert field_of_rule("TILE-2:weights", profile_from_values(values)) == "nram.weight_bytes"
 
 
 def test_no_field_helps_where_one_of_several_edges_has_none() -> None:

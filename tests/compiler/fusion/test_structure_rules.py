@@ -68,7 +68,7 @@ def chain(*kinds: str) -> SegmentGraph:
 )
 def test_fuse_5_counts_main_ops(kinds: tuple[str, ...], mains: int) -> None:
     graph = chain(*kinds)
-    check = fuse_5(graph, graph.all)
+    check = fuse_5(graph, graph.all, 2)
     assert check.holds == (mains >= 2)
     assert (check.rule, check.actual, check.limit) == ("FUSE-5", mains, 2)
 
