@@ -15,6 +15,7 @@ from rich.console import Console
 from app.cli import exploring, profiles, shaping
 from app.cli.entry import run as run  # console scripts that were installed before name it here
 from app.cli.failures import failures
+from app.cli.inputs import check_arguments, existing_arrays, existing_executable, uncompiled_model
 from app.cli.parameters import (
     DataDirOption,
     InputsOption,
@@ -34,13 +35,19 @@ from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
-    from app.cli.running import Ran, Target
+    from app.cli.running import Ran
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(COMPILER_VERSION + "\n")
+        raise typer.Exit
+
 
 cli = typer.Typer(
     name="tessera",
-    help="A neural-network compiler: an ONNX file and a hardware profile in, a fusion plan out.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 cli.command()(exploring.sweep)
@@ -50,6 +57,15 @@ cli.command()(shaping.table)
 cli.command()(shaping.package)
 cli.command()(shaping.loader)
 cli.add_typer(profiles.cli, name="profiles")
+
+
+@cli.callback()
+def tessera(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """A neural-network compiler: an ONNX file and a hardware profile in, a fusion plan out."""
 
 
 @cli.command()
@@ -91,16 +107,18 @@ def compile_command(
     """Compile a model for a profile, here or on a service, and show the plan."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import PlanFirst, print_simulated
-        from app.cli.run_table import print_values
 
-        console = Console(stderr=True, markup=False)
         words = all_settings(settings, strict, no_verify=no_verify)
+        check_arguments(model, [profile], words, server=server)
         if trace and out is None:
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
         check_folder(out, compiling.FILE_NAMES)
+        from app.cli.plan_table import PlanFirst, print_simulated
+        from app.cli.run_table import print_values
+
+        console = Console(stderr=True, markup=False)
         table = PlanFirst(Console())
         compiled = compiling.compiled(model, profile, words, console, server, None if as_json else table.show)
         written: list[str] = []
@@ -140,12 +158,11 @@ def run_command(
 ) -> None:
     """Run a model (compiled on the way), executable or package on given or made-up inputs, and show its outputs."""
     with failures(as_json=as_json):
-        from app.cli import running
-        from app.cli.run_table import print_outputs
-
         check_file(outputs)
         ran = _ran(
-            running.Target(path=target, profile=profile, settings=all_settings(settings, strict, no_verify=no_verify)),
+            target,
+            profile,
+            all_settings(settings, strict, no_verify=no_verify),
             inputs,
             seed,
             server,
@@ -153,6 +170,9 @@ def run_command(
             check=check,
             against=against,
         )
+        from app.cli import running
+        from app.cli.run_table import print_outputs
+
         if outputs is not None:
             with whole_files() as fresh:
                 fresh(outputs).write_bytes(ran.outputs)
@@ -179,13 +199,11 @@ def simulate(
 ) -> None:
     """Prove each program of an executable safe, run it, and show what it takes and gives: values, not yet time."""
     with failures(as_json=as_json):
+        existing_executable(executable)
+        ran = _ran(executable, profile, all_settings(settings, strict=False), inputs, seed, server)
         from app.cli import running
-        from app.cli.inputs import existing_executable
         from app.cli.run_table import print_outputs, print_segments
 
-        existing_executable(executable)
-        target = running.Target(path=executable, profile=profile, settings=all_settings(settings, strict=False))
-        ran = _ran(target, inputs, seed, server)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
             return
@@ -211,12 +229,14 @@ def listing(
 ) -> None:
     """Print the program of a model (compiled on the way) or of an executable: its disassembly."""
     with failures(as_json=as_json):
+        words = all_settings(settings, strict)
+        check_arguments(target, [profile], words, server=server, is_model=False)
         from app.cli import running
         from app.simulations.listings import Wanted
 
         console = Console(stderr=True, markup=False)
         wanted = Wanted(group=group, head=head, tail=tail, summary=summary)
-        meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
+        meant = running.Target(path=target, profile=profile, settings=words)
         if server is None:
             lines = running.listing_here(meant, wanted, console)
         else:
@@ -243,11 +263,13 @@ def trace(
 ) -> None:
     """Simulate the program of a model or of an executable in time and write it as a trace for Perfetto."""
     with failures(as_json=False):
+        check_file(out)
+        words = all_settings(settings, strict)
+        check_arguments(target, [profile], words, server=server, is_model=False)
         from app.cli import running
 
-        check_file(out)
         console = Console(stderr=True, markup=False)
-        meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
+        meant = running.Target(path=target, profile=profile, settings=words)
         if server is None:
             running.trace_here(meant, out, commands, console)
         else:
@@ -272,10 +294,10 @@ def plan_command(
     """Plan a model and show tiling and price of each group; `--set schedule=FILE` prices a pinned schedule."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import print_plan, print_simulated
 
         console = Console(stderr=True, markup=False)
         words = all_settings(settings, strict)
+        check_arguments(model, [profile], words, server=server)
         check_folder(out, compiling.FILE_NAMES)
         check_folder(pictures)
         if compare is not None:
@@ -306,6 +328,8 @@ def plan_command(
         if as_json:
             sys.stdout.write(compiled.plan.decode() + "\n")
             return
+        from app.cli.plan_table import print_plan, print_simulated
+
         print_plan(json.loads(compiled.plan), Console(), detailed=True)
         said = Console(markup=False)
         print_simulated(json.loads(compiled.report), said)
@@ -327,12 +351,13 @@ def explain(
 ) -> None:
     """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or all there is on one group."""
     with failures(as_json=as_json):
+        words = all_settings(settings, strict)
+        check_arguments(model, [profile], words, server=server)
         from app.cli import compiling
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
-        console = Console(stderr=True, markup=False)
-        compiled = compiling.compiled(model, profile, all_settings(settings, strict), console, server)
+        compiled = compiling.compiled(model, profile, words, Console(stderr=True, markup=False), server)
         plan, report = compiled.plan_document(), compiled.report_document()
         text = in_words(plan, group, report)
         values = {"explanation": text.splitlines(), **group_values(plan, report, group)}
@@ -373,7 +398,9 @@ def _compare(
 
 
 def _ran(
-    target: Target,
+    path: Path,
+    profile: str | None,
+    settings: list[str],
     inputs: Path | None,
     seed: int | None,
     server: str | None,
@@ -383,10 +410,6 @@ def _ran(
     against: Path | None = None,
 ) -> Ran:
     """Run here, or on a service; raises RequestError for options that exclude each other."""
-    from app.cli import running
-    from app.cli.inputs import existing_arrays, uncompiled_model
-    from app.simulations.inputs import DEFAULT_SEED
-
     excluded = {
         "--inputs with --seed": inputs is not None and seed is not None,
         "--inputs with --shape": inputs is not None and bool(shapes),
@@ -406,6 +429,11 @@ def _ran(
         existing_arrays(inputs)
     if against is not None:
         uncompiled_model(against)
+    check_arguments(path, [profile], settings, server=server, is_model=False)
+    from app.cli import running
+    from app.simulations.inputs import DEFAULT_SEED
+
+    target = running.Target(path=path, profile=profile, settings=settings)
     console = Console(stderr=True, markup=False)
     feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:

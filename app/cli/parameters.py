@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.inputs import with_schedules
 from compiler.options import Options
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
@@ -36,7 +37,5 @@ DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where th
 
 def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:
     """The options given, schedules read from their files, with the flags --strict and --no-verify among them."""
-    from app.cli.inputs import with_schedules
-
     flags = {"strict=true": strict, "verify=none": no_verify}
     return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]
