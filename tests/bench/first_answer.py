@@ -43,7 +43,8 @@ from app.supervisor.service import EmbeddedService
 def used(pid):
     parent = psutil.Process(pid)
     times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
+    ended = times[0].children_user + times[0].children_system
+    return sum(one.user + one.system for one in times) + ended
 
 model = Path(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:
