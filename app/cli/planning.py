@@ -173,12 +173,12 @@ def compiled_before(target: Path, profile: str | None, words: list[str], server:
     if _is_model(target, profile, server):
         return None
     is_job = not is_saved(target)
-    if profile is not None or words:
+    if words:
         raise RequestError(
-            "what was compiled before has its profile and options already",
+            "what was compiled before has its options already",
             code="invalid_request",
-            actual=f"--profile {profile}" if profile is not None else f"--set {words[0]}",
-            hint="Leave them out, or give the model to plan it again",
+            actual=f"--set {printable(words[0], 60)}",
+            hint="Leave them out, or give the model and --profile to plan it again",
         )
     if not is_job:
         return saved(target)
@@ -187,8 +187,8 @@ def compiled_before(target: Path, profile: str | None, words: list[str], server:
 
 
 def _is_model(target: Path, profile: str | None, server: str | None) -> bool:
-    is_job = server is not None and profile is None and not target.exists()
-    return not is_job and not is_saved(target)
+    is_job = server is not None and not target.exists()
+    return profile is not None or not (is_job or is_saved(target))
 
 
 def _check(target: Path, profile: str | None, words: list[str], server: str | None) -> None:
