@@ -1,7 +1,7 @@
 # One image for the API and the worker; which of them it is, the command says.
 FROM python:3.11-slim
 
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 NUMBA_CACHE_DIR=/tmp/numba
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 RUN useradd --system --uid 10001 --create-home tessera \
     && install --directory --owner tessera --group tessera /data
 
@@ -13,6 +13,10 @@ COPY compiler compiler
 COPY app app
 COPY worker worker
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index .
+# Machine code is compiled here, for any processor of this architecture, and stored beside the sources: containers
+# load it from there, also where nothing of the image can be written.
+ENV NUMBA_CPU_NAME=generic
+RUN python -m compiler.kernels
 
 USER tessera
 ENV TESSERA_DATA_DIR=/data TESSERA_HOST=0.0.0.0 TESSERA_PORT=8080

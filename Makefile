@@ -27,15 +27,22 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime | $(VENV)/.kernels
 	@echo "set-up: packages for tests and checks (requirements/dev.txt)"
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
 
-demo: $(VENV)/.runtime  ## compile a real network on the embedded service and print the plan
+# what is compiled to machine code is compiled here, not in the first job
+KERNELS := $(shell grep -rl --include='*.py' 'from compiler.machine_code import' compiler)
+$(VENV)/.kernels: $(VENV)/.runtime compiler/machine_code.py $(KERNELS)
+	@echo "set-up: machine code (compiler/kernels.py)"
+	@$(BIN)/python -m compiler.kernels
+	@touch $@
+
+demo: $(VENV)/.kernels  ## compile a real network on the embedded service and print the plan
 	@$(BIN)/tessera demo
 
-serve: $(VENV)/.runtime  ## start the embedded service and keep it running
+serve: $(VENV)/.kernels  ## start the embedded service and keep it running
 	@$(BIN)/tessera serve
 
 test: $(VENV)/.dev  ## run the quick tests (of the large matrices a few cases)
@@ -78,7 +85,7 @@ $(ZOO_VENV)/.zoo: requirements/zoo.txt requirements/zoo-alone.txt
 	@$(ZOO_VENV)/bin/python -m pip --disable-pip-version-check --quiet --no-input install --no-deps -r requirements/zoo-alone.txt
 	@touch $@
 
-zoo: $(ZOO_VENV)/.zoo $(VENV)/.runtime  ## compile hundreds of networks of model libraries, verify, write the table (hours)
+zoo: $(ZOO_VENV)/.zoo $(VENV)/.kernels  ## compile hundreds of networks of model libraries, verify, write the table (hours)
 	@$(ZOO_VENV)/bin/python -m tests.zoo export --workers $(WORKERS)
 	@$(BIN)/python -m tests.zoo compile --workers $(WORKERS)
 

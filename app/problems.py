@@ -23,8 +23,7 @@ from compiler.errors import (
     TesseraError,
     printable,
 )
-from compiler.program.encoding.cursor import ExecutableError
-from compiler.program.errors import ProgramError
+from compiler.program.errors import ExecutableError, ProgramError
 
 _CHARACTERS = 300
 MEDIA_TYPE = "application/problem+json"

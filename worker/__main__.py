@@ -15,8 +15,10 @@ def main() -> None:
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
+    # Loaded once here and shared by every child: the compiler, and its machine code. Nothing of it starts a thread.
+    import compiler.kernels  # noqa: F401
     import worker.compute
-    import worker.optimise  # noqa: F401 - both loaded once here, shared by every child
+    import worker.optimise  # noqa: F401
     from app.logs import configure_logging
     from app.settings import Settings
     from worker.app import Worker

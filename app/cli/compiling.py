@@ -16,20 +16,19 @@ from app.cli.inputs import LEADS_OUT, files_beside, load_profile, open_model, pa
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.cli.saved import document
-from app.client.client import ServiceError, TesseraClient
-from app.client.types import Job, Model
+from app.client.errors import ServiceError
 from app.outputs import whole_files
-from app.simulations.listings import SHORT, lines
 from app.simulations.traces import FILE_NAME as TRACE_NAME
 from compiler.errors import TesseraError
 from compiler.options import parse_assignments
 from compiler.plan import Plan, Report, plan_json, report_json
-from compiler.program.executable import Executable, write_to
-from compiler.program.timing.trace import trace_of
 
 if TYPE_CHECKING:
+    from app.client.client import TesseraClient
+    from app.client.types import Job, Model
     from compiler.compile import Compilation
     from compiler.pipeline import PassTiming
+    from compiler.program.executable import Executable
 
 PLAN_NAME: Final = "plan.json"
 REPORT_NAME: Final = "report.json"
@@ -167,6 +166,8 @@ def compile_on_server(
     parse_assignments(settings)
     options = parse_values(settings)
     uncompiled_model(model)  # before the service is asked anything
+    from app.client.client import TesseraClient
+
     with TesseraClient(server) as client:
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
@@ -251,7 +252,12 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
 
 
 def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Path], *, trace: bool) -> list[str]:
+    from app.simulations.listings import SHORT, lines
+    from compiler.program.executable import write_to
+
     if compiled.server is not None and compiled.job is not None:
+        from app.client.client import TesseraClient
+
         with TesseraClient(compiled.server) as client:
             if client.job(compiled.job).links.get("executable") is None:
                 return []
@@ -273,6 +279,8 @@ def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Pat
 
 def write_trace(executable: Executable, path: Path, commands: int | None = None) -> None:
     """Write an executable's trace, of each segment the first commands (None: all)."""
+    from compiler.program.timing.trace import trace_of
+
     with path.open("wb") as file:
         file.writelines(trace_of(executable, limit=commands))
 

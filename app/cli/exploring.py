@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
+from app.cli.inputs import check_arguments
 from app.cli.parameters import (
     JsonFlag,
     ProfileOption,
@@ -45,14 +46,17 @@ def sweep(
     Ctrl-C keeps the points that are finished. Values are not executed unless `--set verify=values` says so.
     """
     with failures(as_json=as_json):
+        check_file(out)
+        words = all_settings(settings, strict)
+        check_arguments(model, profiles, words, server=server)
+        from app.sweeps.grid import parse_words
+
+        varied = parse_words(grid or [])
         from app.cli.sweep_table import print_sweep
         from app.cli.sweeping import Swept, raise_unless_any, sweeper
-        from app.sweeps.grid import parse_words
         from app.sweeps.report import sweep_json
 
-        check_file(out)
-        varied = parse_words(grid or [])
-        swept = Swept(model=model, profiles=profiles, settings=all_settings(settings, strict))
+        swept = Swept(model=model, profiles=profiles, settings=words)
         with sweeper(swept, progress_console(as_json), server=server, workers=workers) as sweeps:
             report = sweeps.run(varied)
         if out is not None:
@@ -92,16 +96,19 @@ def size(
     target's own figure unless `--set objective=` names another.
     """
     with failures(as_json=as_json):
+        check_file(out)
+        words = all_settings(settings, strict)
+        check_arguments(model, [profile], words, server=server)
+        from app.sweeps.target import parse_target
+        from compiler.profile.fields import field_named
+
+        aim, varied = parse_target(target), field_named(field)
         from app.cli.sizing import raise_unless_reached, sized, with_objective
         from app.cli.sweep_table import print_size
         from app.cli.sweeping import Swept, sweeper
         from app.sweeps.sizing import size_json
-        from app.sweeps.target import parse_target
-        from compiler.profile.fields import field_named
 
-        check_file(out)
-        aim, varied = parse_target(target), field_named(field)
-        words = with_objective(all_settings(settings, strict), aim)
+        words = with_objective(words, aim)
         swept = Swept(model=model, profiles=[profile], settings=words)
         with sweeper(swept, progress_console(as_json), server=server, workers=workers) as sweeps:
             report = sized(sweeps, varied, aim, target, low=low, high=high, granularity=granularity)

@@ -18,11 +18,10 @@ from rich.console import Console
 from rich.text import Text
 
 from app.cli import entry
-from app.client.client import ServiceError, UnreachableError
+from app.client.errors import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
-from compiler.program.encoding.cursor import ExecutableError
-from compiler.program.errors import ProgramError
+from compiler.program.errors import ExecutableError, ProgramError
 
 # The console script; what else runs these functions (a test) is no command to repeat.
 PROGRAM: Final = "tessera"

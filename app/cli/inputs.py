@@ -8,15 +8,17 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from compiler.errors import ModelError, RequestError, printable
-from compiler.frontend.read import external_paths
 from compiler.frontend.source import ModelSource
-from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile
+from compiler.options import parse_assignments
 from compiler.schedule import JSON_BYTES_MAX
+
+if TYPE_CHECKING:
+    from compiler.profile import Profile
 
 LEADS_OUT: Final = "external_data_path"
 # How every executable and every package begins (docs/executable.md, docs/packages.md); no model does.
@@ -94,6 +96,42 @@ def existing_model(path: Path) -> Path:
     return path
 
 
+def check_arguments(
+    target: Path, profiles: Sequence[str | None], settings: Sequence[str], *, server: str | None, is_model: bool = True
+) -> None:
+    """Raise for options, a file or profiles that are wrong, before the compiler is imported: that takes a second.
+
+    `is_model`: the file has to be a model; else it may be something that was compiled, which needs no profile. A
+    service knows profiles that are not known here, so their names are left to it.
+    """
+    parse_assignments(settings)
+    if is_model or not is_compiled(target):
+        uncompiled_model(target)
+        for profile in profiles:
+            named_profile(profile)
+    for profile in profiles:
+        if profile is not None and server is None:
+            load_profile(profile)
+        elif profile is not None:
+            profile_text(profile)
+
+
+def is_compiled(path: Path) -> bool:
+    """Whether a file is an executable or a package, by its first bytes; raises as `existing_model`."""
+    return is_executable(path) or starts_with(path, PACKAGE_MAGIC)
+
+
+def named_profile(profile: str | None) -> str:
+    """The profile that a model is compiled for; raises RequestError where none is named."""
+    if profile is None:
+        raise RequestError(
+            "a model is compiled for a profile, and none is named",
+            code="no_profile",
+            hint="Give --profile NAME, or the path of an executable or a package",
+        )
+    return profile
+
+
 def is_executable(path: Path) -> bool:
     """Whether a file is an executable rather than a model, by its first bytes; raises as `existing_model`."""
     return starts_with(path, EXECUTABLE_MAGIC)
@@ -144,6 +182,8 @@ def files_beside(path: Path) -> dict[str, Path]:
     A location that leaves the folder, by itself or over a link, is refused; a file that is not there is left for the
     import to say.
     """
+    from compiler.frontend.read import external_paths
+
     found: dict[str, Path] = {}
     folder = path.parent.resolve()
     for location in external_paths(ModelSource(name=path.name, data=_mapped(path), sha256="")):
@@ -237,6 +277,8 @@ def profile_text(name_or_file: str) -> bytes | None:
 
     Raises RequestError for a folder, a path at which there is no file, and a file of another kind.
     """
+    from compiler.profile import builtin_names
+
     path = Path(name_or_file)
     is_path = path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1
     if name_or_file in builtin_names() or not (is_path or path.exists()):
@@ -248,6 +290,8 @@ def profile_text(name_or_file: str) -> bytes | None:
 
 def load_profile(name_or_file: str) -> Profile:
     """A profile by built-in name or file; raises RequestError for neither, ProfileError for a bad file."""
+    from compiler.profile import builtin_profile, parse_profile
+
     text = profile_text(name_or_file)
     if text is None:
         return builtin_profile(name_or_file)

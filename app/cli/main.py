@@ -15,6 +15,7 @@ from rich.console import Console
 from app.cli import exploring, planning, profiles, shaping
 from app.cli.entry import run as run  # console scripts that were installed before name it here
 from app.cli.failures import failures
+from app.cli.inputs import check_arguments, existing_arrays, existing_executable, uncompiled_model
 from app.cli.parameters import (
     CsvFlag,
     DataDirOption,
@@ -38,13 +39,19 @@ from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
-    from app.cli.running import Ran, Target
+    from app.cli.running import Ran
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(COMPILER_VERSION + "\n")
+        raise typer.Exit
+
 
 cli = typer.Typer(
     name="tessera",
-    help="A neural-network compiler: an ONNX file and a hardware profile in, a fusion plan out.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 cli.command()(planning.plan)
@@ -56,6 +63,15 @@ cli.command()(shaping.table)
 cli.command()(shaping.package)
 cli.command()(shaping.loader)
 cli.add_typer(profiles.cli, name="profiles")
+
+
+@cli.callback()
+def tessera(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """A neural-network compiler: an ONNX file and a hardware profile in, a fusion plan out."""
 
 
 @cli.command()
@@ -99,16 +115,18 @@ def compile_command(
     """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import PlanFirst, groups_csv
 
-        console = progress_console(as_json)
         words = all_settings(settings, strict, no_verify=no_verify)
         excluding({"--json": as_json, "--csv": as_csv})
+        check_arguments(model, [profile], words, server=server)
         if trace and out is None:
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
         check_folder(out, compiling.FILE_NAMES)
+        from app.cli.plan_table import PlanFirst, groups_csv
+
+        console = progress_console(as_json)
         table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
         for_people = not (as_json or as_csv)
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
@@ -148,12 +166,11 @@ def run_command(
 ) -> None:
     """Run a model (compiled on the way), executable or package on given or made-up inputs, and show its outputs."""
     with failures(as_json=as_json):
-        from app.cli import running
-        from app.cli.run_table import print_outputs
-
         check_file(outputs)
         ran = _ran(
-            running.Target(path=target, profile=profile, settings=all_settings(settings, strict, no_verify=no_verify)),
+            target,
+            profile,
+            all_settings(settings, strict, no_verify=no_verify),
             inputs,
             seed,
             server,
@@ -162,6 +179,9 @@ def run_command(
             against=against,
             as_json=as_json,
         )
+        from app.cli import running
+        from app.cli.run_table import print_outputs
+
         if outputs is not None:
             with whole_files() as fresh:
                 fresh(outputs).write_bytes(ran.outputs)
@@ -188,13 +208,11 @@ def simulate(
 ) -> None:
     """Prove each program of an executable safe, run it, and show what it takes and gives: values, not yet time."""
     with failures(as_json=as_json):
+        existing_executable(executable)
+        ran = _ran(executable, profile, all_settings(settings, strict=False), inputs, seed, server, as_json=as_json)
         from app.cli import running
-        from app.cli.inputs import existing_executable
         from app.cli.run_table import print_outputs, print_segments
 
-        existing_executable(executable)
-        target = running.Target(path=executable, profile=profile, settings=all_settings(settings, strict=False))
-        ran = _ran(target, inputs, seed, server, as_json=as_json)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
             return
@@ -220,12 +238,14 @@ def listing(
 ) -> None:
     """Print the program of a model (compiled on the way) or of an executable: its disassembly."""
     with failures(as_json=as_json):
+        words = all_settings(settings, strict)
+        check_arguments(target, [profile], words, server=server, is_model=False)
         from app.cli import running
         from app.simulations.listings import Wanted
 
         console = progress_console(as_json)
         wanted = Wanted(group=group, head=head, tail=tail, summary=summary)
-        meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
+        meant = running.Target(path=target, profile=profile, settings=words)
         if server is None:
             lines = running.listing_here(meant, wanted, console)
         else:
@@ -252,11 +272,13 @@ def trace(
 ) -> None:
     """Simulate the program of a model or of an executable in time and write it as a trace for Perfetto."""
     with failures(as_json=False):
+        check_file(out)
+        words = all_settings(settings, strict)
+        check_arguments(target, [profile], words, server=server, is_model=False)
         from app.cli import running
 
-        check_file(out)
+        meant = running.Target(path=target, profile=profile, settings=words)
         console = progress_console(as_json=False)
-        meant = running.Target(path=target, profile=profile, settings=all_settings(settings, strict))
         if server is None:
             running.trace_here(meant, out, commands, console)
         else:
@@ -271,7 +293,9 @@ def version() -> None:
 
 
 def _ran(
-    target: Target,
+    path: Path,
+    profile: str | None,
+    settings: list[str],
     inputs: Path | None,
     seed: int | None,
     server: str | None,
@@ -282,10 +306,6 @@ def _ran(
     as_json: bool,
 ) -> Ran:
     """Run here, or on a service; raises RequestError for options that exclude each other."""
-    from app.cli import running
-    from app.cli.inputs import existing_arrays, uncompiled_model
-    from app.simulations.inputs import DEFAULT_SEED
-
     excluding({"--inputs": inputs is not None, "--seed": seed is not None})
     excluding({"--inputs": inputs is not None, "--shape": bool(shapes)})
     excluding({"--shape": bool(shapes), "--server": server is not None})
@@ -295,6 +315,11 @@ def _ran(
         existing_arrays(inputs)
     if against is not None:
         uncompiled_model(against)
+    check_arguments(path, [profile], settings, server=server, is_model=False)
+    from app.cli import running
+    from app.simulations.inputs import DEFAULT_SEED
+
+    target = running.Target(path=path, profile=profile, settings=settings)
     console = progress_console(as_json)
     feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:

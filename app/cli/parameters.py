@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from app.cli.inputs import with_schedules
 from compiler.errors import RequestError
 from compiler.options import Options
 from compiler.rules import RULE_IDS, listed
@@ -62,7 +63,5 @@ def progress_console(as_json: bool) -> Console:
 
 def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:
     """The options given, schedules read from their files, with the flags --strict and --no-verify among them."""
-    from app.cli.inputs import with_schedules
-
     flags = {"strict=true": strict, "verify=none": no_verify}
     return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
+from app.cli.inputs import check_arguments, uncompiled_model
 from app.cli.parameters import (
     CsvFlag,
     JsonFlag,
@@ -23,6 +24,7 @@ from app.cli.parameters import (
     excluding,
     progress_console,
 )
+from app.cli.saved import is_saved
 from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
@@ -64,16 +66,18 @@ def plan(
     """
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import groups_csv, print_plan
-        from compiler.plan import plan_json
 
-        console = progress_console(as_json)
         words = all_settings(settings, strict)
         excluding({"--json": as_json, "--csv": as_csv})
         excluding({"--pictures": pictures is not None, "--compare": strategies is not None})
         excluding({"--pictures": pictures is not None, "--server": server is not None})
         check_folder(out, compiling.FILE_NAMES)
         check_folder(pictures)
+        _check(target, profile, words, server)
+        from app.cli.plan_table import groups_csv, print_plan
+        from compiler.plan import plan_json
+
+        console = progress_console(as_json)
         if strategies is not None:
             chip = needed_profile(target, profile)
             _compare(strategies, target, chip, words, console, server=server, out=out, as_json=as_json)
@@ -133,15 +137,16 @@ def explain(
 ) -> None:
     """Say in words how a model was planned: what limits it, what each boundary costs, what runs where and why."""
     with failures(as_json=as_json):
+        words = all_settings(settings, strict)
+        excluding({"--advise": advise, "--server": server is not None})
+        excluding({"--advise": advise, "--group": group is not None})
+        _check(target, profile, words, server)
         from app.cli import compiling
         from app.cli.advising import advice_here
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
         console = progress_console(as_json)
-        words = all_settings(settings, strict)
-        excluding({"--advise": advise, "--server": server is not None})
-        excluding({"--advise": advise, "--group": group is not None})
         found = compiled_before(target, profile, words, server)
         if found is None:
             chip = needed_profile(target, profile)
@@ -163,12 +168,12 @@ def explain(
 
 def compiled_before(target: Path, profile: str | None, words: list[str], server: str | None) -> Compiled | None:
     """The documents that a target names; None if it is a model, which has to be planned."""
-    from app.cli.saved import is_saved, of_job, saved
+    from app.cli.saved import of_job, saved
     from app.client.client import TesseraClient
 
-    is_job = server is not None and not target.exists()
-    if profile is not None or not (is_job or is_saved(target)):
+    if _is_model(target, profile, server):
         return None
+    is_job = not is_saved(target)
     if words:
         raise RequestError(
             "what was compiled before has its options already",
@@ -182,11 +187,20 @@ def compiled_before(target: Path, profile: str | None, words: list[str], server:
         return of_job(client, str(target))
 
 
+def _is_model(target: Path, profile: str | None, server: str | None) -> bool:
+    is_job = server is not None and not target.exists()
+    return profile is not None or not (is_job or is_saved(target))
+
+
+def _check(target: Path, profile: str | None, words: list[str], server: str | None) -> None:
+    """Raise for wrong arguments of a model that is to be planned, before the compiler is imported."""
+    if _is_model(target, profile, server):
+        check_arguments(target, [needed_profile(target, profile)], words, server=server)
+
+
 def needed_profile(target: Path, profile: str | None) -> str:
     """The profile of a model that is to be planned; raises RequestError without one."""
     if profile is None:
-        from app.cli.inputs import uncompiled_model
-
         uncompiled_model(target)
         raise RequestError(
             "a model is planned for a profile",

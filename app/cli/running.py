@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling, shapes
-from app.cli.inputs import is_executable, load_profile, open_model, uncompiled_model
+from app.cli.inputs import is_executable, load_profile, named_profile, open_model, uncompiled_model
 from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
 from app.client.client import TesseraClient
@@ -259,13 +259,7 @@ def _compiled_on_server(server: str, target: Target, console: Console) -> str:
 
 def _profile(target: Target) -> str:
     uncompiled_model(target.path)
-    if target.profile is None:
-        raise RequestError(
-            "a model is compiled for a profile, and none is named",
-            code="no_profile",
-            hint="Give --profile NAME, or the path of an executable file",
-        )
-    return target.profile
+    return named_profile(target.profile)
 
 
 def _no_judge(path: Path) -> RequestError:

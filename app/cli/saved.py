@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from app.cli.inputs import existing_file, refuse_other
-from app.client.client import TesseraClient
 from app.comparisons.compare import Compiled
 from compiler.errors import RequestError, printable
 from compiler.plan import Plan, Report
+
+if TYPE_CHECKING:
+    from app.client.client import TesseraClient
 
 T = TypeVar("T", Plan, Report)
 

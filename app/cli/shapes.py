@@ -18,6 +18,7 @@ from app.cli.inputs import (
     existing_model,
     is_executable,
     load_profile,
+    named_profile,
     open_model,
     starts_with,
     uncompiled_model,
@@ -26,13 +27,13 @@ from app.cli.progress import ProgressBar
 from app.outputs import whole_files
 from app.simulations.arrays import Array
 from compiler.compile import compile_package
-from compiler.errors import InternalError, RequestError, printable
+from compiler.errors import InternalError, printable
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource, opened
 from compiler.frontend.values import materialise
 from compiler.options import DimRange, Options, parse_assignments
 from compiler.profile import profile_digest
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
 from compiler.shapes.declared import dims_from_arrays, dims_from_words
 from compiler.shapes.extents import dims_of
@@ -89,15 +90,10 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
         source = ModelSource(name=package.model.model_name, data=data, sha256=package.model.model_digest)
         return Shaped(model=package.model, tables=package.tables, source=source, values=stored_values(package.data))
     uncompiled_model(path)
-    if profile is None:
-        raise RequestError(
-            "a model is compiled for a profile, and none is named",
-            code="no_profile",
-            hint="Give --profile NAME, or the path of a package",
-        )
+    hardware = load_profile(named_profile(profile))
     source = open_model(path)
     with ProgressBar(console, path.name) as bar:
-        made = compile_package(source, load_profile(profile), options, observer=bar)
+        made = compile_package(source, hardware, options, observer=bar)
     inner = opened(made.model.graph.source, source)
     return Shaped(
         model=made.model, tables=made.tables, source=inner, values=lambda constant: materialise(constant, inner)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
+from app.cli.inputs import PACKAGE_MAGIC, check_arguments, starts_with
 from app.cli.limits import bounded, refuse_decided
 from app.cli.parameters import (
     JsonFlag,
@@ -23,6 +24,7 @@ from app.cli.parameters import (
 )
 from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
+from compiler.options import parse_assignments
 
 
 def package(
@@ -41,12 +43,9 @@ def package(
     tables (`--set tables=...`), and to prove them.
     """
     with failures(as_json=as_json):
-        from app.cli import shapes
-        from compiler.options import parse_assignments
-
-        console = progress_console(as_json)
-        options = parse_assignments(all_settings(settings, strict))
-        is_package = shapes.is_package(target)
+        words = all_settings(settings, strict)
+        options = parse_assignments(words)
+        is_package = starts_with(target, PACKAGE_MAGIC)
         if is_package == (out is not None):
             raise RequestError(
                 "a package is made of a model with --out, and verified without" if out is None else "this is a package",
@@ -55,8 +54,12 @@ def package(
                 hint="tessera package MODEL --profile P --out FILE, or tessera package FILE",
             )
         if is_package:
-            refuse_decided("a package", all_settings(settings, strict))
+            refuse_decided("a package", words)
         check_file(out)
+        check_arguments(target, [profile], words, server=None, is_model=False)
+        from app.cli import shapes
+
+        console = progress_console(as_json)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target):
             of = shapes.shaped(target, profile, options, console)
             found = shapes.describe(of)
@@ -94,20 +97,20 @@ def table(
     Optimised ones are made after that, and are there when the shape is asked for again.
     """
     with failures(as_json=as_json):
-        from app.cli import shapes as shaping
-        from app.cli.table_folder import TableFolder
-        from app.cli.tables import improve, print_tables, tables_here
-        from app.tables.document import tables_json
-        from compiler.options import parse_assignments
-
         if no_cache and cache is not None:
             raise RequestError(
                 "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
             )
         words = all_settings(settings, strict=False, no_verify=True)
         options = parse_assignments(words)
-        if shaping.is_package(target):
+        if starts_with(target, PACKAGE_MAGIC):
             refuse_decided("a package", settings or ())
+        check_arguments(target, [profile], words, server=None, is_model=False)
+        from app.cli import shapes as shaping
+        from app.cli.table_folder import TableFolder
+        from app.cli.tables import improve, print_tables, tables_here
+        from app.tables.document import tables_json
+
         folder = None if no_cache else TableFolder.of(cache)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shaping.as_package(target):
             options = parse_assignments(shaping.settings_with_dims(target, words, shapes or (), None))

@@ -15,36 +15,13 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from app.client.errors import ServiceError, UnreachableError
 from app.client.types import Job, JobEvent, Model, ProfilePage, ProfileSummary
 from app.outputs import whole_files
-from compiler.errors import RequestError, TesseraError, printable
+from compiler.errors import RequestError, printable
 
 _CHUNK_BYTES = 1024 * 1024
 _RECONNECTS = 30
-
-
-class ServiceError(TesseraError):
-    """The service refused a request or a job failed; carries the problem it gave."""
-
-    def __init__(self, problem: Mapping[str, Any], status: int) -> None:
-        super().__init__(
-            str(problem.get("detail", "the service gave no reason")),
-            code=str(problem.get("code", "error")),
-            stage=problem.get("stage"),
-            node=problem.get("node"),
-            op_type=problem.get("op_type"),
-            actual=problem.get("actual"),
-            limit=problem.get("limit"),
-            hint=problem.get("hint"),
-        )
-        self.status = status
-        self.request_id = problem.get("request_id")
-
-
-class UnreachableError(TesseraError):
-    """Nothing that speaks for Tessera answers at the URL."""
-
-    default_code = "service_unreachable"
 
 
 class TesseraClient:

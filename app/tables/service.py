@@ -18,7 +18,7 @@ from app.tables.schemas import AnswerCount, ShapeCount, TableStatistics
 from app.tables.stored import Kind
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 
 _SHAPES_SHOWN: Final = 100
 

@@ -9,7 +9,7 @@ import numpy as np
 from compiler.machine_code import compiled
 
 
-@compiled
+@compiled("void(int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1], int64[::1])")
 def least_of_ops(
     begins: Any, frontiers: Any, places: Any, ranks: Any, values: Any, least: Any, counts: Any, chosen: Any
 ) -> None:
@@ -35,7 +35,7 @@ def least_of_ops(
         least[op], counts[op], chosen[op] = best, fewest, row
 
 
-@compiled
+@compiled("void(int64[::1], boolean[::1], float64[::1], float64[::1], float64, float64[::1])")
 def expect_between(begins: Any, is_known: Any, sizes: Any, ratios: Any, alone: float, expected: Any) -> None:
     """Of each op's groups that are not known, the ratio between those of the known ones next to it in size.
 

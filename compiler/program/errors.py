@@ -35,3 +35,34 @@ class ProgramError(TesseraError):
         """The problem as plain values, with what is violated and where."""
         where = {} if self.command is None else {"command": self.command}
         return {**super().to_dict(), "violation": self.violation, **where}
+
+
+class ExecutableError(TesseraError):
+    """A file that is no executable, or a damaged one: whoever made or sent it has to send another.
+
+    `section` is the part of the file at fault and `offset` the byte in it.
+    """
+
+    default_code: ClassVar[str] = "invalid_executable"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        section: str,
+        offset: int,
+        code: str | None = None,
+        actual: object | None = None,
+        limit: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"{section}, byte {offset}: {message}",
+            code=code,
+            stage="executable",
+            actual=actual,
+            limit=limit,
+            hint=hint,
+        )
+        self.section = section
+        self.offset = offset

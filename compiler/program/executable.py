@@ -28,10 +28,11 @@ from compiler.program.encoding.container import (
     read_container,
     write_container,
 )
-from compiler.program.encoding.cursor import Budget, Cursor, ExecutableError
+from compiler.program.encoding.cursor import Budget, Cursor
 from compiler.program.encoding.records import ProgramRecord, canonical, from_canonical, program_parts, program_record
 from compiler.program.encoding.sizes import array_bytes, stream_of
 from compiler.program.encoding.stream import decode_entries, decode_stream, encode_entries, encode_stream
+from compiler.program.errors import ExecutableError
 from compiler.program.program import Program, Role
 
 # What reading may take in memory beside the file, if the caller states nothing.

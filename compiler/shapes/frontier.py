@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.shapes.cost import Floats
-from compiler.shapes.kernels import NO_PIECE, before_overlap, best_covers, frontier, whole_pieces
 from compiler.shapes.units import Lengths
 
 
@@ -78,6 +77,9 @@ class Frontier:
     @classmethod
     def build(cls, pieces: Pieces, costs: Floats, wanted: Lengths, *, overlaps: bool) -> Frontier:
         """`costs` by kind of piece; `wanted` lengths rise; `overlaps`: the last piece may be moved back."""
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.shapes.kernels import frontier
+
         count = len(pieces.extents)
         cycles, ends, sums, last = frontier(
             np.ascontiguousarray(costs[:count]),
@@ -94,6 +96,8 @@ class Frontier:
 
         A shorter length thus drops pieces from the end and clips one.
         """
+        from compiler.shapes.kernels import NO_PIECE, before_overlap, whole_pieces
+
         length, end, kinds = int(self.wanted[number]), int(self.ends[number]), len(self.pieces.extents)
         overlaps = end >= len(self.pieces.tails)
         if end == NO_PIECE:
@@ -120,6 +124,8 @@ class Frontier:
 
 def cover_cycles(pieces: Pieces, costs: Floats, wanted: Lengths, *, overlaps: bool) -> Floats:
     """The cheapest covers of many rows of costs at once: [..., kinds] -> [..., wanted]."""
+    from compiler.shapes.kernels import best_covers
+
     count = len(pieces.extents)
     rows = np.ascontiguousarray(costs.reshape(-1, costs.shape[-1]))
     found: Floats = best_covers(

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from compiler.errors import LimitError, RequestError
 from compiler.shapes.cost import CallCost, Floats
-from compiler.shapes.kernels import guillotine_cycles
 from compiler.shapes.simple import once_cycles
 from compiler.shapes.strips import StripSearch
 from compiler.shapes.units import UnitSet
@@ -42,6 +41,9 @@ def guillotine(units: UnitSet, cost: CallCost, shape: tuple[int, int]) -> Floats
     search = StripSearch.over(units, cost, (heights, widths))
     rows = _by_length(search.strip_cycles(0), search, 0, heights)
     columns = _by_length(search.strip_cycles(1), search, 1, widths)
+    # imported where it is used alone: it brings a compiler with it
+    from compiler.shapes.kernels import guillotine_cycles
+
     best = guillotine_cycles(rows, columns, row_cuts, row_first, column_cuts, column_first)
     whole: Floats = best[:, widths.index(width)] + once_cycles(cost)
     return whole

@@ -16,7 +16,7 @@ from compiler.machine_code import compiled
 NO_PIECE: Final = -1
 
 
-@compiled
+@compiled()
 def _row(
     whole: Any,
     extents: Any,
@@ -70,7 +70,7 @@ def _row(
                     best[w], ends[w] = shortest + whole[e], len(tails) + e
 
 
-@compiled
+@compiled("float64[:, ::1](float64[:, ::1], int64[::1], float64[:, ::1], int64[::1], boolean, int64[::1])")
 def best_covers(whole: Any, extents: Any, clipped: Any, tails: Any, overlaps: bool, wanted: Any) -> Any:
     """Per row of costs the cheapest cover of each wanted length."""
     rows, longest = whole.shape[0], wanted[len(wanted) - 1]
@@ -82,7 +82,10 @@ def best_covers(whole: Any, extents: Any, clipped: Any, tails: Any, overlaps: bo
     return best
 
 
-@compiled
+@compiled(
+    "Tuple((float64[::1], int32[::1], float64[::1], int32[::1]))("
+    "float64[::1], int64[::1], float64[::1], int64[::1], boolean, int64[::1])"
+)
 def frontier(whole: Any, extents: Any, clipped: Any, tails: Any, overlaps: bool, wanted: Any) -> Any:
     """One row of costs: best and tail of each wanted length, sums and last whole piece of each length."""
     longest = wanted[len(wanted) - 1]
@@ -92,7 +95,7 @@ def frontier(whole: Any, extents: Any, clipped: Any, tails: Any, overlaps: bool,
     return best, ends, sums, last
 
 
-@compiled
+@compiled("int64[::1](int64[::1], int32[::1], int64)")
 def whole_pieces(extents: Any, last: Any, length: int) -> Any:
     """How many pieces of each extent the cheapest sum of a length has."""
     counts = np.zeros(len(extents), dtype=np.int64)
@@ -102,7 +105,7 @@ def whole_pieces(extents: Any, last: Any, length: int) -> Any:
     return counts
 
 
-@compiled
+@compiled("int64(float64[::1], int64, int64)")
 def before_overlap(sums: Any, length: int, extent: int) -> int:
     """Where the whole pieces end that come cheapest before one of `extent` that ends, moved back, at `length`."""
     found = length - 1
@@ -112,7 +115,7 @@ def before_overlap(sums: Any, length: int, extent: int) -> int:
     return found
 
 
-@compiled
+@compiled()
 def _usable(table: Any, piece: int, among: Any, found: Any) -> int:
     """Put those of `among` into `found` that can work on a piece; how many."""
     count = 0
@@ -123,7 +126,10 @@ def _usable(table: Any, piece: int, among: Any, found: Any) -> int:
     return count
 
 
-@compiled
+@compiled(
+    "Tuple((float64[:, :, :, ::1], int32[:, :, :, ::1], uint8[:, :, :, ::1]))("
+    "UniTuple(float64[:, ::1], 4), UniTuple(float64[:, ::1], 4), float64, float64, float64, int64)"
+)
 def cheapest_calls(
     fixed: Any, given: Any, call_cycles: float, variable_cycles: float, compute_cycles: float, ways: int
 ) -> Any:
@@ -160,7 +166,7 @@ def cheapest_calls(
     return cost, chosen, lengths
 
 
-@compiled
+@compiled("float64[:, ::1](float64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[::1])")
 def guillotine_cycles(
     rows: Any, columns: Any, row_cuts: Any, row_first: Any, column_cuts: Any, column_first: Any
 ) -> Any:

@@ -28,7 +28,7 @@ from compiler.program.encoding.container import (
     read_container,
     write_container,
 )
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 from compiler.program.program import Level
 from compiler.shapes.cost import CallCost, OperandCost
 from compiler.shapes.extents import Range

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from compiler.errors import LimitError, RequestError
 from compiler.shapes.cost import CallCost, Floats
 from compiler.shapes.frontier import Frontier, Part, Pieces, cover_cycles
-from compiler.shapes.kernels import cheapest_calls
 from compiler.shapes.simple import check_costs, once_cycles
 from compiler.shapes.table import RUN, Runs, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
@@ -232,6 +231,9 @@ def optimised_table(units: UnitSet, cost: CallCost, shape: tuple[int, ...]) -> S
 
 
 def _calls(units: UnitSet, cost: CallCost, pieces: tuple[Pieces, ...]) -> _Calls:
+    # imported where it is used alone: it brings a compiler with it
+    from compiler.shapes.kernels import cheapest_calls
+
     fixed, given = zip(*(_factors(units, cost, axis, kinds) for axis, kinds in enumerate(pieces)), strict=True)
     # axes that a shape does not have: one piece that every unit fits
     fits, never = np.ones((1, len(units))), np.full((1, len(units)), np.inf)

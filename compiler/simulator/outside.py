@@ -8,7 +8,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto
 
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 from compiler.program.executable import Executable, HostSegment
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from app.redis_urls import celery_url, client_url
 from app.settings import Settings
 from app.uploads import file_name
 from compiler.errors import InternalError, LimitError, ModelError, ProfileError, RequestError, TesseraError
+from tests.service.harness import conv_chain
 
 ROOT = Path(__file__).parents[2]
 
@@ -214,6 +216,71 @@ def test_a_process_loads_only_what_it_needs(module: str, forbidden: tuple[str, .
     assert answer.stdout.strip() == "[]"
 
 
+# What no wrong argument and no question about the command itself has to wait for.
+SLOW = ("onnx", "google.protobuf", "onnxruntime", "numba", "httpx", "redis", "perfetto", "compiler.pipeline", "celery")
+LISTED = "import atexit, sys; atexit.register(lambda: sys.stderr.write(repr([m for m in {!r} if m in sys.modules])))"
+RUN = "sys.argv[0] = 'tessera'; from app.cli.entry import run; run()"
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "modules"),
+    [
+        (["--help"], 0, (*SLOW, "numpy", "yaml")),
+        (["compile", "-h"], 0, (*SLOW, "numpy", "yaml")),
+        (["--version"], 0, (*SLOW, "numpy", "yaml")),
+        (["--show-completion", "bash"], 0, (*SLOW, "numpy", "yaml")),
+        (["compile", "--no-such-option"], 2, (*SLOW, "numpy", "yaml")),
+        (["compile", "nonesuch.onnx", "--profile", "edge4"], 2, (*SLOW, "numpy", "yaml")),
+        (["run", "nonesuch.onnx", "--profile", "edge4"], 2, (*SLOW, "numpy", "yaml")),
+        (["plan", "net.onnx", "--profile", "edge4", "--set", "nonesuch=1"], 2, (*SLOW, "numpy", "yaml")),
+        (["compile", "net.onnx", "--profile", "edge4", "--out", "net.onnx"], 2, SLOW),
+        *(
+            ([command, "net.onnx", "--profile", "nonesuch", *more], 2, SLOW)
+            for command, *more in (
+                ("compile",),
+                ("plan",),
+                ("explain",),
+                ("run",),
+                ("listing",),
+                ("trace", "--out", "trace"),
+                ("table",),
+                ("package", "--out", "package"),
+                ("sweep",),
+                ("size", "--field", "sram", "--target", "2ms"),
+            )
+        ),
+        (["sweep", "net.onnx", "--profile", "edge4", "--grid", "nonesuch=1"], 2, SLOW),
+        (["size", "net.onnx", "--profile", "edge4", "--field", "sram", "--target", "nonesuch"], 2, SLOW),
+    ],
+)
+def test_a_wrong_argument_is_answered_before_the_compiler_is_imported(
+    words: list[str], exit_code: int, modules: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(conv_chain(1))
+    answer = subprocess.run(
+        [sys.executable, "-c", f"{LISTED.format(modules)}; {RUN}", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert answer.returncode == exit_code, answer.stderr
+    assert answer.stderr.endswith("[]"), answer.stderr
+
+
+def test_shells_complete_commands_and_options() -> None:
+    for typed, expected in (("tessera comp", {"compile", "compare"}), ("tessera compile --ser", {"--server"})):
+        asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_TESSERA_COMPLETE": "complete_bash"}
+        answer = subprocess.run(
+            [sys.executable, "-c", f"import sys; {RUN}"],
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        assert set(answer.stdout.split()) == expected, answer.stderr
+
+
 def test_the_compose_file_runs_what_the_service_needs() -> None:
     """API-2; without an engine here, only its shape is checked."""
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -227,4 +294,14 @@ def test_the_compose_file_runs_what_the_service_needs() -> None:
         assert names <= Settings.model_fields.keys()
         module = services[name]["command"][-1]
         assert find_spec(module) is not None
-    assert "USER tessera" in (ROOT / "Dockerfile").read_text()
+    image = (ROOT / "Dockerfile").read_text()
+    assert image.index("COPY compiler compiler") < image.index("RUN python -m compiler.kernels") < image.index("USER")
+
+
+@pytest.mark.parametrize("target", ["demo", "serve", "test"])
+def test_make_compiles_the_machine_code_before_it_starts_anything(target: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", f"VENV={tmp_path}", target], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
+    started = {"test": "-m pytest"}.get(target, f"tessera {target}")
+    assert 0 < done.index("-m compiler.kernels") < done.index(started)

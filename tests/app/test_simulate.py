@@ -19,8 +19,7 @@ from app.store import document_store
 from compiler.errors import CompilationCancelledError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.program.encoding.blob import Blob
-from compiler.program.encoding.cursor import ExecutableError
-from compiler.program.errors import ProgramError
+from compiler.program.errors import ExecutableError, ProgramError
 from compiler.program.executable import Executable, HostConstant, HostSegment
 from compiler.simulator.run import run_executable
 from tests.models import Model

@@ -6,11 +6,13 @@ A name may be followed by tables of that benchmark, where these can be chosen: `
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from tests.bench import (
     allocation,
     estimates,
     exported,
+    first_answer,
     large_ops,
     light_models,
     partition,
@@ -47,6 +49,7 @@ BENCHMARKS = {
     "shapes": shapes.run,
     "table-programs": table_programs.run,
     "large-ops": large_ops.run,
+    "first-answer": first_answer.run,
 }
 
 
@@ -54,6 +57,9 @@ def main(names: list[str]) -> int:
     """Print the tables of the named benchmarks as Markdown."""
     if names and names[0] == "search" and all(name in search.TABLES for name in names[1:]):
         search.run(tuple(names[1:]))
+        return 0
+    if names and names[0] == "first-answer" and len(names) == 2:
+        first_answer.run(Path(names[1]))
         return 0
     if names and names[0] == "estimates" and all(name in estimates.CHIPS for name in names[1:]):
         estimates.run(tuple(names[1:]))

@@ -44,6 +44,7 @@ ORDER = (
     "fusion",
     "program",
     "shapes",
+    "kernels",
     "simulator",
     "check_shapes",
     "execution_time",

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from compiler.errors import InternalError
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 
 FORMAT_VERSION: Final = 1
 ALIGNMENT: Final = 64

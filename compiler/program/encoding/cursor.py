@@ -6,12 +6,13 @@ are folded first: 0, −1, 1, −2... become 0, 1, 2, 3...
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import LimitError, TesseraError
+from compiler.errors import LimitError
+from compiler.program.errors import ExecutableError
 
 Integers = NDArray[np.int64]
 Unsigned = NDArray[np.uint64]
@@ -21,37 +22,6 @@ _LONGEST: Final = 10
 # What may be made of a file: a fixed amount, and so many bytes for each of its own.
 _FREE_BYTES: Final = 64 << 20
 _MULTIPLE: Final = 4096
-
-
-class ExecutableError(TesseraError):
-    """A file that is no executable, or a damaged one: whoever made or sent it has to send another.
-
-    `section` is the part of the file at fault and `offset` the byte in it.
-    """
-
-    default_code: ClassVar[str] = "invalid_executable"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        section: str,
-        offset: int,
-        code: str | None = None,
-        actual: object | None = None,
-        limit: object | None = None,
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(
-            f"{section}, byte {offset}: {message}",
-            code=code,
-            stage="executable",
-            actual=actual,
-            limit=limit,
-            hint=hint,
-        )
-        self.section = section
-        self.offset = offset
 
 
 class Budget:

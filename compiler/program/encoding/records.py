@@ -16,8 +16,8 @@ from compiler.address.encode import decode, encode
 from compiler.address.table import AddressTable
 from compiler.errors import InternalError, RequestError
 from compiler.ir.graph import Attribute
-from compiler.program.encoding.cursor import ExecutableError
 from compiler.program.encoding.manifest import record_of
+from compiler.program.errors import ExecutableError
 from compiler.program.program import (
     Addresses,
     OperandType,

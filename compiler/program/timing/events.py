@@ -21,7 +21,7 @@ _ROUNDING: Final = 1e-9
 _SAME_TIME: Final = 1e-12
 
 
-@compiled
+@compiled()
 def _push(times: Any, keys: Any, count: int, time: float, key: int) -> int:
     """Put an event on a heap of `count`, ordered by time and then by key; the new count."""
     place = count
@@ -35,7 +35,7 @@ def _push(times: Any, keys: Any, count: int, time: float, key: int) -> int:
     return count + 1
 
 
-@compiled
+@compiled()
 def _drop(times: Any, keys: Any, count: int) -> int:
     """Take the first event off the heap; the new count."""
     count -= 1
@@ -58,7 +58,7 @@ def _drop(times: Any, keys: Any, count: int) -> int:
     return count
 
 
-@compiled
+@compiled()
 def share(
     kinds: Any,
     own: Any,
@@ -105,7 +105,11 @@ def share(
         open_count = kept
 
 
-@compiled
+@compiled(
+    "Tuple((float64[::1], float64[::1], float64[::1], int64[::1]))("
+    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], int64[::1], int64[::1], int64[::1], "
+    "float64[::1], float64[::1], float64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])"
+)
 def run_events(
     queues: Any,
     streams: Any,
@@ -249,7 +253,10 @@ def run_events(
     return issues, begins, ends, last
 
 
-@compiled
+@compiled(
+    "float64[:, ::1](float64[::1], int64[::1], float64, int64, int64, "
+    "int64[::1], float64[::1], int64[::1], int64[::1], float64[::1], float64[::1])"
+)
 def run_flows(
     times: Any,
     events: Any,
@@ -305,7 +312,7 @@ def run_flows(
     return flows
 
 
-@compiled
+@compiled("float64[::1](float64[::1], int64[::1], int64[::1], int64[::1])")
 def longest_to_end(durations: Any, wait_offsets: Any, waits: Any, following: Any) -> Any:
     """Per command the longest way from its begin to the end: through what waits for it, and what follows in its stream.
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compiler.errors import InternalError, LimitError
 from compiler.program.encoding.check import check_program
-from compiler.program.encoding.cursor import Budget, Cursor, ExecutableError, encode, encode_counts, fold, unfold
+from compiler.program.encoding.cursor import Budget, Cursor, encode, encode_counts, fold, unfold
 from compiler.program.encoding.records import unit_identifier, with_identifier
 from compiler.program.encoding.repeats import decode_sequence, encode_sequence
 from compiler.program.encoding.rows import Groups, decode_rows, encode_rows
@@ -27,6 +27,7 @@ from compiler.program.encoding.sizes import (
     unit_bytes,
 )
 from compiler.program.encoding.stream import Stream, decode_entries, decode_stream, encode_entries, encode_stream
+from compiler.program.errors import ExecutableError
 from compiler.program.executable import _internal
 from compiler.program.program import Program, Unit
 from tests.compiler.program.arbitrary import programs

@@ -23,7 +23,8 @@ from compiler.ir.graph import HostNode
 from compiler.profile.load import builtin_profile
 from compiler.program.encoding.blob import Blob
 from compiler.program.encoding.container import NO_SEGMENT, Section, read_container, write_container
-from compiler.program.encoding.cursor import ExecutableError, encode_counts
+from compiler.program.encoding.cursor import encode_counts
+from compiler.program.errors import ExecutableError
 from compiler.program.executable import (
     ChipSegment,
     Executable,

@@ -16,7 +16,7 @@ from compiler.errors import InternalError, ModelError, RequestError
 from compiler.frontend.source import ModelSource, opened
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 from compiler.shapes.direct import run_directly
 from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import instantiate, simple_tables

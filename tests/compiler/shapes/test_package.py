@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from compiler.errors import LimitError, RequestError
 from compiler.options import Options
 from compiler.program.encoding.container import NO_SEGMENT, PACKAGE, Section, read_container, write_container
-from compiler.program.encoding.cursor import ExecutableError
+from compiler.program.errors import ExecutableError
 from compiler.shapes.instantiate import simple_tables
 from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.package import read_package, stored_values, write_package

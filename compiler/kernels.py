@@ -1,0 +1,10 @@
+"""All functions in machine code: importing this module loads them, or compiles and stores those that are not stored.
+
+Set-up runs it (`python -m compiler.kernels`); a worker imports it before it forks its children. It starts no thread.
+"""
+
+from __future__ import annotations
+
+import compiler.fusion.kernels
+import compiler.program.timing.events
+import compiler.shapes.kernels  # noqa: F401 - imported for their machine code

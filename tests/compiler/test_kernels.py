@@ -1,0 +1,95 @@
+"""Machine code: all of it is compiled when Tessera is set up, and loaded from then on."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import compiler.kernels  # noqa: F401 - what set-up does, so that each test finds the machine code
+from compiler.compile import compile_model
+from compiler.frontend.source import ModelSource
+from compiler.options import Options
+from compiler.profile import builtin_profile
+from tests.service.harness import conv_chain
+
+ROOT = Path(__file__).parents[2]
+
+
+def kernels() -> dict[str, Any]:
+    """The functions that are stored as machine code, by name."""
+    modules = [module for name, module in sys.modules.items() if name in imported()]
+    return {
+        f"{module.__name__}.{name}": value
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "stats", None) and value.stats.cache_path
+    }
+
+
+def imported() -> set[str]:
+    """The modules that `compiler.kernels` imports."""
+    tree = ast.parse((ROOT / "compiler" / "kernels.py").read_bytes())
+    return {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+
+
+def test_set_up_compiles_every_module_of_machine_code() -> None:
+    users = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "compiler").rglob("*.py")
+        if "from compiler.machine_code import" in path.read_text()
+    }
+    assert users == imported()
+    assert all(len(kernel.signatures) == 1 for kernel in kernels().values())
+
+
+def test_a_compilation_compiles_nothing_that_set_up_has_not_compiled() -> None:
+    before = {name: list(kernel.signatures) for name, kernel in kernels().items()}
+    source = ModelSource.from_bytes(conv_chain(4))
+    compile_model(source, builtin_profile("edge4"), Options(verify="none"))
+    assert {name: list(kernel.signatures) for name, kernel in kernels().items()} == before
+
+
+def test_arguments_of_other_types_compile_a_function_again() -> None:
+    kernel = kernels()["compiler.shapes.kernels.before_overlap"]
+    found = kernel.py_func(np.array([0, 3, 2, 9], np.float32), 3, 3)
+    assert kernel(np.array([0, 3, 2, 9], np.float32), 3, 3) == found == 2
+
+
+# Nothing can be written where numba tries whether it can be.
+READ_ONLY = """
+import json, tempfile
+
+def refuse(*_, **__):
+    raise PermissionError("read-only")
+
+tempfile.TemporaryFile = refuse
+from tests.compiler.test_kernels import kernels
+
+stats = [kernel.stats for kernel in kernels().values()]
+compiled = sum(sum(one.cache_misses.values()) for one in stats)
+loaded = [one.cache_path for one in stats if one.cache_hits]
+print(json.dumps([compiled, loaded]))
+"""
+
+
+def test_a_read_only_installation_loads_the_machine_code_beside_its_sources(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "compiler", tmp_path / "compiler")
+    answer = subprocess.run(
+        [sys.executable, "-c", READ_ONLY],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    compiled, loaded = json.loads(answer.stdout)
+    assert (compiled, len(loaded)) == (0, len(kernels()))
+    assert all(Path(folder).is_relative_to(tmp_path) for folder in loaded)
