@@ -480,12 +480,30 @@ class GroupReport(Part, frozen=True, kw_only=True):
     memory: tuple[MemoryMap, ...]
 
 
+class GraphOp(Part, frozen=True, kw_only=True):
+    """One op of the graph that was planned, and the ops that make what it reads.
+
+    `node` is its ONNX node, `group` the group or, on the host, the segment that it is in. `output` is its result with
+    `axes`, `shape` and `bytes` (empty and 0 where only the host will know them). `inputs` are positions in
+    `Report.graph`, each once; what comes from the model's inputs or constants has none.
+    """
+
+    node: str
+    kind: str
+    group: str
+    inputs: tuple[int, ...]
+    output: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    bytes: int
+
+
 class Report(Part, frozen=True, kw_only=True):
     """report.json: the figures behind the plan, what was run of it, and the assumptions they rest on.
 
     `values_checked` is `values.checked`. `programs` are those of the chip segments, in order; none where the profile
     describes what programs cannot do. `stream`: batches one after another over the chips; None where no chip has
-    anything to do.
+    anything to do. `graph`: the ops in topological order; reports of earlier versions have none.
     """
 
     schema: Literal["tessera.report/1"]
@@ -503,6 +521,7 @@ class Report(Part, frozen=True, kw_only=True):
     groups: tuple[GroupReport, ...]
     degraded: tuple[DegradedDoc, ...]
     assumptions: tuple[str, ...]
+    graph: tuple[GraphOp, ...] = ()
 
 
 def plan_json(plan: Plan) -> bytes:

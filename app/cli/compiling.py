@@ -18,6 +18,8 @@ from app.cli.progress import ProgressBar
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job, Model
 from app.outputs import whole_files
+from app.report_page.page import FILE_NAME as PAGE_NAME
+from app.report_page.page import report_page
 from app.simulations.listings import SHORT, lines
 from app.simulations.traces import FILE_NAME as TRACE_NAME
 from compiler.errors import RequestError, TesseraError
@@ -34,7 +36,7 @@ PLAN_NAME: Final = "plan.json"
 REPORT_NAME: Final = "report.json"
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
-FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
+FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, PAGE_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
 # The pass that turns a plan into programs (compiler/program/lower.py).
 PROGRAM_PASS: Final = "program"
 
@@ -45,7 +47,7 @@ Show = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for.
+    """The two documents of a compilation, as JSON; the tilings as SVG by group id, none from a service.
 
     `executable` is what was made here, `server` and `job` where it lies on a service. `planning_s`: how long this
     process took from reading the model to its mapping on chips, programs and values apart; None on a service.
@@ -95,13 +97,12 @@ def compile_here(
     settings: Sequence[str],
     console: Console,
     *,
-    pictures: bool = False,
     show: Show | None = None,
 ) -> Compiled:
     """Compile in this process within the options' bounds; nothing is started."""
     options = parse_assignments(settings)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
-        compilation = compilation_here(model, profile, settings, console, pictures=pictures, show=show)
+        compilation = compilation_here(model, profile, settings, console, show=show)
     return Compiled(
         plan=plan_json(compilation.plan),
         report=report_json(compilation.report),
@@ -123,7 +124,6 @@ def compilation_here(
     settings: Sequence[str],
     console: Console,
     *,
-    pictures: bool = False,
     show: Show | None = None,
 ) -> Compilation:
     """The compilation itself; its executable reads the model's file when it is written or run."""
@@ -139,7 +139,7 @@ def compilation_here(
                 with bar.paused():
                     show(plan_json(plan))
 
-        return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=pictures)
+        return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=True)
 
 
 def compile_on_server(
@@ -208,7 +208,7 @@ def follow(client: TesseraClient, job: Job, title: str, console: Console, *, sho
 
 
 def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: bool = False) -> list[str]:
-    """Write plan.json and report.json; with `program` also executable.tsx, listing.txt and the trace if asked for.
+    """Write plan.json, report.json and report.html; with `program` the executable, its listing, and its trace if asked.
 
     The listing has the first and last commands of each segment. Names of what was written: all files or none.
     """
@@ -216,8 +216,17 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
         folder.mkdir(parents=True, exist_ok=True)
         fresh(folder / PLAN_NAME).write_bytes(compiled.plan)
         fresh(folder / REPORT_NAME).write_bytes(compiled.report)
+        fresh(folder / PAGE_NAME).write_text(_page(compiled), encoding="utf-8")
         more = _write_program(compiled, folder, fresh, trace=trace) if program else []
-    return [PLAN_NAME, REPORT_NAME, *more]
+    return [PLAN_NAME, REPORT_NAME, PAGE_NAME, *more]
+
+
+def _page(compiled: Compiled) -> str:
+    """The report as one HTML file; that of a service's job is made there, where the pictures are."""
+    if compiled.server is not None and compiled.job is not None:
+        with TesseraClient(compiled.server) as client:
+            return client.report_page(compiled.job)
+    return report_page(compiled.plan_document(), compiled.report_document(), compiled.pictures)
 
 
 def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Path], *, trace: bool) -> list[str]:

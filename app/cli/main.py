@@ -260,7 +260,7 @@ def plan_command(
     model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
     profile: ProfileOption,
     settings: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan and report, also as HTML")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
     compare: Annotated[
         str | None, typer.Option("--compare", help="Strategies side by side: search,rules,none", show_default=False)
@@ -298,9 +298,8 @@ def plan_command(
         if server is not None:
             compiled = compiling.compile_on_server(server, model, profile, words, console)
         else:
-            compiled = compiling.compile_here(model, profile, words, console, pictures=pictures is not None)
-        if out is not None:
-            compiling.write(compiled, out)
+            compiled = compiling.compile_here(model, profile, words, console)
+        written = [] if out is None else compiling.write(compiled, out)
         if pictures is not None:
             compiling.write_pictures(compiled, pictures)
         if as_json:
@@ -310,7 +309,7 @@ def plan_command(
         said = Console(markup=False)
         print_simulated(json.loads(compiled.report), said)
         if out is not None:
-            said.print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
+            said.print(f"wrote {', '.join(written)} to {out}", highlight=False)
         if pictures is not None:
             said.print(f"wrote {len(compiled.pictures)} pictures to {pictures}", highlight=False)
 
