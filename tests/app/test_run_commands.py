@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = tessera("compile", str(path / "net.onnx"), "--profile", "edge4", "--out", str(path))
     assert answer.exit_code == 0, answer.output
     assert "values: 1 output agrees with ONNX Runtime" in answer.stdout
-    assert "wrote plan.json, report.json, executable.tsx, listing.txt" in answer.stdout
+    assert "wrote plan.json, report.json, report.html, executable.tsx, listing.txt" in answer.stdout
     return path
 
 
