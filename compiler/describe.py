@@ -16,7 +16,7 @@ from compiler.degraded import Degradations
 from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.describe_gap import gap_doc
 from compiler.describe_groups import Naming, group_doc
-from compiler.execution import LevelTraffic, MemoryMap
+from compiler.execution import GraphOp, LevelTraffic, MemoryMap
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.candidate import SegmentCompilers
@@ -348,7 +348,7 @@ def _host_nodes(graph: Graph, segment: Segment) -> tuple[doc.HostNodeDoc, ...]:
     return tuple(doc.HostNodeDoc(node=h.name, op_type=h.op_type, reason=h.reason, macs=h.macs) for h in hosts)
 
 
-def _graph_ops(fused: FusedGraph) -> tuple[doc.GraphOp, ...]:
+def _graph_ops(fused: FusedGraph) -> tuple[GraphOp, ...]:
     """The ops in topological order with their groups and the ops whose results they read."""
     graph = fused.partitioned.graph
     homes = Naming(fused).homes
@@ -357,7 +357,7 @@ def _graph_ops(fused: FusedGraph) -> tuple[doc.GraphOp, ...]:
     for index, op in enumerate(graph.ops):
         result = graph.tensors[op.output]
         ops.append(
-            doc.GraphOp(
+            GraphOp(
                 node=op.node,
                 kind=op.kind if op.kind != HOST else graph.host[str(dict(op.attributes)["node"])].op_type,
                 group=homes[index],

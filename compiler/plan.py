@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from compiler.execution import LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
+from compiler.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.execution_time import StreamReport
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
@@ -478,24 +478,6 @@ class GroupReport(Part, frozen=True, kw_only=True):
     energy_by_level: dict[str, float]
     stages: tuple[StageReport, ...]
     memory: tuple[MemoryMap, ...]
-
-
-class GraphOp(Part, frozen=True, kw_only=True):
-    """One op of the graph that was planned, and the ops that make what it reads.
-
-    `node` is its ONNX node, `group` the group or, on the host, the segment that it is in. `output` is its result with
-    `axes`, `shape` and `bytes` (empty and 0 where only the host will know them). `inputs` are positions in
-    `Report.graph`, each once; what comes from the model's inputs or constants has none.
-    """
-
-    node: str
-    kind: str
-    group: str
-    inputs: tuple[int, ...]
-    output: str
-    axes: tuple[str, ...]
-    shape: tuple[int, ...]
-    bytes: int
 
 
 class Report(Part, frozen=True, kw_only=True):

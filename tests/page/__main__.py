@@ -28,12 +28,10 @@ _NETWORKS: Final = {
     "BERT": (FOLDER / "bert_torchscript.onnx", {"dims": {"batch": 1, "sequence": 64}}),
     "DenseNet-121": (light_path("densenet121"), {}),
 }
-# The sections of which there are screenshots, by file name; the second is dark.
-_IMAGES: Final = (
-    ("report-graph", "#graph", "light"),
-    ("report-group", "#group", "dark"),
-    ("report-time", "#time", "light"),
-)
+# Sections of the report that docs show, and in which colours.
+_IMAGES: Final = {"graph": "light", "group": "light", "time": "dark", "roofline": "light"}
+_IMAGE_WIDTH: Final = 1100
+_IMAGE_HEIGHT: Final = 640
 
 
 def main() -> None:
@@ -81,9 +79,10 @@ def _row(chromium: Any, file: Path) -> str:
 
 def _save_images(chromium: Any, file: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, section, scheme in _IMAGES:
-        with opened(chromium, file, scheme=scheme, width=1200) as found:
-            found.page.locator(section).screenshot(path=str(folder / f"{name}.png"))
+    for section, scheme in _IMAGES.items():
+        with opened(chromium, file, scheme=scheme, width=_IMAGE_WIDTH, height=_IMAGE_HEIGHT) as found:
+            found.page.evaluate(f"document.getElementById('{section}').scrollIntoView()")
+            found.page.screenshot(path=str(folder / f"report-{section}.png"))
 
 
 if __name__ == "__main__":

@@ -401,8 +401,8 @@
       table(left, "Ops of the group", [
         { label: "Node", of: (op) => (op.part === null ? op.node : `${op.node} (part ${op.part})`) },
         { label: "Kind", of: (op) => op.kind },
-        { label: "Weights", num: true, of: (op) => op.weight_bytes, shown: bytes },
-        { label: "Read", num: true, of: (op) => op.weight_loads, shown: (times) => plural(times, "time") },
+        { label: "Weights", num: true, of: (op) => op.weight_bytes || null, shown: bytes },
+        { label: "Read", num: true, of: (op) => op.weight_loads || null, shown: (times) => plural(times, "time") },
         { label: "Kept in", of: (op) => op.weight_home },
       ], group.ops);
       if (pictures[id]) {
