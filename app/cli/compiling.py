@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.console import Console
 from app.cli.inputs import LEADS_OUT, files_beside, load_profile, open_model, packed, profile_text, uncompiled_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
+from app.cli.saved import document
 from app.client.client import ServiceError, TesseraClient
 from app.client.types import Job, Model
 from app.outputs import whole_files
@@ -22,7 +23,7 @@ from app.report_page.page import FILE_NAME as PAGE_NAME
 from app.report_page.page import report_page
 from app.simulations.listings import SHORT, lines
 from app.simulations.traces import FILE_NAME as TRACE_NAME
-from compiler.errors import RequestError, TesseraError
+from compiler.errors import TesseraError
 from compiler.options import parse_assignments
 from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.program.executable import Executable, write_to
@@ -37,24 +38,26 @@ REPORT_NAME: Final = "report.json"
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
 FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, PAGE_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
-# The pass that turns a plan into programs (compiler/program/lower.py).
+# The passes that turn a plan into programs, or leave them out.
 PROGRAM_PASS: Final = "program"
+PLAN_PASS: Final = "plan"
 
-T = TypeVar("T", Plan, Report)
-# Takes a plan's JSON while its programs are being made.
-Show = Callable[[bytes], None]
+# Takes a plan while its programs are being made.
+Show = Callable[[Plan], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """The two documents of a compilation, as JSON; the tilings as SVG by group id, none from a service.
 
+    `report` is None where a service's job had only planned yet.
+
     `executable` is what was made here, `server` and `job` where it lies on a service. `planning_s`: how long this
     process took from reading the model to its mapping on chips, programs and values apart; None on a service.
     """
 
     plan: bytes
-    report: bytes
+    report: bytes | None
     pictures: Mapping[str, str] = field(default_factory=dict)
     executable: Executable | None = None
     server: str | None = None
@@ -63,32 +66,33 @@ class Compiled:
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
-        return _typed(self.plan, Plan)
+        return document(self.plan, Plan, self._where())
 
-    def report_document(self) -> Report:
-        """The report likewise."""
-        return _typed(self.report, Report)
+    def report_document(self) -> Report | None:
+        """The report likewise; None while a service still makes it."""
+        return None if self.report is None else document(self.report, Report, self._where())
 
-
-def _typed(data: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        raise RequestError(
-            f"the service's {kind.__name__.lower()} is of another version of Tessera than this command line",
-            code="version_mismatch",
-            actual=str(error),
-            hint="Use the same version on both sides",
-        ) from None
+    def _where(self) -> str:
+        return "this compilation" if self.job is None else f"job {self.job}"
 
 
 def compiled(
-    model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None, show: Show | None = None
+    model: Path,
+    profile: str,
+    settings: Sequence[str],
+    console: Console,
+    server: str | None,
+    *,
+    show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compiled:
-    """Compile here, or on a service where one is named; `show` gets the plan as soon as it is known."""
+    """Compile here, or on a service where one is named; `show` gets the plan as soon as it is known.
+
+    With `only_plan` nothing is proved, simulated or verified here, and a service is not waited for after its plan.
+    """
     if server is None:
-        return compile_here(model, profile, settings, console, show=show)
-    return compile_on_server(server, model, profile, settings, console, show=show)
+        return compile_here(model, profile, settings, console, show=show, only_plan=only_plan)
+    return compile_on_server(server, model, profile, settings, console, show=show, only_plan=only_plan)
 
 
 def compile_here(
@@ -98,11 +102,12 @@ def compile_here(
     console: Console,
     *,
     show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compiled:
     """Compile in this process within the options' bounds; nothing is started."""
     options = parse_assignments(settings)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
-        compilation = compilation_here(model, profile, settings, console, show=show)
+        compilation = compilation_here(model, profile, settings, console, show=show, only_plan=only_plan)
     return Compiled(
         plan=plan_json(compilation.plan),
         report=report_json(compilation.report),
@@ -113,9 +118,9 @@ def compile_here(
 
 
 def _planning_s(timings: Sequence[PassTiming]) -> float:
-    """The time of all passes before that which makes programs."""
-    names = [timing.name for timing in timings]
-    return sum(timing.duration_s for timing in timings[: names.index(PROGRAM_PASS)])
+    """The time of all passes before programs are made, or left out."""
+    ends = next(number for number, timing in enumerate(timings) if timing.name in (PLAN_PASS, PROGRAM_PASS))
+    return sum(timing.duration_s for timing in timings[:ends])
 
 
 def compilation_here(
@@ -125,27 +130,37 @@ def compilation_here(
     console: Console,
     *,
     show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compilation:
     """The compilation itself; its executable reads the model's file when it is written or run."""
-    from compiler.compile import compile_model
+    from compiler.compile import compile_model, plan_model
 
     options = parse_assignments(settings)
     hardware = load_profile(profile)
     source = open_model(model)
     with ProgressBar(console, source.name) as bar:
+        if only_plan:
+            return plan_model(source, hardware, options, observer=bar, pictures=True)
 
         def announce(plan: Plan) -> None:
             if show is not None:
                 with bar.paused():
-                    show(plan_json(plan))
+                    show(plan)
 
         return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=True)
 
 
 def compile_on_server(
-    server: str, model: Path, profile: str, settings: Sequence[str], console: Console, *, show: Show | None = None
+    server: str,
+    model: Path,
+    profile: str,
+    settings: Sequence[str],
+    console: Console,
+    *,
+    show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compiled:
-    """Compile on a service."""
+    """Compile on a service; with `only_plan` the job goes on there after its plan has been read."""
     # The values as given, without the defaults of this version: the service may be a newer one.
     parse_assignments(settings)
     options = parse_values(settings)
@@ -155,8 +170,10 @@ def compile_on_server(
         reference = profile if text is None else client.upload_profile(text).digest
         uploaded = upload(client, model)
         job = client.compile(uploaded.id, reference, options)
-        job = follow(client, job, model.name, console, show=show)
-        return Compiled(plan=client.plan(job.id), report=client.report(job.id), server=server, job=job.id)
+        job = follow(client, job, model.name, console, show=show, only_plan=only_plan)
+        plan = client.plan(job.id)
+        report = None if only_plan and not job.final else client.report(job.id)
+        return Compiled(plan=plan, report=report, server=server, job=job.id)
 
 
 def upload(client: TesseraClient, model: Path) -> Model:
@@ -184,17 +201,27 @@ def parse_values(settings: Sequence[str]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name in given}
 
 
-def follow(client: TesseraClient, job: Job, title: str, console: Console, *, show: Show | None = None) -> Job:
+def follow(
+    client: TesseraClient,
+    job: Job,
+    title: str,
+    console: Console,
+    *,
+    show: Show | None = None,
+    only_plan: bool = False,
+) -> Job:
     """Show a job's progress until it is final; raises ServiceError if it did not succeed.
 
-    `show` gets the plan as soon as it is known.
+    `show` gets the plan as soon as it is known; with `only_plan` the job is left to itself then.
     """
     if not job.final:
         with ProgressBar(console, title) as bar:
             for event in client.follow(job.id):
+                if only_plan and event.planned and event.state == "running":
+                    return client.job(job.id)
                 if show is not None and event.planned and event.state == "running":
                     with suppress(ServiceError), bar.paused():  # it may have ended meanwhile, without a plan
-                        show(client.plan(job.id))
+                        show(document(client.plan(job.id), Plan, f"job {job.id}"))
                     show = None
                 if event.phase is None:
                     bar.say(event.state)
@@ -215,15 +242,16 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
     with whole_files() as fresh:
         folder.mkdir(parents=True, exist_ok=True)
         fresh(folder / PLAN_NAME).write_bytes(compiled.plan)
-        fresh(folder / REPORT_NAME).write_bytes(compiled.report)
         fresh(folder / PAGE_NAME).write_text(_page(compiled), encoding="utf-8")
+        if compiled.report is not None:
+            fresh(folder / REPORT_NAME).write_bytes(compiled.report)
         more = _write_program(compiled, folder, fresh, trace=trace) if program else []
-    return [PLAN_NAME, REPORT_NAME, PAGE_NAME, *more]
+    return [PLAN_NAME, *([] if compiled.report is None else [REPORT_NAME]), PAGE_NAME, *more]
 
 
 def _page(compiled: Compiled) -> str:
-    """The report as one HTML file; that of a service's job is made there, where the pictures are."""
-    if compiled.server is not None and compiled.job is not None:
+    """Plan and report as one HTML file; that of a service's job is made there, where the pictures are."""
+    if compiled.server is not None and compiled.job is not None and compiled.report is not None:
         with TesseraClient(compiled.server) as client:
             return client.report_page(compiled.job)
     return report_page(compiled.plan_document(), compiled.report_document(), compiled.pictures)
