@@ -11,11 +11,11 @@ WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-sample test-all backend check format bench export-models zoo openapi lock clean
+.PHONY: help demo serve test test-sample test-all backend check format bench page page-images export-models zoo openapi lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 $(BIN)/python:
 	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \
@@ -88,6 +88,18 @@ $(ZOO_VENV)/.zoo: requirements/zoo.txt requirements/zoo-alone.txt
 zoo: $(ZOO_VENV)/.zoo $(VENV)/.kernels  ## compile hundreds of networks of model libraries, verify, write the table (hours)
 	@$(ZOO_VENV)/bin/python -m tests.zoo export --workers $(WORKERS)
 	@$(BIN)/python -m tests.zoo compile --workers $(WORKERS)
+
+$(VENV)/.page: requirements/page.txt $(VENV)/.dev
+	@echo "set-up: what drives a browser (requirements/page.txt), and Chromium where there is none"
+	@$(PIP) install --require-hashes -r requirements/page.txt
+	@command -v chromium > /dev/null || [ -n "$$TESSERA_BROWSER" ] || { apt-get -q update && apt-get -qy install chromium; }
+	@touch $@
+
+page: $(VENV)/.page  ## check the HTML report in headless Chromium
+	@$(BIN)/python -m pytest -q tests/page/checks.py
+
+page-images: $(VENV)/.page  ## measure the HTML reports of three networks, and make the screenshots of docs
+	@$(BIN)/python -m tests.page --images docs/images
 
 openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas and the fields in profiles.md
 	@$(BIN)/python -m app.documents

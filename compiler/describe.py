@@ -16,7 +16,7 @@ from compiler.degraded import Degradations
 from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.describe_gap import gap_doc
 from compiler.describe_groups import Naming, group_doc, rule_uses
-from compiler.execution import LevelTraffic, MemoryMap
+from compiler.execution import GraphOp, LevelTraffic, MemoryMap
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.candidate import SegmentCompilers
@@ -24,7 +24,7 @@ from compiler.fusion.gap import gap_of
 from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
 from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
-from compiler.ir.graph import Graph
+from compiler.ir.graph import HOST, Graph
 from compiler.options import Options
 from compiler.partition.chips import Traffic
 from compiler.partition.segments import CutKind, Segment, SegmentKind
@@ -106,6 +106,7 @@ class Describe:
             assumptions=execution_assumptions(checked)
             + ASSUMPTIONS
             + (() if self.options.precision == "model" else (_WHAT_IF,)),
+            graph=_graph_ops(fused),
         )
         pictures = pictures_of(fused, self.profile) if self.pictures else {}
         return Documents(plan=plan, report=report, pictures=pictures, executable=checked.executable)
@@ -367,6 +368,29 @@ def _host_nodes(graph: Graph, segment: Segment) -> tuple[doc.HostNodeDoc, ...]:
     keys = dict.fromkeys(str(dict(graph.ops[op].attributes)["node"]) for op in segment.ops)
     hosts = [graph.host[key] for key in keys]
     return tuple(doc.HostNodeDoc(node=h.name, op_type=h.op_type, reason=h.reason, macs=h.macs) for h in hosts)
+
+
+def _graph_ops(fused: FusedGraph) -> tuple[GraphOp, ...]:
+    """The ops in topological order with their groups and the ops whose results they read."""
+    graph = fused.partitioned.graph
+    homes = Naming(fused).homes
+    homes |= {op: s.id for s in fused.partitioned.segments if s.kind is SegmentKind.HOST for op in s.ops}
+    ops = []
+    for index, op in enumerate(graph.ops):
+        result = graph.tensors[op.output]
+        ops.append(
+            GraphOp(
+                node=op.node,
+                kind=op.kind if op.kind != HOST else graph.host[str(dict(op.attributes)["node"])].op_type,
+                group=homes[index],
+                inputs=tuple(dict.fromkeys(graph.producer[name] for name in op.inputs if name in graph.producer)),
+                output=op.output,
+                axes=result.axes,
+                shape=result.shape,
+                bytes=result.size_bytes if result.is_known else 0,
+            )
+        )
+    return tuple(ops)
 
 
 def _traffic(entry: Traffic) -> doc.LinkTrafficDoc:

@@ -1,4 +1,4 @@
-"""The parts of the documents about what was made and run: programs, the memory they take, and the value check."""
+"""The parts of the report about the graph and what was made and run: programs, their memory, and the value check."""
 
 from __future__ import annotations
 
@@ -9,6 +9,24 @@ from compiler.execution_time import EngineTime, HeldMemory, RooflineReport, Usag
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A part of a document."""
+
+
+class GraphOp(Part, frozen=True, kw_only=True):
+    """One op of the graph that was planned, and the ops that make what it reads.
+
+    `node` is its ONNX node, `group` the group or, on the host, the segment that it is in. `output` is its result with
+    `axes`, `shape` and `bytes` (empty and 0 where only the host will know them). `inputs` are positions in
+    `Report.graph`, each once; what comes from the model's inputs or constants has none.
+    """
+
+    node: str
+    kind: str
+    group: str
+    inputs: tuple[int, ...]
+    output: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    bytes: int
 
 
 class LevelTraffic(Part, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
 """A picture of one group's tiling as SVG: what a tile needs, who owns which tile, in which order (TILE-4, UI).
 
-To the left the plane of the input with what two neighbouring tiles need of it, to the right the plane of the output
-with its tiles coloured by owner. The text is deterministic, holds no script and no reference to anything outside it,
-and its size is bounded: a fine grid is drawn as merged runs of one owner, and where even those are many, its first
-tiles are shown and the picture says so.
+To the left the input with what two neighbouring tiles need of it, to the right the output with its tiles coloured by
+owner: of both two axes, which the captions name, and always the whole of them. The text is deterministic, holds no
+script and no reference to anything outside it, and its size is bounded: a fine grid is drawn as merged runs of one
+owner, and where even those are many, scaled down: a block has the colour of its first tile, and the picture says so.
 """
 
 from __future__ import annotations
@@ -42,18 +42,16 @@ _PLANE: Final = 360.0
 _THINNEST: Final = 32.0
 _MARGIN: Final = 20.0
 _GAP: Final = 60.0
-_TOP: Final = 74.0
+_TOP: Final = 90.0
 _LINE: Final = 17.0
 _LEAST_FOR_LABEL: Final = 14.0
 _LEAST_FOR_STEP: Final = 26.0
 _LEAST_FOR_GRID: Final = 3.0
-# An axis is shown whole unless the example needs less than this part of it.
-_LITTLE: Final = 6
 
-# So many tiles get a rectangle each, so many a label, so many runs are drawn before the picture is cut.
+# So many tiles get a rectangle each; a grid of more runs than are drawn is scaled down to so many blocks an axis.
 _TILES_DRAWN: Final = 256
 _RUNS_DRAWN: Final = 1000
-_TILES_SHOWN: Final = 24
+_BLOCKS_DRAWN: Final = 24
 _UNITS_LISTED: Final = 16
 
 _WHAT_HAPPENS: Final = (
@@ -63,38 +61,67 @@ _WHAT_HAPPENS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plane:
+    """A tensor and the two of its axes that are drawn, by position: `rows` down, `columns` across.
+
+    None stands for an axis that the tensor does not have: one position is drawn.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    size_bytes: int
+    rows: int | None
+    columns: int | None
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """How many positions are drawn down and across."""
+        rows, columns = (1 if place is None else self.shape[place] for place in (self.rows, self.columns))
+        return rows, columns
+
+    @property
+    def drawn(self) -> tuple[str | None, str | None]:
+        """The names of the axes down and across."""
+        down, across = (None if place is None else self.axes[place] for place in (self.rows, self.columns))
+        return down, across
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TilePicture:
     """What a picture of one group's tiling shows.
 
-    Planes are (rows, columns) in elements. `row_cuts` and `column_cuts` are the borders of the tiles of the output
-    plane, from 0 to its extent, one more than there are tiles. `owner` and `step` are arrays [tile row, tile
-    column]. `input_rows` and `input_columns` are starts and stops of what each tile row and tile column needs of the
-    input plane. `halo_modes` are those of rows and of columns (TILE-3). Names may hold any text.
+    `tile` are the extents of a tile along all axes of the output, `tile_bytes` what its inputs take. `row_cuts` and
+    `column_cuts` are the borders of the tiles of the output's plane, from 0 to its extent, one more than there are
+    tiles. `owner` and `step` are arrays [tile row, tile column]. `input_rows` and `input_columns` are starts and stops
+    of what each tile row and tile column needs of the input's plane. `halo_modes` are those of rows and of columns
+    (TILE-3). `also_cut`: axes that are cut but not drawn, with the number of tiles along each. Names may hold any text.
     """
 
     title: str
-    output_name: str
-    output_plane: tuple[int, int]
+    output: Plane
+    tile: tuple[int, ...]
+    tile_bytes: int
     row_cuts: Ints
     column_cuts: Ints
     owner: Ints
     step: Ints
-    input_name: str
-    input_plane: tuple[int, int]
+    input: Plane
     input_rows: tuple[Ints, Ints]
     input_columns: tuple[Ints, Ints]
     halo_modes: tuple[str, str]
     placement: str
     units: int
     unit_word: str = "core"
+    also_cut: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         """InternalError if the arrays are not of one tile grid."""
         rows, columns = len(self.row_cuts) - 1, len(self.column_cuts) - 1
         needs = {len(array) for array in self.input_rows}, {len(array) for array in self.input_columns}
         if (
-            min(rows, columns, *self.output_plane, *self.input_plane) < 1
+            min(rows, columns, *self.output.extents, *self.input.extents) < 1
             or self.owner.shape != (rows, columns)
             or self.step.shape != (rows, columns)
             or needs != ({rows}, {columns})
@@ -157,30 +184,60 @@ class _Example:
         return (rows, columns) if rows and columns else (0, 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """The tiles as they are drawn; `block` tiles (rows, columns) are one where the grid is scaled down."""
+
+    block: tuple[int, int]
+    down: Ints
+    across: Ints
+    owner: Ints
+    step: Ints
+
+    @classmethod
+    def of(cls, picture: TilePicture) -> _Grid:
+        """The grid whole, or scaled down where its runs are too many."""
+        rows, columns = picture.owner.shape
+        block = 1, 1
+        few = rows * columns <= _TILES_DRAWN
+        if not few and sum(1 for _ in _runs(picture.owner, _RUNS_DRAWN + 1)) > _RUNS_DRAWN:
+            block = -(-rows // _BLOCKS_DRAWN), -(-columns // _BLOCKS_DRAWN)
+        down, across = (
+            np.append(cuts[:-1:size], cuts[-1])
+            for cuts, size in ((picture.row_cuts, block[0]), (picture.column_cuts, block[1]))
+        )
+        first = np.s_[:: block[0], :: block[1]]
+        return cls(block=block, down=down, across=across, owner=picture.owner[first], step=picture.step[first])
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a rectangle stands for several tiles."""
+        return self.block != (1, 1)
+
+
 def tile_picture(picture: TilePicture) -> str:
     """The picture as the text of an SVG document, at most about 2000 elements whatever the grid (TILE-4)."""
-    rows, columns = _shown(picture)
-    shown = (0, int(picture.row_cuts[rows])), (0, int(picture.column_cuts[columns]))
-    example = _example(picture, rows, columns)
-    source = _Frame.fit(_surroundings(picture, example), _MARGIN)
-    target = _Frame.fit(shown, source.left + max(source.size[1], 160) + _GAP)
+    grid, example = _Grid.of(picture), _example(picture)
+    source = _Frame.fit(_whole(picture.input), _MARGIN)
+    target = _Frame.fit(_whole(picture.output), source.left + max(source.size[1], 320) + _GAP)
     svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "font-family": "sans-serif"})
     ET.SubElement(svg, "title").text = printable(picture.title, 200)
     _hatching(svg)
     background = ET.SubElement(svg, "rect", {"class": "background", "fill": "#ffffff"})
     _text(svg, printable(picture.title, 90), x=_MARGIN, y=28, size=16)
-    _text(svg, _plane_caption("needed of", picture.input_name, picture.input_plane), x=source.left, y=_TOP - 12)
-    _text(svg, _plane_caption("tiles of", picture.output_name, picture.output_plane), x=target.left, y=_TOP - 12)
+    for what, plane, frame in (("input", picture.input, source), ("output", picture.output, target)):
+        _text(svg, f"{what} {printable(plane.name, 40)}", x=frame.left, y=_TOP - 28)
+        _text(svg, _plane_caption(plane), x=frame.left, y=_TOP - 11)
     _draw_needs(svg, picture, source, example)
-    _draw_tiles(svg, picture, target, rows, columns)
+    _draw_tiles(svg, picture, target, grid)
     for number, tile in enumerate(example.tiles, start=1):
         _outline(svg, target.box(_tile_box(picture, tile)), number)
     bottom = _TOP + max(source.size[0], target.size[0]) + 28
-    for line in _legend(picture, example, source, (rows, columns)):
+    for line in _legend(picture, example, grid):
         _text(svg, line, x=_MARGIN, y=bottom)
         bottom += _LINE
     bottom = _draw_units(svg, picture, bottom + 4)
-    width = _number(max(target.left + max(target.size[1], 160) + _MARGIN, 760))
+    width = _number(max(target.left + max(target.size[1], 320) + _MARGIN, 760))
     for element in (svg, background):
         element.set("width", width)
         element.set("height", _number(bottom))
@@ -189,12 +246,9 @@ def tile_picture(picture: TilePicture) -> str:
     return ET.tostring(svg, encoding="unicode") + "\n"
 
 
-def _shown(picture: TilePicture) -> tuple[int, int]:
-    """How many tile rows and columns are drawn: all, unless their runs are too many."""
-    rows, columns = picture.owner.shape
-    if rows * columns <= _TILES_DRAWN or sum(1 for _ in _runs(picture.owner, _RUNS_DRAWN + 1)) <= _RUNS_DRAWN:
-        return rows, columns
-    return min(rows, _TILES_SHOWN), min(columns, _TILES_SHOWN)
+def _whole(plane: Plane) -> _Area:
+    rows, columns = plane.extents
+    return (0, rows), (0, columns)
 
 
 def _runs(owner: Ints, limit: int) -> Iterator[tuple[int, int, int, int]]:
@@ -214,8 +268,9 @@ def _runs(owner: Ints, limit: int) -> Iterator[tuple[int, int, int, int]]:
             yield top, bottom, left, right
 
 
-def _example(picture: TilePicture, rows: int, columns: int) -> _Example:
+def _example(picture: TilePicture) -> _Example:
     """A tile in the middle and the one after it, along the first axis on which the two share something."""
+    rows, columns = picture.owner.shape
     row, column = (rows - 1) // 2, (columns - 1) // 2
     candidates = []
     for axis, follower in ((1, (row, column + 1)), (0, (row + 1, column))):
@@ -227,18 +282,6 @@ def _example(picture: TilePicture, rows: int, columns: int) -> _Example:
         if candidate.halo_extents != (0, 0):
             return candidate
     return candidates[0] if candidates else _Example(tiles=((row, column),), axis=0, halo=((0, 0), (0, 0)))
-
-
-def _surroundings(picture: TilePicture, example: _Example) -> _Area:
-    """The part of the input plane that is drawn: of an axis of which the example needs little, what lies near."""
-    needs = [_needs(picture, tile) for tile in example.tiles]
-    area = []
-    for axis, extent in enumerate(picture.input_plane):
-        start, stop = min(need[axis][0] for need in needs), max(need[axis][1] for need in needs)
-        reach = max(stop - start, 1)
-        near = max(0, start - reach), min(extent, stop + reach)
-        area.append(near if reach * _LITTLE < extent else (0, extent))
-    return area[0], area[1]
 
 
 def _needs(picture: TilePicture, tile: tuple[int, int]) -> _Area:
@@ -269,10 +312,10 @@ def _draw_needs(svg: ET.Element, picture: TilePicture, frame: _Frame, example: _
         _outline(svg, frame.box(_needs(picture, tile)), number)
 
 
-def _draw_tiles(svg: ET.Element, picture: TilePicture, frame: _Frame, rows: int, columns: int) -> None:
-    down, across = picture.row_cuts, picture.column_cuts
-    owner = picture.owner[:rows, :columns]
-    one_by_one = rows * columns <= _TILES_DRAWN
+def _draw_tiles(svg: ET.Element, picture: TilePicture, frame: _Frame, grid: _Grid) -> None:
+    down, across, owner = grid.down, grid.across, grid.owner
+    rows, columns = owner.shape
+    one_by_one = rows * columns <= _TILES_DRAWN and not grid.is_scaled
     if one_by_one:
         parts = ((row, row + 1, column, column + 1) for row in range(rows) for column in range(columns))
     else:
@@ -287,11 +330,11 @@ def _draw_tiles(svg: ET.Element, picture: TilePicture, frame: _Frame, rows: int,
         middle = frame.at(int(down[top] + down[bottom]) / 2, int(across[left] + across[right]) / 2)
         label = _unit_label(picture.units, unit)
         if one_by_one and min(float(box["width"]), float(box["height"])) >= _LEAST_FOR_STEP:
-            label += f" {int(picture.step[top, left])}"
+            label += f" {int(grid.step[top, left])}"
         style = {"class": "label", "font-size": "10", "text-anchor": "middle", "dominant-baseline": "central"}
         ET.SubElement(svg, "text", {**middle, **style, "fill": _ink_on(unit)}).text = label
-    if not one_by_one:
-        _grid_lines(svg, frame, down[: rows + 1], across[: columns + 1])
+    if not one_by_one and not grid.is_scaled:
+        _grid_lines(svg, frame, down, across)
 
 
 def _grid_lines(svg: ET.Element, frame: _Frame, down: Ints, across: Ints) -> None:
@@ -308,17 +351,29 @@ def _grid_lines(svg: ET.Element, frame: _Frame, down: Ints, across: Ints) -> Non
         ET.SubElement(svg, "line", {"class": "cut", **ends, "stroke": "#ffffff", "stroke-width": "0.5"})
 
 
-def _legend(picture: TilePicture, example: _Example, source: _Frame, shown: tuple[int, int]) -> Iterator[str]:
-    """Lines of text below the planes; `shown` are the tile rows and columns drawn."""
-    count = picture.owner.shape
-    sizes = tuple(int(np.diff(cuts).max()) for cuts in (picture.row_cuts, picture.column_cuts))
+def _legend(picture: TilePicture, example: _Example, grid: _Grid) -> Iterator[str]:
+    """Lines of text below the planes."""
+    count, word = picture.owner.shape, printable(picture.unit_word, 60)
     tiles = "1 tile of" if picture.owner.size == 1 else f"{count[0]} × {count[1]} tiles of at most"
     yield (
-        f"{tiles} {sizes[0]} × {sizes[1]} elements; placement {printable(picture.placement, 40)} on"
-        f" {_count(picture.units, printable(picture.unit_word, 60))}; {_count(int(picture.step.max()) + 1, 'step')}"
+        f"{tiles} {_extents(picture.output.axes, picture.tile)}; the inputs of a tile take {_size(picture.tile_bytes)}"
     )
-    modes = tuple(printable(mode, 40) for mode in picture.halo_modes)
-    yield f"halo between rows: {modes[0]}; between columns: {modes[1]}"
+    steps = _count(int(picture.step.max()) + 1, "step")
+    yield f"placement {printable(picture.placement, 40)} on {_count(picture.units, word)}; {steps}"
+    if picture.also_cut:
+        cut = ", ".join(
+            f"{printable(axis, 20)} ({_count(tiles_along, 'tile')})" for axis, tiles_along in picture.also_cut
+        )
+        yield f"also cut, which is not drawn: {cut}"
+    modes = [
+        f"along {printable(axis or 'no axis', 20)} {printable(mode, 40)}"
+        for axis, mode, tiles_along in zip(picture.output.drawn, picture.halo_modes, count, strict=True)
+        if tiles_along > 1
+    ]
+    if modes:
+        yield f"halo: {', '.join(modes)}"
+    tiles_meant = "tile 1 needs" if len(example.tiles) == 1 else "tiles 1 and 2 need"
+    yield f"coloured on the left: what {tiles_meant} of this input"
     height, width = example.halo_extents
     if height:
         mode = picture.halo_modes[example.axis]
@@ -326,17 +381,15 @@ def _legend(picture: TilePicture, example: _Example, source: _Frame, shown: tupl
         first, second = (int(picture.owner[tile]) for tile in example.tiles)
         if mode == "exchange" and first == second:
             what = "kept, both being of one owner"
-        yield f"hatched: {height} × {width} elements that tiles 1 and 2 both need: {what}"
+        rows, columns = picture.input.extents
+        size = _size(picture.input.size_bytes * height * width // (rows * columns))
+        yield f"hatched: {height} × {width} positions ({size}) that tiles 1 and 2 both need: {what}"
     elif len(example.tiles) == 2:
         yield "tiles 1 and 2 need nothing in common"
     if picture.owner.size <= _TILES_DRAWN:
-        yield f"in each tile that has room: its {printable(picture.unit_word, 60)} and the step at which it is done"
-    if shown != count:
-        yield f"only the first {shown[0]} × {shown[1]} tiles are drawn"
-    rows, columns = source.area
-    if (rows, columns) != ((0, picture.input_plane[0]), (0, picture.input_plane[1])):
-        name = printable(picture.input_name, 32)
-        yield f"of {name} only rows {rows[0]} to {rows[1] - 1} and columns {columns[0]} to {columns[1] - 1} are drawn"
+        yield f"in each tile that has room: its {word} and the step at which it is done"
+    if grid.is_scaled:
+        yield f"scaled down: a block stands for {grid.block[0]} × {grid.block[1]} tiles and has the colour of its first"
 
 
 def _draw_units(svg: ET.Element, picture: TilePicture, top: float) -> float:
@@ -349,7 +402,8 @@ def _draw_units(svg: ET.Element, picture: TilePicture, top: float) -> float:
         ET.SubElement(svg, "rect", {"class": "unit", **box})
         tiles = _count(int(np.count_nonzero(picture.owner == unit)), "tile")
         label = _unit_label(picture.units, unit)
-        name = f"{word} {unit}" if label == str(unit) else f"{label}: {word} {unit}"
+        name = word if picture.units == 1 else f"{word} {unit}"
+        name = name if label == str(unit) else f"{label}: {name}"
         _text(svg, f"{name}, {tiles}", x=x + 18, y=y)
     top += -(-listed // 4) * _LINE
     if listed < picture.units:
@@ -384,8 +438,25 @@ def _text(svg: ET.Element, text: str, *, x: float, y: float, size: int = 12) -> 
     ET.SubElement(svg, "text", place).text = text
 
 
-def _plane_caption(what: str, name: str, plane: tuple[int, int]) -> str:
-    return f"{what} {printable(name, 32)}, {plane[0]} × {plane[1]}"
+def _plane_caption(plane: Plane) -> str:
+    down, across = (None if axis is None else printable(axis, 20) for axis in plane.drawn)
+    drawn = ", ".join(f"{axis} {way}" for axis, way in ((down, "down"), (across, "across")) if axis is not None)
+    shape = printable(_extents(plane.axes, plane.shape), 60) or "scalar"
+    return f"{shape}, {_size(plane.size_bytes)}; {drawn or 'one position'}"
+
+
+def _extents(axes: tuple[str, ...], extents: tuple[int, ...]) -> str:
+    return " × ".join(f"{printable(axis, 20)} {extent}" for axis, extent in zip(axes, extents, strict=True))
+
+
+def _size(size_bytes: int) -> str:
+    """Bytes for people."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size_bytes} B" if unit == "B" else f"{size:.2f} {unit}"
 
 
 def _count(number: int, noun: str) -> str:

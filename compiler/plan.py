@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from compiler.execution import LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
+from compiler.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.execution_time import StreamReport
 from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
@@ -479,7 +479,7 @@ class Report(Part, frozen=True, kw_only=True):
 
     `values_checked` is `values.checked`. `programs` are those of the chip segments, in order; none where the profile
     describes what programs cannot do. `stream`: batches one after another over the chips; None where no chip has
-    anything to do.
+    anything to do. `graph`: the ops in topological order; reports of earlier versions have none.
     """
 
     schema: Literal["tessera.report/1"]
@@ -497,6 +497,7 @@ class Report(Part, frozen=True, kw_only=True):
     groups: tuple[GroupReport, ...]
     degraded: tuple[DegradedDoc, ...]
     assumptions: tuple[str, ...]
+    graph: tuple[GraphOp, ...] = ()
 
 
 def plan_json(plan: Plan) -> bytes:

@@ -94,11 +94,13 @@ class Computer:
                 options,
                 observer=keeper,
                 announce=lambda plan: keeper.announce(self.store.put(plan_json(plan))),
+                pictures=True,
             )
             outcome = {
                 "state": "succeeded",
                 "plan": self.store.put(plan_json(compilation.plan)),
                 "report": self.store.put(report_json(compilation.report)),
+                "pictures": self.store.put(msgspec.json.encode(compilation.pictures, order="sorted")),
                 "figures": figures_json(figures_of(compilation.plan, compilation.report, profile)),
             }
             if compilation.plan.degraded:

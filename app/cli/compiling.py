@@ -18,6 +18,8 @@ from app.cli.progress import ProgressBar
 from app.cli.saved import document
 from app.client.errors import ServiceError
 from app.outputs import whole_files
+from app.report_page.page import FILE_NAME as PAGE_NAME
+from app.report_page.page import report_page
 from app.simulations.traces import FILE_NAME as TRACE_NAME
 from compiler.errors import TesseraError
 from compiler.options import parse_assignments
@@ -34,7 +36,7 @@ PLAN_NAME: Final = "plan.json"
 REPORT_NAME: Final = "report.json"
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
-FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
+FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, PAGE_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
 # The passes that turn a plan into programs, or leave them out.
 PROGRAM_PASS: Final = "program"
 PLAN_PASS: Final = "plan"
@@ -45,7 +47,7 @@ Show = Callable[[Plan], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for.
+    """The two documents of a compilation, as JSON; the tilings as SVG by group id, none from a service.
 
     `report` is None where a service's job had only planned yet.
 
@@ -98,16 +100,13 @@ def compile_here(
     settings: Sequence[str],
     console: Console,
     *,
-    pictures: bool = False,
     show: Show | None = None,
     only_plan: bool = False,
 ) -> Compiled:
     """Compile in this process within the options' bounds; nothing is started."""
     options = parse_assignments(settings)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
-        compilation = compilation_here(
-            model, profile, settings, console, pictures=pictures, show=show, only_plan=only_plan
-        )
+        compilation = compilation_here(model, profile, settings, console, show=show, only_plan=only_plan)
     return Compiled(
         plan=plan_json(compilation.plan),
         report=report_json(compilation.report),
@@ -129,7 +128,6 @@ def compilation_here(
     settings: Sequence[str],
     console: Console,
     *,
-    pictures: bool = False,
     show: Show | None = None,
     only_plan: bool = False,
 ) -> Compilation:
@@ -141,14 +139,14 @@ def compilation_here(
     source = open_model(model)
     with ProgressBar(console, source.name) as bar:
         if only_plan:
-            return plan_model(source, hardware, options, observer=bar, pictures=pictures)
+            return plan_model(source, hardware, options, observer=bar, pictures=True)
 
         def announce(plan: Plan) -> None:
             if show is not None:
                 with bar.paused():
                     show(plan)
 
-        return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=pictures)
+        return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=True)
 
 
 def compile_on_server(
@@ -238,17 +236,26 @@ def follow(
 
 
 def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: bool = False) -> list[str]:
-    """Write plan.json and report.json; with `program` also executable.tsx, listing.txt and the trace if asked for.
+    """Write plan.json, report.json and report.html; with `program` the executable, its listing, and its trace if asked.
 
     The listing has the first and last commands of each segment. Names of what was written: all files or none.
     """
     with whole_files() as fresh:
         folder.mkdir(parents=True, exist_ok=True)
         fresh(folder / PLAN_NAME).write_bytes(compiled.plan)
+        fresh(folder / PAGE_NAME).write_text(_page(compiled), encoding="utf-8")
         if compiled.report is not None:
             fresh(folder / REPORT_NAME).write_bytes(compiled.report)
         more = _write_program(compiled, folder, fresh, trace=trace) if program else []
-    return [PLAN_NAME, *([] if compiled.report is None else [REPORT_NAME]), *more]
+    return [PLAN_NAME, *([] if compiled.report is None else [REPORT_NAME]), PAGE_NAME, *more]
+
+
+def _page(compiled: Compiled) -> str:
+    """Plan and report as one HTML file; that of a service's job is made there, where the pictures are."""
+    if compiled.server is not None and compiled.job is not None and compiled.report is not None:
+        with TesseraClient(compiled.server) as client:
+            return client.report_page(compiled.job)
+    return report_page(compiled.plan_document(), compiled.report_document(), compiled.pictures)
 
 
 def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Path], *, trace: bool) -> list[str]:

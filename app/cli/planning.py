@@ -48,7 +48,7 @@ def plan(
     target: TargetArgument,
     profile: ProfileOfTarget = None,
     settings: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan and report, also as HTML")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
     strategies: Annotated[
         str | None, typer.Option("--compare", help="Strategies side by side: search,rules,none", show_default=False)
@@ -96,8 +96,7 @@ def plan(
             if server is not None:
                 found = compiling.compile_on_server(server, target, chip, words, console, only_plan=not verify)
             else:
-                drawn = pictures is not None
-                found = compiling.compile_here(target, chip, words, console, pictures=drawn, only_plan=not verify)
+                found = compiling.compile_here(target, chip, words, console, only_plan=not verify)
             before = _documents(found)
         if found is not None and out is not None:
             written = compiling.write(found, out)

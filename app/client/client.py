@@ -152,6 +152,10 @@ class TesseraClient:
         """The report of a job that succeeded, as JSON."""
         return self._request("GET", f"/v1/jobs/{job_id}/report").content
 
+    def report_page(self, job_id: str) -> str:
+        """The plan and the report of a compilation that succeeded, as one HTML file."""
+        return self._request("GET", f"/v1/jobs/{job_id}/report.html").text
+
     def simulate(
         self,
         *,

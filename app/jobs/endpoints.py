@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
@@ -18,6 +18,7 @@ from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobEvent, JobPage
 from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem
+from app.report_page import page
 from app.simulations import listings, traces
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -97,6 +98,28 @@ def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Res
 def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
     return _document(request, context, job_id, "report")
+
+
+@router.get(
+    f"/{{job_id}}/{page.FILE_NAME}",
+    operation_id="getReportPage",
+    response_class=HTMLResponse,
+    responses=_DOCUMENT,
+)
+def get_report_page(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+    """The plan and report of a compilation that succeeded as one HTML file, for a browser (docs/report.md)."""
+    found = service.report_page_of(context, job_id)
+    # a later version of the service draws the same documents in another way
+    headers = {"ETag": etag(found.tag), "Cache-Control": "private, no-cache"}
+    if not_modified(request, found.tag):
+        return Response(status_code=304, headers=headers)
+    headers |= {
+        # of an origin of its own: what it shows came with a model, and the API is not its to call
+        "Content-Security-Policy": f"{page.policy()}; frame-ancestors 'none'; sandbox allow-scripts",
+        "Content-Disposition": f'inline; filename="{page.FILE_NAME}"',
+        "Referrer-Policy": "no-referrer",
+    }
+    return HTMLResponse(found.text(context), headers=headers)
 
 
 @router.get(

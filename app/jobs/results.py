@@ -13,7 +13,7 @@ from app.store import BlobStore
 
 Outcome = dict[str, str]
 # What of an outcome names blobs.
-BLOBS: Final = ("plan", "report", "executable", "outputs", "package")
+BLOBS: Final = ("plan", "report", "pictures", "executable", "outputs", "package")
 
 
 class ResultCache:

@@ -27,6 +27,7 @@ class JobLinks(BaseModel):
     sweep: str | None = Field(default=None, description="The table, of a sweep or of one of its points")
     plan: str | None = None
     report: str | None = None
+    report_page: str | None = Field(default=None, description="Plan and report as one HTML file, for a browser")
     listing: str | None = None
     trace: str | None = None
     executable: str | None = None

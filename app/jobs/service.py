@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, cast
+
+import msgspec
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
@@ -12,7 +15,10 @@ from app.jobs.records import FINAL_STATES, JOBS_KEY, Kind, State
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
 from app.listing import page
 from app.problems import Problem, problem
+from app.report_page.page import FILE_NAME as PAGE_NAME
+from app.report_page.page import page_tag, report_page
 from compiler.errors import InternalError, printable
+from compiler.plan import Plan, Report
 
 # What a job may have led to: documents, and files.
 RESULTS: Final = ("plan", "report", "executable", "outputs", "package")
@@ -44,6 +50,7 @@ def get(context: Context, job_id: str) -> Job:
             sweep=f"/v1/sweeps/{sweep}" if (sweep := job_id if kind == "sweep" else fields.get("sweep")) else None,
             plan=f"{base}/plan" if "plan" in made or provisional_plan(fields) is not None else None,
             report=f"{base}/report" if "report" in made else None,
+            report_page=f"{base}/{PAGE_NAME}" if {"plan", "report"} <= made else None,
             listing=f"{base}/listing" if "executable" in made else None,
             trace=f"{base}/trace" if "executable" in made else None,
             executable=f"{base}/executables/0" if "executable" in made else None,
@@ -147,6 +154,43 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
     return fields[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPage:
+    """The documents that a compilation's page is made of, by their digests; `pictures` is None for older jobs."""
+
+    plan: str
+    report: str
+    pictures: str | None
+
+    @property
+    def tag(self) -> str:
+        """A digest of all that the page depends on."""
+        return page_tag(self.plan, self.report, self.pictures or "")
+
+    def text(self, context: Context) -> str:
+        """The HTML; raises NotFoundError where the documents are of another version of Tessera."""
+        pictures = b"{}" if self.pictures is None else document(context, self.pictures)
+        try:
+            return report_page(
+                msgspec.json.decode(document(context, self.plan), type=Plan),
+                msgspec.json.decode(document(context, self.report), type=Report),
+                msgspec.json.decode(pictures, type=dict[str, str]),
+            )
+        except msgspec.ValidationError as error:
+            raise NotFoundError(
+                "the job's documents are of another version of Tessera, which this one cannot draw",
+                code="no_such_result",
+                actual=printable(str(error)),
+                hint="Compile the model again",
+            ) from None
+
+
+def report_page_of(context: Context, job_id: str) -> ReportPage:
+    """What the HTML page of a compilation is made of; raises as `document_digest`."""
+    plan, report = (document_digest(context, job_id, name) for name in ("plan", "report"))
+    return ReportPage(plan=plan, report=report, pictures=fields_of(context, job_id).get("pictures"))
 
 
 def provisional_plan(fields: dict[str, str]) -> str | None:

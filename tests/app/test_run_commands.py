@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = tessera("compile", str(path / "net.onnx"), "--profile", "edge4", "--out", str(path))
     assert answer.exit_code == 0, answer.output
     assert "Verified     1 output compared with ONNX Runtime" in answer.stdout
-    assert "wrote plan.json, report.json, executable.tsx, listing.txt" in answer.stdout
+    assert "Wrote plan.json, report.json, report.html, executable.tsx, listing.txt" in " ".join(answer.stdout.split())
     return path
 
 

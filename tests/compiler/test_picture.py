@@ -13,12 +13,20 @@ from hypothesis import strategies as st
 
 from compiler.errors import InternalError
 from compiler.ir.box import Ints
-from compiler.picture import TilePicture, tile_picture
+from compiler.picture import Plane, TilePicture, tile_picture
 from compiler.tiling.placement import Placement, assign
 
 SVG = "{http://www.w3.org/2000/svg}"
 MOST_ELEMENTS = 2000
 EVIL = "\"><script>alert('&amp;')</script>\x00\x1b[31m\n\ud800\ufffe]]>"
+
+
+def drawn(name: str, plane: tuple[int, int]) -> Plane:
+    """Eight channels of bytes, drawn along H and W."""
+    rows, columns = plane
+    return Plane(
+        name=name, axes=("N", "C", "H", "W"), shape=(1, 8, *plane), size_bytes=8 * rows * columns, rows=2, columns=3
+    )
 
 
 def picture(
@@ -37,14 +45,14 @@ def picture(
     assignment = assign(placement, len(rows) - 1, len(columns) - 1, units)
     return TilePicture(
         title="s0.g0: conv1 to pool1",
-        output_name="pool1_out",
-        output_plane=plane,
+        output=drawn("pool1_out", plane),
+        tile=(1, 8, *tile),
+        tile_bytes=8 * 1024,
         row_cuts=rows,
         column_cuts=columns,
         owner=assignment.owner,
         step=assignment.step,
-        input_name="image",
-        input_plane=(plane[0] * 2, plane[1] * 2),
+        input=drawn("image", (plane[0] * 2, plane[1] * 2)),
         input_rows=needs(0),
         input_columns=needs(1),
         halo_modes=("exchange", "cached"),
@@ -99,7 +107,7 @@ def test_needs_of_two_neighbours_overlap_in_the_hatched_halo() -> None:
     (halo,) = (figures(box) for box in of_class(svg, "halo"))
     assert first[2] == second[2] == pytest.approx(22 * 360 / 64, abs=0.01)
     assert halo == pytest.approx([second[0], first[1], 6 * 360 / 64, first[3]], abs=0.011)
-    assert "hatched: 22 × 6 elements that tiles 1 and 2 both need: kept from the tile before" in texts(svg)
+    assert "hatched: 22 × 6 positions (1.03 KiB) that tiles 1 and 2 both need: kept from the tile before" in texts(svg)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +122,14 @@ def test_needs_of_two_neighbours_overlap_in_the_hatched_halo() -> None:
 def test_the_legend_says_what_happens_to_the_halo(modes: tuple[str, str], placement: Placement, words: str) -> None:
     """TILE-3: of the axis along which the two tiles lie."""
     svg = ET.fromstring(tile_picture(replace(picture((32, 32), (8, 8), placement), halo_modes=modes)))
-    assert f"hatched: 18 × 2 elements that tiles 1 and 2 both need: {words}" in texts(svg)
+    assert f"hatched: 18 × 2 positions (288 B) that tiles 1 and 2 both need: {words}" in texts(svg)
 
 
 def test_a_halo_between_rows_is_shown_where_columns_share_nothing() -> None:
     starts = np.arange(4) * 16
     shown = replace(picture((32, 32), (8, 8), Placement.BANDS), input_columns=(starts, starts + 16))
     svg = ET.fromstring(tile_picture(shown))
-    assert "hatched: 2 × 16 elements that tiles 1 and 2 both need: exchanged" in texts(svg)
+    assert "hatched: 2 × 16 positions (256 B) that tiles 1 and 2 both need: exchanged" in texts(svg)
 
 
 def test_no_halo_is_hatched_where_there_is_none() -> None:
@@ -133,24 +141,30 @@ def test_no_halo_is_hatched_where_there_is_none() -> None:
 def test_a_single_tile_has_no_neighbour() -> None:
     svg = ET.fromstring(tile_picture(picture((8, 8), (8, 8), Placement.BANDS)))
     assert len(of_class(svg, "need")) == len(of_class(svg, "tile")) == 1
-    assert "1 × 1 tiles of at most 8 × 8 elements; placement bands on 4 cores; 1 steps" not in texts(svg)
-    assert "1 tile of 8 × 8 elements; placement bands on 4 cores; 1 step" in texts(svg)
+    assert "1 tile of N 1 × C 8 × H 8 × W 8; the inputs of a tile take 8.00 KiB" in texts(svg)
+    assert "placement bands on 4 cores; 1 step" in texts(svg)
+    assert not any(text.startswith("halo") for text in texts(svg))
 
 
-def test_small_needs_are_shown_with_their_surroundings() -> None:
-    """Tiles of 2 rows and columns of 200: the input's part of three times what the two need."""
+def test_captions_name_tensors_their_axes_bytes_and_the_axes_drawn() -> None:
+    shown = texts(ET.fromstring(tile_picture(picture((30, 20), (8, 8), Placement.BANDS))))
+    assert {"input image", "N 1 × C 8 × H 60 × W 40, 18.75 KiB; H down, W across"} <= set(shown)
+    assert {"output pool1_out", "N 1 × C 8 × H 30 × W 20, 4.69 KiB; H down, W across"} <= set(shown)
+    assert "halo: along H exchange, along W cached" in shown
+
+
+def test_axes_that_are_cut_but_not_drawn_are_said() -> None:
+    shown = replace(picture((30, 20), (8, 8), Placement.BANDS), also_cut=(("N", 3), ("C", 2)))
+    assert "also cut, which is not drawn: N (3 tiles), C (2 tiles)" in texts(ET.fromstring(tile_picture(shown)))
+
+
+def test_the_whole_input_is_drawn_however_little_a_tile_needs() -> None:
+    """Tiles of 2 of 200 rows and columns: 4 + 2·1 of 400 input rows at 360/400 pixels each."""
     svg = ET.fromstring(tile_picture(picture((200, 200), (2, 2), Placement.BLOCKS)))
-    first, second = (figures(need) for need in of_class(svg, "need"))
-    # 4 + 4 + 2·1 columns of three times as many drawn
-    assert second[0] + second[2] - first[0] == pytest.approx(360 / 3, abs=0.02)
-    assert any(text.startswith("of image only rows") for text in texts(svg))
-
-
-def test_surroundings_end_with_the_plane() -> None:
-    """Every tile row needs the first two of 400 rows."""
-    needs = np.zeros(100, dtype=np.int64), np.full(100, 2)
-    svg = ET.fromstring(tile_picture(replace(picture((200, 200), (2, 2), Placement.BLOCKS), input_rows=needs)))
-    assert any(text.startswith("of image only rows 0 to 3 ") for text in texts(svg))
+    (plane,) = (figures(box) for box in of_class(svg, "plane"))
+    assert plane[2:] == [360, 360]
+    for need in of_class(svg, "need"):
+        assert figures(need)[2:] == pytest.approx([6 * 360 / 400] * 2, abs=0.01)
 
 
 @pytest.mark.parametrize("placement", list(Placement))
@@ -182,10 +196,18 @@ def test_a_fine_grid_is_drawn_as_runs_of_one_owner() -> None:
     assert of_class(finer, "cut") == []
 
 
-def test_a_grid_of_too_many_runs_is_cut_and_says_so() -> None:
-    svg = ET.fromstring(tile_picture(picture((26, 39), (1, 1), Placement.CHECKERBOARD)))
-    assert len(of_class(svg, "tile")) == 24 * 24
-    assert "only the first 24 × 24 tiles are drawn" in texts(svg)
+def test_a_grid_of_too_many_runs_is_scaled_down_whole_and_says_so() -> None:
+    """26 × 39 tiles in blocks of 2 × 2, the last ones of what is left."""
+    shown = picture((26, 39), (1, 1), Placement.CHECKERBOARD, units=8)
+    svg = ET.fromstring(tile_picture(shown))
+    boxes = [figures(box) for box in of_class(svg, "tile")]
+    down, across = max(box[1] + box[3] for box in boxes), max(box[0] + box[2] for box in boxes)
+    top, left = min(box[1] for box in boxes), min(box[0] for box in boxes)
+    assert [across - left, down - top] == pytest.approx([360, 26 * 360 / 39], abs=0.01)
+    assert "scaled down: a block stands for 2 × 2 tiles and has the colour of its first" in texts(svg)
+    colours = [unit.get("fill") for unit in of_class(svg, "unit")]
+    first = min(of_class(svg, "tile"), key=lambda box: (figures(box)[1], figures(box)[0]))
+    assert first.get("fill") == colours[shown.owner[0, 0]]
 
 
 @settings(max_examples=40)
@@ -228,12 +250,13 @@ def test_as_many_runs_as_are_drawn_stay_below_the_bound(plane: tuple[int, int], 
 
 def test_names_of_a_model_stay_text() -> None:
     """API-7: no markup, no control characters, bounded lengths, in every line of the legend."""
-    ordinary = picture((200, 200), (2, 2), Placement.BLOCKS)
+    ordinary = replace(picture((200, 200), (2, 2), Placement.BLOCKS), also_cut=(("N", 2),))
     shown = replace(
         ordinary,
         title=EVIL * 50,
-        output_name=EVIL * 50,
-        input_name=EVIL * 50,
+        output=replace(ordinary.output, name=EVIL * 50, axes=(EVIL * 50,) * 4),
+        input=replace(ordinary.input, name=EVIL * 50, axes=(EVIL * 50,) * 4),
+        also_cut=((EVIL * 50, 2),),
         placement=EVIL * 50,
         unit_word=EVIL * 50,
         halo_modes=(EVIL * 50, EVIL * 50),

@@ -52,14 +52,32 @@ def test_the_picture_shows_the_planes_and_the_tile_grid() -> None:
     )
     (text,) = found.pictures.values()
     words = " ".join(ET.fromstring(text).itertext())
-    assert "needed of image, 16 × 12" in words
-    assert "16 × 12" in words.partition("tiles of")[2]
-    assert "core 0, 4 tiles" in words
+    assert "input image" in words
+    assert "N 1 × C 4 × H 16 × W 12, 3.00 KiB; H down, W across" in words
+    assert "4 × 1 tiles of at most N 1 × C 4 × H 4 × W 12" in words
+    assert "A: core, 4 tiles" in words
 
 
-def test_a_group_without_a_plane_is_one_tile() -> None:
+def words_of(model: Model, **options: object) -> str:
+    found = plan_model(model.data(), builtin_profile("edge4"), parse_options(options), pictures=True)
+    (text,) = found.pictures.values()
+    return " ".join(ET.fromstring(text).itertext())
+
+
+def test_a_matrix_is_drawn_along_its_own_axes() -> None:
     model = Model(name="flat")
     model.output(model.node("Gemm", [model.input([1, 32], "x"), model.weight(32, 16)], name="product"))
-    found = plan_model(model.data(), builtin_profile("edge4"), parse_options({}), pictures=True)
-    (text,) = found.pictures.values()
-    assert "1 × 1" in " ".join(ET.fromstring(text).itertext())
+    words = words_of(model)
+    assert "1 tile of N 1 × C 4;" in words
+    assert "1 set of 4 cores that share channels" in words
+    assert "also cut, which is not drawn: C (4 tiles)" in words
+    assert "N 1 × C 32, 128 B; C across" in words
+    assert "N 1 × C 16, 64 B; C across" in words
+
+
+def test_a_sequence_is_drawn_by_position_and_channel() -> None:
+    model = Model(name="sequence")
+    model.output(model.node("MatMul", [model.input([1, 24, 32], "x"), model.weight(32, 16)], name="product"))
+    words = words_of(model)
+    assert "N 1 × H 24 × C 32, 3.00 KiB; H down, C across" in words
+    assert "N 1 × H 24 × C 16, 1.50 KiB; H down, C across" in words

@@ -298,6 +298,21 @@ def test_a_compilation_is_accepted_followed_and_answered(api: Api, network: str)
     assert api.http.get(job["links"]["report"]).status_code == 200
 
 
+def test_a_job_has_a_page_for_browsers_that_may_neither_load_nor_call_anything(api: Api, network: str) -> None:
+    job = api.finished(api.submit(network, "cluster4x4"))
+    page = api.http.get(job["links"]["report_page"])
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith("sandbox allow-scripts")
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["content-disposition"] == 'inline; filename="report.html"'
+    assert "<title>network.onnx on cluster4x4</title>" in page.text
+    assert '"pictures":{"s0.g0":' in page.text
+    headers = {"If-None-Match": page.headers["etag"]}
+    assert api.http.get(f"/v1/jobs/{job['id']}/report.html", headers=headers).status_code == 304
+
+
 def test_a_known_result_is_answered_at_once(api: Api, network: str) -> None:
     first = api.submit(network, "edge4")
     api.finished(first)

@@ -131,7 +131,10 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
         assert read(data).model_name == "net.onnx"
     totals = json.loads(desk.store.read(fields["plan"]))["totals"]
     assert json.loads(fields["figures"])["dram_bytes"] == totals["dram_bytes"]
-    names = ("state", "plan", "report", "executable", "figures")
+    pictures = json.loads(desk.store.read(fields["pictures"]))
+    assert pictures
+    assert all(text.startswith("<svg ") for text in pictures.values())
+    names = ("state", "plan", "report", "pictures", "executable", "figures")
     assert desk.results.get("c1") == {name: fields[name] for name in names}
 
 
