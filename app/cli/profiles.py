@@ -15,6 +15,7 @@ from rich.table import Table
 
 from app.cli.failures import ExitCode, failures
 from app.cli.parameters import JsonFlag, ServerOption
+from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -74,18 +75,18 @@ def new(
 
         from compiler.profile.annotated import annotated
 
-        profile = _profile(base, None)
-        named = msgspec.structs.replace(profile, name=_name_for(file), description=f"Started from {profile.name}.")
-        try:
-            with file.open("x", encoding="utf-8") as written:
-                written.write(annotated(named))
-        except FileExistsError:
+        if file.exists():
             raise RequestError(
                 f"{printable(str(file))} exists already",
                 code="file_exists",
                 actual=printable(str(file)),
                 hint="Give a name that is free, or remove the file",
-            ) from None
+            )
+        check_file(file)
+        profile = _profile(base, None)
+        named = msgspec.structs.replace(profile, name=_name_for(file), description=f"Started from {profile.name}.")
+        with whole_files() as fresh:
+            fresh(file).write_text(annotated(named), encoding="utf-8")
         console = Console(markup=False, highlight=False, soft_wrap=True)
         console.print(f"wrote {file}: the profile {named.name}, with the figures of {profile.name}")
         console.print(f"Change what differs, then: tessera profiles check {file}")
