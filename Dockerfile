@@ -12,6 +12,7 @@ COPY pyproject.toml README.md ./
 COPY compiler compiler
 COPY app app
 COPY worker worker
+COPY tessera tessera
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index .
 
 USER tessera

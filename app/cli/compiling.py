@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rich.console import Console
 
-from app.cli.inputs import LEADS_OUT, files_beside, load_profile, open_model, packed, profile_text, uncompiled_model
+from app.cli.inputs import load_profile, open_model, profile_text, uncompiled_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
-from app.client.client import ServiceError, TesseraClient
-from app.client.types import Job, Model
+from app.client.client import Client, ServiceError
+from app.client.results import typed_document
+from app.client.types import Job
 from app.outputs import whole_files
 from app.simulations.listings import SHORT, lines
 from app.simulations.traces import FILE_NAME as TRACE_NAME
-from compiler.errors import RequestError, TesseraError
+from compiler.errors import TesseraError
 from compiler.options import parse_assignments
 from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.program.executable import Executable, write_to
@@ -38,7 +38,6 @@ FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, EXECUTABLE_NAME, LISTING_NAME, TRAC
 # The pass that turns a plan into programs (compiler/program/lower.py).
 PROGRAM_PASS: Final = "program"
 
-T = TypeVar("T", Plan, Report)
 # Takes a plan's JSON while its programs are being made.
 Show = Callable[[bytes], None]
 
@@ -61,23 +60,11 @@ class Compiled:
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
-        return _typed(self.plan, Plan)
+        return typed_document(self.plan, Plan, "the service's plan")
 
     def report_document(self) -> Report:
         """The report likewise."""
-        return _typed(self.report, Report)
-
-
-def _typed(data: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        raise RequestError(
-            f"the service's {kind.__name__.lower()} is of another version of Tessera than this command line",
-            code="version_mismatch",
-            actual=str(error),
-            hint="Use the same version on both sides",
-        ) from None
+        return typed_document(self.report, Report, "the service's report")
 
 
 def compiled(
@@ -150,31 +137,13 @@ def compile_on_server(
     parse_assignments(settings)
     options = parse_values(settings)
     uncompiled_model(model)  # before the service is asked anything
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
-        uploaded = upload(client, model)
-        job = client.compile(uploaded.id, reference, options)
+        job = client.submit(model, reference, options)
         job = follow(client, job, model.name, console, show=show)
-        return Compiled(plan=client.plan(job.id), report=client.report(job.id), server=server, job=job.id)
-
-
-def upload(client: TesseraClient, model: Path) -> Model:
-    """Upload a model, with its external data as one archive if it has any.
-
-    What is wrong with the model the service says; only data from outside of its folder is refused before it is sent.
-    """
-    uncompiled_model(model)
-    try:
-        files = files_beside(model)
-    except TesseraError as error:
-        if error.code == LEADS_OUT:
-            raise
-        files = {}
-    if not files:
-        return client.upload_model(model)
-    with tempfile.TemporaryDirectory() as folder:
-        return client.upload_model(packed(model, files, Path(folder) / "model.zip"), name=model.name)
+        plan, report = client.document(job, "plan"), client.document(job, "report")
+        return Compiled(plan=plan, report=report, server=server, job=job.id)
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, object]:
@@ -184,17 +153,17 @@ def parse_values(settings: Sequence[str]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name in given}
 
 
-def follow(client: TesseraClient, job: Job, title: str, console: Console, *, show: Show | None = None) -> Job:
+def follow(client: Client, job: Job, title: str, console: Console, *, show: Show | None = None) -> Job:
     """Show a job's progress until it is final; raises ServiceError if it did not succeed.
 
     `show` gets the plan as soon as it is known.
     """
     if not job.final:
-        with ProgressBar(console, title) as bar:
+        with _cancelling(client, job, console), ProgressBar(console, title) as bar:
             for event in client.follow(job.id):
                 if show is not None and event.planned and event.state == "running":
                     with suppress(ServiceError), bar.paused():  # it may have ended meanwhile, without a plan
-                        show(client.plan(job.id))
+                        show(client.document(job, "plan"))
                     show = None
                 if event.phase is None:
                     bar.say(event.state)
@@ -205,6 +174,21 @@ def follow(client: TesseraClient, job: Job, title: str, console: Console, *, sho
         problem = job.problem or {"code": job.state, "detail": f"job {job.id} is {job.state}"}
         raise ServiceError(problem, int(problem.get("status", 422)))
     return job
+
+
+@contextmanager
+def _cancelling(client: Client, job: Job, console: Console) -> Iterator[None]:
+    """Cancel a job where Ctrl-C ends the wait for it, and say what became of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            state = client.cancel(job).state
+            said = f"job {job.id} on {client.url} {'is being cancelled' if state == 'cancelling' else f'is {state}'}"
+        except TesseraError:
+            said = f"job {job.id} may go on; cancel it: curl -X POST {client.url}/v1/jobs/{job.id}/cancel"
+        console.print(f"interrupted: {said}", soft_wrap=True, highlight=False)
+        raise
 
 
 def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: bool = False) -> list[str]:
@@ -222,7 +206,7 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
 
 def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Path], *, trace: bool) -> list[str]:
     if compiled.server is not None and compiled.job is not None:
-        with TesseraClient(compiled.server) as client:
+        with Client(compiled.server) as client:
             if client.job(compiled.job).links.get("executable") is None:
                 return []
             client.save_executable(compiled.job, fresh(folder / EXECUTABLE_NAME))

@@ -125,13 +125,11 @@ def _faults_text(origin: str, faults: Sequence[Fault]) -> str:
 
 
 def _profile(name_or_file: str, server: str | None) -> Profile:
-    from compiler.profile import parse_profile
-
     if server is not None:
-        from app.client.client import TesseraClient
+        from app.client.client import Client
 
-        with TesseraClient(server) as client:
-            return parse_profile(client.profile(name_or_file), origin=name_or_file)
+        with Client(server) as client:
+            return client.profile(name_or_file)
     from app.cli.inputs import load_profile
 
     return load_profile(name_or_file)
@@ -176,9 +174,9 @@ def _list(server: str | None, *, as_json: bool) -> None:
 
 def _rows(server: str | None) -> list[dict[str, object]]:
     if server is not None:
-        from app.client.client import TesseraClient
+        from app.client.client import Client
 
-        with TesseraClient(server) as client:
+        with Client(server) as client:
             return [
                 {"name": profile.name, "digest": profile.digest, "builtin": profile.builtin}
                 for profile in client.profiles()

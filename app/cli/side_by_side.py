@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from rich.console import Console
@@ -12,12 +11,11 @@ from rich.text import Text
 
 from app.cli.inputs import existing_file, refuse_other
 from app.cli.plan_table import quantity_bytes, quantity_si
-from app.client.client import TesseraClient
+from app.client.client import Client
+from app.client.results import document_at
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Compiled, Difference, GroupSum, Side, compare
-from compiler.errors import RequestError, printable
+from compiler.errors import printable
 from compiler.plan import Plan, Report
-
-T = TypeVar("T", Plan, Report)
 
 _NODES_WIDTH = 28
 
@@ -29,7 +27,7 @@ def compared_here(a: Path, b: Path) -> ComparisonDocument:
 
 def compared_on_server(server: str, a: str, b: str) -> ComparisonDocument:
     """Two jobs of a service."""
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         return msgspec.json.decode(client.compare(a, b), type=ComparisonDocument)
 
 
@@ -56,8 +54,8 @@ def _compiled(path: Path) -> Compiled:
     report = plan.with_name("report.json")
     hint = "Give the folder of `tessera compile --out`, a plan.json, or with --server the ids of two jobs"
     refuse_other(existing_file(plan, hint), "a plan")
-    found = _document(plan, Plan)
-    described = _document(report, Report) if report.is_file() else None
+    found = document_at(plan, Plan)
+    described = document_at(report, Report) if report.is_file() else None
     # a report of another compilation that happens to lie beside the plan says nothing of it
     belongs = described is not None and _names(described) == _names(found)
     return Compiled(plan=found, report=described if belongs else None)
@@ -66,18 +64,6 @@ def _compiled(path: Path) -> Compiled:
 def _names(document: Plan | Report) -> tuple[object, ...]:
     """What a plan has in common with the report of the same compilation."""
     return document.model, document.profile, document.totals
-
-
-def _document(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(
-            f"{printable(str(path))} is no {kind.__name__.lower()} of this version of Tessera",
-            code="invalid_request",
-            actual=printable(str(error), 200),
-            hint="Compile again with `tessera compile --out`",
-        ) from None
 
 
 def _table(*names: str) -> Table:
