@@ -417,8 +417,11 @@ class AsyncClient:
                 if on_phase is not None and event.phase is not None and event.state == "running":
                     on_phase(event.phase, event.step, event.total)
                 if on_plan is not None and event.planned and event.state == "running":
+                    plan = None
                     with suppress(ServiceError):  # it may have ended meanwhile, without a plan
-                        on_plan(await self._typed(job, Plan))
+                        plan = await self._typed(job, Plan)
+                    if plan is not None:
+                        on_plan(plan)
                     on_plan = None
         done = await self.job(job)
         if done.state != "succeeded":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from app.client.arguments import chosen_options, hardware, model_source
 from app.client.results import Compilation, Executable, OnPhase, OnPlan, Plan, Report, typed_document
 from compiler import plan as documents
-from compiler.errors import RequestError
+from compiler.errors import InternalError, RequestError
 from compiler.options import Options
 
 if TYPE_CHECKING:
@@ -37,12 +37,23 @@ def compile(  # noqa: A001 - the public name, used as tessera.compile
     profile_here = hardware(profile)
     source = model_source(model)
 
+    raised: list[Exception] = []
+
     def announce(plan: documents.Plan) -> None:
         if on_plan is not None:
-            on_plan(_plan(plan))
+            try:
+                on_plan(_plan(plan))
+            except Exception as error:
+                raised.append(error)
+                raise
 
-    with _bounds(chosen):
-        made = compile_model(source, profile_here, chosen, observer=_Phases(on_phase), announce=announce)
+    try:
+        with _bounds(chosen):
+            made = compile_model(source, profile_here, chosen, observer=_Phases(on_phase), announce=announce)
+    except InternalError:
+        if raised:  # the caller's own, which the compiler takes for a defect of a pass
+            raise raised[0] from None
+        raise
     program = made.executable
     return Compilation(
         plan=_plan(made.plan),

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import onnx
 import pytest
 
 import tessera
-from compiler.profile import builtin_profile, profile_json
+from compiler.profile import builtin_profile, profile_digest, profile_json
 from tests.models import Model
 
 if TYPE_CHECKING:
@@ -52,18 +53,15 @@ def test_a_client_has_each_method_of_the_asynchronous_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [lambda path: path, str, lambda path: path.read_bytes(), onnx.load], ids=["Path", "str", "bytes", "proto"]
-)
-@pytest.mark.parametrize(
-    "profile",
+    ("model", "profile"),
     [
-        lambda _: "edge4",
-        lambda path: path.with_name("edge4.json"),
-        lambda path: path.with_name("edge4.json").read_bytes(),
-        lambda _: json.loads(profile_json(builtin_profile("edge4"))),
-        lambda _: builtin_profile("edge4"),
+        (lambda path: path, lambda _: "edge4"),
+        (str, lambda path: path.with_name("edge4.json")),
+        (lambda path: path.read_bytes(), lambda path: path.with_name("edge4.json").read_bytes()),
+        (onnx.load, lambda _: json.loads(profile_json(builtin_profile("edge4")))),
+        (onnx.load, lambda _: builtin_profile("edge4")),
     ],
-    ids=["name", "path", "bytes", "mapping", "object"],
+    ids=["Path and name", "str and file", "bytes", "ModelProto and mapping", "ModelProto and Profile"],
 )
 def test_models_and_profiles_are_taken_in_every_form(
     model: Callable[[Path], Any], profile: Callable[[Path], Any], tmp_path: Path
@@ -71,9 +69,22 @@ def test_models_and_profiles_are_taken_in_every_form(
     path = tmp_path / "net.onnx"
     path.write_bytes(small())
     path.with_name("edge4.json").write_bytes(profile_json(builtin_profile("edge4")))
-    found = tessera.compile(model(path), profile(path), {"verify": "none", "fusion": "none"})
-    assert found.plan.profile.digest == tessera.compile(path, "edge4", {"verify": "none"}).plan.profile.digest
-    assert found.plan.options["fusion"] == "none"
+    plan = tessera.compile(model(path), profile(path), {"verify": "none", "fusion": "none"}).plan
+    assert plan.profile.digest == profile_digest(builtin_profile("edge4"))
+    assert plan.model.sha256 in (
+        sha256(path.read_bytes()).hexdigest(),
+        sha256(onnx.load(path).SerializeToString()).hexdigest(),
+    )
+    assert plan.options["fusion"] == "none"
+
+
+def test_what_a_callback_raises_reaches_the_caller() -> None:
+    def stop(*_: object) -> None:
+        raise ZeroDivisionError
+
+    for words in ({"on_plan": stop}, {"on_phase": stop}):
+        with pytest.raises(ZeroDivisionError):
+            tessera.compile(small(), "edge4", **words)
 
 
 def test_what_is_no_model_or_profile_is_refused_in_words(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_jobs_and_profiles_are_listed_and_deleted(service: EmbeddedService, tmp_
         assert client.profile("mine").name == "mine"
         jobs = [client.submit(DATA, "mine", {"verify": "none", "objective": name}) for name in ("energy", "edp")]
         assert [job.id for job in client.jobs(most=2)] == [jobs[1].id, jobs[0].id]
+        assert next(client.follow(jobs[0])).state in ("queued", "running")
         client.finished(jobs[0])
         client.delete_job(jobs[0])
         with pytest.raises(tessera.ServiceError, match="no job"):
@@ -150,6 +151,17 @@ def test_a_task_that_is_cancelled_cancels_its_job(service: EmbeddedService, api:
             return mine[0].id
 
     assert api.finished(asyncio.run(cancelled()))["state"] == "cancelled"
+
+
+def test_ctrl_c_in_a_script_cancels_the_job_it_waits_for(service: EmbeddedService, api: Api) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with tessera.Client(service.url) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.compile(conv_chain(62, channels=5), "edge4", {"verify": "none"}, on_phase=interrupt)
+        (job,) = client.jobs(most=1)
+    assert api.finished(job.id)["state"] == "cancelled"
 
 
 def test_ctrl_c_while_a_service_compiles_cancels_the_job_and_says_so(
