@@ -9,6 +9,7 @@ from compiler.frontend.source import ModelSource
 from compiler.options import Options
 from compiler.pipeline import (
     Observer,
+    Pass,
     PassTiming,
     SilentObserver,
     build_package_pipeline,
@@ -92,7 +93,27 @@ def compile_model(
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     chosen = options or Options()
-    passes = build_pipeline(source, profile, chosen, pictures=pictures, announce=announce)
+    return _compilation(build_pipeline(source, profile, chosen, pictures=pictures, announce=announce), source, observer)
+
+
+def plan_model(
+    model: bytes | ModelSource,
+    profile: Profile,
+    options: Options | None = None,
+    *,
+    observer: Observer | None = None,
+    pictures: bool = False,
+) -> Compilation:
+    """As `compile_model`, but without programs: the plan is `provisional`, nothing is simulated or verified.
+
+    A segment whose program would be too long is not cut (PART-3).
+    """
+    source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
+    passes = build_pipeline(source, profile, options or Options(), pictures=pictures, only_plan=True)
+    return _compilation(passes, source, observer)
+
+
+def _compilation(passes: tuple[Pass, ...], source: ModelSource, observer: Observer | None) -> Compilation:
     with one_thread():
         documents, timings = run_passes(passes, source, observer or SilentObserver())
     return Compilation(

@@ -31,8 +31,8 @@ from compiler.partition.segments import CutKind, Segment, SegmentKind
 from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
 from compiler.program.executable import Executable
-from compiler.program.lower import LoweredSegment
-from compiler.simulator.check import CheckedGraph
+from compiler.program.lower import LoweredGraph, LoweredSegment
+from compiler.simulator.check import CheckedGraph, ValueCheck
 from compiler.tiling.stationary import WeightTable
 from compiler.version import COMPILER_VERSION
 
@@ -53,6 +53,8 @@ ASSUMPTIONS = (
     "and the direct route of IODMA beside an SRAM. Programs keep to all of them, and to the limits on their size.",
     "Views (Reshape, Flatten, Squeeze, Unsqueeze) move nothing.",
 )
+_ONLY_PLANNED: Final = "only a plan was asked for"
+_QUANTISERS: Final = ("QuantizeLinear", "DequantizeLinear")
 _WHAT_IF: Final = "What-if (option precision): float tensors are counted in that type, biases in 4 bytes; no values."
 
 
@@ -77,13 +79,14 @@ class Describe:
     compilers: SegmentCompilers | None = field(default=None, repr=False)
     pictures: bool = False
     degradations: Degradations = field(default_factory=Degradations, repr=False)
+    only_plan: bool = False
 
     def run(self, checked: CheckedGraph) -> Documents:
         """Both documents, and the pictures where asked for; deterministic to the byte."""
         mapped = checked.lowered.mapped
         fused = mapped.fused
         graph, facts = fused.partitioned.graph, fused.facts
-        execution = execution_of(checked, _images(graph), self.profile)
+        execution = None if self.only_plan else execution_of(checked, _images(graph), self.profile)
         plan = self._plan(mapped, checked.lowered.segments, execution)
         report = doc.Report(
             schema="tessera.report/1",
@@ -94,8 +97,8 @@ class Describe:
             baseline=plan.baseline,
             values_checked=checked.check.has_run,
             values=values_report(checked.check),
-            programs=execution.programs,
-            stream=execution.stream,
+            programs=() if execution is None else execution.programs,
+            stream=None if execution is None else execution.stream,
             op_counts=dict(sorted(Counter(op.kind for op in graph.ops).items())),
             weight_bytes=facts.weight_bytes(range(len(graph.ops))),
             groups=self._group_reports(fused),
@@ -130,6 +133,7 @@ class Describe:
             baseline=self._baseline(fused),
             gap=gap_doc(gap_of(fused, self.profile, None if self.compilers is None else self.compilers.tilings(facts))),
             native=_native(fused),
+            arithmetic=_arithmetic(fused),
             dims=dict(graph.dims),
             folded=graph.folded,
             patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
@@ -259,6 +263,23 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveOutPrograms:
+    """Pass: nothing is lowered, simulated or compared; the plan is all that was asked for."""
+
+    name: str = "plan"
+
+    def run(self, mapped: MappedGraph) -> CheckedGraph:
+        """The mapped graph with no program and a check that says why it did not run."""
+        none = LoweredSegment(program=None, verified=None, sizes=None)
+        segments = tuple(none for _ in mapped.fused.segments)
+        return CheckedGraph(
+            lowered=LoweredGraph(mapped=mapped, segments=segments, reason=_ONLY_PLANNED),
+            executable=None,
+            check=ValueCheck(seed=0, judge="", reason=_ONLY_PLANNED, comparisons=()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncePlan:
     """Pass: tell whoever waits the plan before its programs are made; the graph goes on as it is."""
 
@@ -366,6 +387,23 @@ def _native(fused: FusedGraph) -> doc.NativeShare:
         chip_macs=sum(op.total_macs for op in fused.facts.ops),
         host_macs=sum(count for count in macs if count is not None),
         host_nodes_of_unknown_work=sum(count is None for count in macs),
+    )
+
+
+def _arithmetic(fused: FusedGraph) -> doc.ArithmeticDoc:
+    facts, tensors = fused.facts, fused.facts.graph.tensors
+    ops = [op for op in facts.ops if op.index not in facts.graph.on_host]
+    macs: Counter[str] = Counter()
+    for op in ops:
+        if op.total_macs:
+            macs[op.dtype] += op.total_macs
+    stored: Counter[str] = Counter()
+    for name in facts.weights_of(op.index for op in ops):
+        stored[tensors[name].dtype] += facts.tensor_bytes(name)
+    return doc.ArithmeticDoc(
+        macs=dict(sorted(macs.items())),
+        weight_bytes=dict(sorted(stored.items())),
+        is_quantised=any(op.kind in _QUANTISERS for op in ops),
     )
 
 

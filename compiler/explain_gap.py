@@ -1,11 +1,12 @@
-"""The bytes above a plan's floor in words: the largest kinds, and the profile fields that would have to grow."""
+"""DRAM traffic above a plan's minimum in words: the largest kinds, and the memories that would have to grow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from compiler.amounts import bytes_text, share_text
 from compiler.errors import printable
 from compiler.plan import GapDoc, GapEntryDoc
 
@@ -14,42 +15,35 @@ GAP_WORTH_WORDS: Final = 1.05
 _KINDS_SHOWN: Final = 3
 _WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "intermediates": "intermediates that leave a group and come back",
-        "weights": "weights read again",
-        "inputs": "inputs read again by one group",
-        "shared": "inputs and weights that several read",
+        "intermediates": "intermediates stored and loaded again",
+        "weights": "weights loaded more than once",
+        "inputs": "inputs loaded more than once by one group",
+        "shared": "inputs and weights loaded by several groups",
         "unneeded": "positions that no output needs",
     }
 )
 
 
-def gap_lines(
-    gap: GapDoc, dram_bytes: int, floor_bytes: int, amount: Callable[[int], str], indent: str = "  "
-) -> Iterator[str]:
-    """A line on the whole and one for each of the three largest kinds; nothing for a plan near its floor.
-
-    `amount` puts bytes into text.
-    """
+def gap_lines(gap: GapDoc, dram_bytes: int, floor_bytes: int) -> Iterator[str]:
+    """A line for each of the three largest kinds of traffic above the minimum; nothing for a plan near it."""
     if not floor_bytes or dram_bytes <= GAP_WORTH_WORDS * floor_bytes:
         return
-    ratio = f"which is {dram_bytes / floor_bytes:.2f} × the floor"
-    yield f"Above the floor: {amount(gap.above_floor_bytes)} of {amount(dram_bytes)} in all, {ratio}."
     kinds = sorted(((size, kind) for kind, size in gap.kinds.items() if size), reverse=True)
     for size, kind in kinds[:_KINDS_SHOWN]:
         entries = [entry for entry in gap.entries if entry.kind == kind]
-        share = f"{100 * size / gap.above_floor_bytes:.0f} %"
-        first = f"{', the largest' if len(entries) > 1 else ''}: {_named(entries[0])}" if entries else ""
-        yield f"{indent}{_WORDS.get(kind, kind)}: {amount(size)} ({share}){first}; {_to_grow(entries, amount)}."
+        share = share_text(size, gap.above_floor_bytes)
+        first = f", most for {_named(entries[0])}" if len(entries) > 1 else f", for {_named(entries[0])}"
+        yield f"{bytes_text(size)} ({share}): {_WORDS.get(kind, kind)}{first if entries else ''}; {remedy(entries)}"
     rest = sum(size for size, _ in kinds[_KINDS_SHOWN:])
     if rest:
-        yield f"{indent}other kinds: {amount(rest)}."
+        yield f"{bytes_text(rest)}: other kinds"
 
 
-def entry_line(entry: GapEntryDoc, amount: Callable[[int], str]) -> str:
-    """One entry: what, how many bytes, why, and what would have to grow."""
+def entry_line(entry: GapEntryDoc) -> str:
+    """One entry: what, how many bytes, why, and which memory would help."""
     what = _WORDS.get(entry.kind, entry.kind)
-    size = amount(entry.read_bytes + entry.written_bytes)
-    return f"{_named(entry)}: {size} ({what}): {printable(entry.why, 300)}; {_to_grow([entry], amount)}"
+    size = bytes_text(entry.read_bytes + entry.written_bytes)
+    return f"{_named(entry)}: {size} ({what}), because {printable(entry.why, 300)}; {remedy([entry])}"
 
 
 def _named(entry: GapEntryDoc) -> str:
@@ -57,16 +51,16 @@ def _named(entry: GapEntryDoc) -> str:
     return f"{printable(entry.name, 60)}{times}"
 
 
-def _to_grow(entries: Iterable[GapEntryDoc], amount: Callable[[int], str]) -> str:
-    """The fields that would have to grow, with the bytes that each would spare; those of no field last."""
-    spared: dict[tuple[str, ...], int] = {}
+def remedy(entries: Iterable[GapEntryDoc]) -> str:
+    """Which fields of the profile would have to grow, with the traffic that each could save."""
+    saved: dict[tuple[str, ...], int] = {}
     for entry in entries:
-        spared[entry.fields] = spared.get(entry.fields, 0) + entry.read_bytes + entry.written_bytes
-    ranked = sorted(spared.items(), key=lambda item: (not item[0], -item[1], item[0]))
-    if not any(fields for fields, _ in ranked):
-        return "no larger memory is known to spare it"
-    parts = []
-    for fields, size in ranked:
-        of = f" (for {amount(size)})" if len(ranked) > 1 else ""
-        parts.append(f"{' and '.join(fields)}{of}" if fields else f"none is known{of}")
-    return f"would have to grow: {', '.join(parts)}"
+        saved[entry.fields] = saved.get(entry.fields, 0) + entry.read_bytes + entry.written_bytes
+    none = saved.pop((), 0)
+    if not saved:
+        return "no larger memory helps, as far as is known"
+    ranked = sorted(saved.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"more {' and '.join(fields)} could save up to {bytes_text(size)}" for fields, size in ranked]
+    return "; ".join(
+        [*parts, *((f"for {bytes_text(none)} no larger memory helps, as far as is known",) if none else ())]
+    )

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from compiler.amounts import bytes_text, count_text, number_text, si_text
+from compiler.boundaries import reason_text
 from compiler.errors import printable
 from compiler.explain_gap import entry_line
 from compiler.plan import BoundaryDoc, GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
-from compiler.units import plain
 
 _HOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -20,10 +21,6 @@ _HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "dram": "they do not wait on chip",
         "none": "they wait nowhere",
     }
-)
-# What FUSE-20 compares, by objective.
-_UNITS: Final[Mapping[str, str]] = MappingProxyType(
-    {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
 )
 
 
@@ -59,9 +56,9 @@ def gap_entries(plan: Plan, group: PlanGroup) -> tuple[GapEntryDoc, ...]:
     return tuple(entry for entry in plan.gap.entries if group.id in entry.groups)
 
 
-def group_part(plan: Plan, report: Report, group: PlanGroup) -> dict[str, Any]:
+def group_part(plan: Plan, report: Report | None, group: PlanGroup) -> dict[str, Any]:
     """A group's part of the documents as plain values, with the edges that enter it and its bytes above the floor."""
-    prices = [entry for entry in report.groups if entry.id == group.id]
+    prices = [] if report is None else [entry for entry in report.groups if entry.id == group.id]
     return {
         "group": msgspec.to_builtins(group),
         "report": msgspec.to_builtins(prices[0]) if prices else None,
@@ -72,7 +69,7 @@ def group_part(plan: Plan, report: Report, group: PlanGroup) -> dict[str, Any]:
 
 def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Report | None) -> Iterator[str]:
     """One group line by line; without a report its DRAM bytes are not split."""
-    count = f"{len(group.ops)} op{'' if len(group.ops) == 1 else 's'}"
+    count = count_text(len(group.ops), "op")
     yield f"Group {group.id} of segment {segment.id} on chip {segment.chip}: {count}, {group.mode} mode."
     nodes = ", ".join(printable(node, 60) for node in group.nodes)
     yield f"ONNX nodes: {nodes or 'further parts of nodes that an earlier group begins'}."
@@ -85,12 +82,12 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
     yield from _price(group, next((g for g in report.groups if g.id == group.id), None) if report else None)
     yield "Memory of a unit or core:"
     for level, use in group.memory.items():
-        live = f"{use.lower_bound_bytes} live at once"
-        yield f"  {level}: takes {use.peak_bytes} of {use.capacity_bytes} bytes, at most {live}."
+        live = f"{bytes_text(use.lower_bound_bytes)} live at once"
+        yield f"  {level}: takes {bytes_text(use.peak_bytes)} of {bytes_text(use.capacity_bytes)}, at most {live}."
     yield "Checks:"
     for verdict in group.rules:
         mark = "holds" if verdict.holds else "fails"
-        yield f"  {verdict.id} {mark}: {plain(verdict.actual)} of {plain(verdict.limit)}."
+        yield f"  {verdict.id} {mark}: {number_text(verdict.actual)} of {number_text(verdict.limit)}."
     objective = str(plan.options.get("objective", ""))
     yield "What enters:"
     for enters in entering(plan, group):
@@ -98,31 +95,30 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         if enters.edge is None:
             yield f"  {name}: no group makes it; it is an input of the graph, part of a table, or comes from the host."
         else:
-            yield f"  {name} from {enters.producer_group}: {_reason(enters.edge, objective)}."
+            yield f"  {name} from {enters.producer_group}: {reason_text(enters.edge, objective)}."
     yield "What leaves:"
     for edge in group.boundary:
-        yield f"  {printable(edge.tensor, 80)} to {_target(edge)}: {_reason(edge, objective)}."
+        yield f"  {printable(edge.tensor, 80)} to {_target(edge)}: {reason_text(edge, objective)}."
     above = gap_entries(plan, group)
     if above:
-        yield "Above the floor, with the groups that share in it:"
+        yield "DRAM traffic above the minimum in which it has a part:"
         for entry in above:
-            yield f"  {entry_line(entry, _bytes)}."
+            yield f"  {entry_line(entry)}."
 
 
 def _op(op: PlanOp) -> str:
     part = "" if op.part is None else f", part {op.part}"
     words = f"{printable(op.node, 80)} ({printable(op.kind, 60)}{part})"
     if op.weight_bytes:
-        times = f"{op.weight_loads} time{'' if op.weight_loads == 1 else 's'}"
+        times = count_text(op.weight_loads, "time")
         slices = f", {op.weight_slices} slices" if op.weight_slices > 1 else ""
-        words += (
-            f": {op.weight_bytes} bytes of weights, {op.weight_mode}, read {times}{slices}; {_HOMES[op.weight_home]}"
-        )
+        read = f"{op.weight_mode}, read {times}{slices}"
+        words += f": {bytes_text(op.weight_bytes)} of weights, {read}; {_HOMES[op.weight_home]}"
     if op.addresses is not None:
         tables = op.addresses
         words += (
             f"; address tables of {tables.positions} positions and {tables.taps} taps:"
-            f" {tables.bytes} bytes in a core, {tables.read_bytes} read"
+            f" {bytes_text(tables.bytes)} in a core, {bytes_text(tables.read_bytes)} read"
         )
     return words
 
@@ -133,8 +129,9 @@ def _tiling(group: PlanGroup) -> Iterator[str]:
         f"{printable(name, 60)} {'×'.join(map(str, extents))}" for name, extents in group.sram_tile.inputs.items()
     )
     yield (
-        f"  SRAM tile: {_extents(tiling.axes, tiling.tile)} of the result; {group.sram_tile.bytes} bytes of inputs"
-        f" ({inputs}); {tiling.tiles} in all, {tiling.rounds} one after another."
+        f"  SRAM tile: {_extents(tiling.axes, tiling.tile)} of the result;"
+        f" {bytes_text(group.sram_tile.bytes)} of inputs ({inputs});"
+        f" {tiling.tiles:,} in all, {tiling.rounds:,} one after another."
     )
     yield f"  core tile: {_extents(tiling.axes, tiling.core_tile)}; {tiling.core_tiles} in each SRAM tile."
     buffered = "double-buffered" if tiling.double_buffered else "not double-buffered"
@@ -144,7 +141,7 @@ def _tiling(group: PlanGroup) -> Iterator[str]:
         f" ({tiling.outer_loop} are the outer loop), of input channels: {tiling.input_slices}{in_sram}."
     )
     halos = ", ".join(f"{axis} {mode}" for axis, mode in group.halo.items()) or "none"
-    kept = f"; {tiling.kept_bytes} bytes wait for later tiles" if tiling.kept_bytes else ""
+    kept = f"; {bytes_text(tiling.kept_bytes)} wait for later tiles" if tiling.kept_bytes else ""
     yield f"  halos: {halos}{kept}."
     walk = f"; each walks its tiles by {', '.join(placement.walk)}" if placement.walk else ""
     dealt = f", dealt as {placement.placement}" if placement.spread == "bands" else ""
@@ -159,23 +156,13 @@ def _price(group: PlanGroup, price: GroupReport | None) -> Iterator[str]:
     parts = ""
     if price is not None:
         inputs = price.dram_read_bytes - price.weight_read_bytes
-        tables = f"; {price.table_read_bytes} of address tables beside" if price.table_read_bytes else ""
-        parts = f": {inputs} in, {price.weight_read_bytes} weights, {price.dram_write_bytes} out{tables}"
-    yield f"  {group.dram_bytes} DRAM bytes{parts}."
-    stalls = ", ".join(f"{cycles} {cause}" for cause, cycles in group.stalls.items())
-    yield f"  {group.cycles} cycles, bound by {group.bound_by}; stalls: {stalls or 'none'}; {group.energy_j:.4g} J."
-
-
-def _reason(edge: BoundaryDoc, objective: str) -> str:
-    """Why two groups are not one: the rule with its amounts, both costs, or why the question does not arise."""
-    why = printable(edge.why, 300)
-    if edge.actual is None or edge.limit is None:
-        return why
-    if edge.rule in (None, "FUSE-20"):
-        unit = _UNITS.get(objective, objective)
-        rule = "" if edge.rule is None else f"{edge.rule} fails, "
-        return f"{rule}merged {plain(edge.actual)} against {plain(edge.limit)} {unit} apart: {why}"
-    return f"{edge.rule} fails, {plain(edge.actual)} of {plain(edge.limit)}: {why}"
+        tables = f"; address tables besides: {bytes_text(price.table_read_bytes)}" if price.table_read_bytes else ""
+        weights, out = bytes_text(price.weight_read_bytes), bytes_text(price.dram_write_bytes)
+        parts = f": {bytes_text(inputs)} in, {weights} weights, {out} out{tables}"
+    yield f"  {bytes_text(group.dram_bytes)} of DRAM traffic{parts}."
+    stalls = ", ".join(f"{cycles:,} {cause}" for cause, cycles in group.stalls.items())
+    energy = si_text(group.energy_j, "J")
+    yield f"  {group.cycles:,} cycles, bound by {group.bound_by}; stalls: {stalls or 'none'}; {energy}."
 
 
 def _target(edge: BoundaryDoc) -> str:
@@ -187,7 +174,3 @@ def _target(edge: BoundaryDoc) -> str:
 
 def _extents(axes: tuple[str, ...], extents: tuple[int, ...]) -> str:
     return ", ".join(f"{axis} {extent}" for axis, extent in zip(axes, extents, strict=True)) or "one value"
-
-
-def _bytes(size: int) -> str:
-    return f"{size} bytes"

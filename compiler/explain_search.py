@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+from compiler.amounts import count_text
 from compiler.plan import SearchDoc
 
 _UNITS: Final = MappingProxyType(
@@ -13,18 +14,16 @@ _UNITS: Final = MappingProxyType(
 
 
 def search_line(segment: str, found: SearchDoc, objective: str) -> str:
-    """One line: groups tried and priced, the least partition found, and what none of the class is below."""
+    """One line: how good the partition is within the class that is searched, and how many groups were priced."""
     unit = _UNITS[objective]
-    groups = "1 single-output group" if found.candidates == 1 else f"{found.candidates:,} single-output groups"
-    tried = f"search in {segment}: {groups} tried, {found.priced:,} priced; with the largest tiles that fit"
+    value = f"{_amount(found.value)} {unit} before tiles are refined"
+    groups = f"{count_text(found.priced, 'group')} priced of {found.candidates:,} possible"
     if found.is_least:
-        return f"{tried} no partition into them has fewer {unit} than the one found, {_amount(found.value)}."
+        return f"Search in {segment}: optimal among partitions into single-output groups ({value}; {groups})"
     if found.bound is None:
-        return f"{tried} the least partition found has {_amount(found.value)} {unit}; no bound is known."
-    return (
-        f"{tried} the least partition found has {_amount(found.value)} {unit}, and none has fewer than"
-        f" {_amount(found.bound)}."
-    )
+        return f"Search in {segment}: {value}; no lower bound is known ({groups})"
+    above = f"{100 * (found.value / found.bound - 1):.1f} % above the lower bound" if found.bound else "lower bound 0"
+    return f"Search in {segment}: {value}, at most {above} of {_amount(found.bound)} ({groups})"
 
 
 def _amount(value: float) -> str:

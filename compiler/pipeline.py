@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
-from compiler.describe import AnnouncePlan, Describe
+from compiler.describe import AnnouncePlan, Describe, LeaveOutPrograms
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.batch import Rebatch
 from compiler.frontend.lower import LowerModel
@@ -80,10 +80,11 @@ def build_pipeline(
     *,
     pictures: bool = False,
     announce: Callable[[Plan], None] | None = None,
+    only_plan: bool = False,
 ) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned.
 
-    `announce` is told the plan before its programs are made.
+    `announce` is told the plan before its programs are made; with `only_plan` none are made.
     """
     compilers = SegmentCompilers(profile, options)
     partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
@@ -95,6 +96,18 @@ def build_pipeline(
         compilers=compilers,
         pictures=pictures,
         degradations=degradations,
+        only_plan=only_plan,
+    )
+    lowering: tuple[Pass, ...] = (
+        LowerSegments(  # MappedGraph -> LoweredGraph
+            source=source,
+            profile=profile,
+            options=options,
+            compilers=compilers,
+            partition=partition,
+            degradations=degradations,
+        ),
+        CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
     )
     return (
         ReadModel(),  # ModelSource -> OnnxModel
@@ -123,15 +136,7 @@ def build_pipeline(
         ),
         MapToChips(profile=profile, options=options),  # FusedGraph -> MappedGraph
         *((AnnouncePlan(describe=describe, announce=announce),) if announce is not None else ()),
-        LowerSegments(  # MappedGraph -> LoweredGraph
-            source=source,
-            profile=profile,
-            options=options,
-            compilers=compilers,
-            partition=partition,
-            degradations=degradations,
-        ),
-        CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
+        *((LeaveOutPrograms(),) if only_plan else lowering),  # MappedGraph -> CheckedGraph
         describe,  # CheckedGraph -> Documents
     )
 

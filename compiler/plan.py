@@ -363,6 +363,19 @@ class NativeShare(Part, frozen=True, kw_only=True):
     host_nodes_of_unknown_work: int
 
 
+class ArithmeticDoc(Part, frozen=True, kw_only=True):
+    """The element types of the chips' work.
+
+    `macs`: multiply-accumulates by the type that they are computed in. `weight_bytes`: bytes of weights by the type
+    that they are stored in. `is_quantised`: the model converts between integers and floats (QuantizeLinear,
+    DequantizeLinear); its products are computed in the types of `macs`.
+    """
+
+    macs: dict[str, int]
+    weight_bytes: dict[str, int]
+    is_quantised: bool
+
+
 class GapEntryDoc(Part, frozen=True, kw_only=True):
     """Bytes above the floor of one tensor, or of one op's weights or tables, read (`times` times) and written.
 
@@ -421,6 +434,7 @@ class Plan(Part, frozen=True, kw_only=True):
     baseline: Baseline
     gap: GapDoc
     native: NativeShare
+    arithmetic: ArithmeticDoc
     dims: dict[str, int]
     folded: tuple[str, ...]
     patterns: tuple[PatternDoc, ...]

@@ -57,8 +57,3 @@ def dtype_name(array: np.ndarray) -> str:
 def ceil_div(a: int, b: int) -> int:
     """The quotient rounded up; b > 0."""
     return -(-a // b)
-
-
-def plain(value: float) -> str:
-    """An amount in text: whole numbers in full, others with six digits."""
-    return str(int(value)) if float(value).is_integer() else f"{value:.6g}"

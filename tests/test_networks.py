@@ -16,10 +16,9 @@ import numpy as np
 import onnx
 import pytest
 
-from compiler.compile import Compilation, compile_model
+from compiler.compile import Compilation, compile_model, plan_model
 from compiler.profile import builtin_profile
 from compiler.units import ceil_div
-from tests.compiler.planning import plan_model
 from tests.models import run_reference
 from tests.networks import NETWORKS, fsrcnn, main
 

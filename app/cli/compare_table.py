@@ -11,16 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.comparing import FIGURES, Comparison, StrategyRow
-from app.cli.plan_table import quantity_bytes, quantity_si
+from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
 
 _NAMES: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "DRAM"})
 _WORDS: Final[Mapping[str, Callable[[float], str]]] = MappingProxyType(
     {
-        "dram_bytes": quantity_bytes,
-        "latency": lambda value: quantity_si(value, "s"),
-        "energy": lambda value: quantity_si(value, "J"),
-        "edp": lambda value: quantity_si(value, "Js"),
+        "dram_bytes": bytes_text,
+        "latency": lambda value: si_text(value, "s"),
+        "energy": lambda value: si_text(value, "J"),
+        "edp": lambda value: si_text(value, "Js"),
     }
 )
 
@@ -41,8 +41,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for row in comparison.strategies:
         table.add_row(*_cells(row))
     yardsticks = comparison.yardsticks
-    table.add_row("reference", "", quantity_bytes(yardsticks.reference_dram_bytes), style="dim")
-    floor = quantity_bytes(yardsticks.floor_dram_bytes), quantity_si(yardsticks.bound_latency_s, "s")
+    table.add_row("reference", "", bytes_text(yardsticks.reference_dram_bytes), style="dim")
+    floor = bytes_text(yardsticks.floor_dram_bytes), si_text(yardsticks.bound_latency_s, "s")
     table.add_row("floor", "", *floor, style="dim")
     console.print(table)
     console.print()
@@ -52,7 +52,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 def _cells(row: StrategyRow) -> list[str]:
     above = "" if row.above_floor_percent is None else f"{row.above_floor_percent:.1f} %"
     figures = [f"{_WORDS[name](getattr(row.figures, name))}\n{getattr(row.ratios, name):.3f}" for name in FIGURES]
-    planned = "" if row.planning_s is None else quantity_si(row.planning_s, "s")
+    planned = "" if row.planning_s is None else si_text(row.planning_s, "s")
     return [row.strategy, str(row.groups), *figures, above, planned]
 
 

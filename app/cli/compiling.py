@@ -14,8 +14,8 @@ from rich.console import Console
 from app.cli.inputs import load_profile, open_model, profile_text, uncompiled_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
+from app.cli.saved import document
 from app.client.client import Client, ServiceError
-from app.client.results import typed_document
 from app.client.types import Job
 from app.outputs import whole_files
 from app.simulations.listings import SHORT, lines
@@ -35,23 +35,26 @@ REPORT_NAME: Final = "report.json"
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
 FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
-# The pass that turns a plan into programs (compiler/program/lower.py).
+# The passes that turn a plan into programs, or leave them out.
 PROGRAM_PASS: Final = "program"
+PLAN_PASS: Final = "plan"
 
-# Takes a plan's JSON while its programs are being made.
-Show = Callable[[bytes], None]
+# Takes a plan while its programs are being made.
+Show = Callable[[Plan], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """The two documents of a compilation, as JSON; the tilings as SVG by group id where they were asked for.
 
+    `report` is None where a service's job had only planned yet.
+
     `executable` is what was made here, `server` and `job` where it lies on a service. `planning_s`: how long this
     process took from reading the model to its mapping on chips, programs and values apart; None on a service.
     """
 
     plan: bytes
-    report: bytes
+    report: bytes | None
     pictures: Mapping[str, str] = field(default_factory=dict)
     executable: Executable | None = None
     server: str | None = None
@@ -60,20 +63,33 @@ class Compiled:
 
     def plan_document(self) -> Plan:
         """The plan as a typed document; raises RequestError if it is of another version of Tessera."""
-        return typed_document(self.plan, Plan, "the service's plan")
+        return document(self.plan, Plan, self._where())
 
-    def report_document(self) -> Report:
-        """The report likewise."""
-        return typed_document(self.report, Report, "the service's report")
+    def report_document(self) -> Report | None:
+        """The report likewise; None while a service still makes it."""
+        return None if self.report is None else document(self.report, Report, self._where())
+
+    def _where(self) -> str:
+        return "this compilation" if self.job is None else f"job {self.job}"
 
 
 def compiled(
-    model: Path, profile: str, settings: Sequence[str], console: Console, server: str | None, show: Show | None = None
+    model: Path,
+    profile: str,
+    settings: Sequence[str],
+    console: Console,
+    server: str | None,
+    *,
+    show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compiled:
-    """Compile here, or on a service where one is named; `show` gets the plan as soon as it is known."""
+    """Compile here, or on a service where one is named; `show` gets the plan as soon as it is known.
+
+    With `only_plan` nothing is proved, simulated or verified here, and a service is not waited for after its plan.
+    """
     if server is None:
-        return compile_here(model, profile, settings, console, show=show)
-    return compile_on_server(server, model, profile, settings, console, show=show)
+        return compile_here(model, profile, settings, console, show=show, only_plan=only_plan)
+    return compile_on_server(server, model, profile, settings, console, show=show, only_plan=only_plan)
 
 
 def compile_here(
@@ -84,11 +100,14 @@ def compile_here(
     *,
     pictures: bool = False,
     show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compiled:
     """Compile in this process within the options' bounds; nothing is started."""
     options = parse_assignments(settings)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
-        compilation = compilation_here(model, profile, settings, console, pictures=pictures, show=show)
+        compilation = compilation_here(
+            model, profile, settings, console, pictures=pictures, show=show, only_plan=only_plan
+        )
     return Compiled(
         plan=plan_json(compilation.plan),
         report=report_json(compilation.report),
@@ -99,9 +118,9 @@ def compile_here(
 
 
 def _planning_s(timings: Sequence[PassTiming]) -> float:
-    """The time of all passes before that which makes programs."""
-    names = [timing.name for timing in timings]
-    return sum(timing.duration_s for timing in timings[: names.index(PROGRAM_PASS)])
+    """The time of all passes before programs are made, or left out."""
+    ends = next(number for number, timing in enumerate(timings) if timing.name in (PLAN_PASS, PROGRAM_PASS))
+    return sum(timing.duration_s for timing in timings[:ends])
 
 
 def compilation_here(
@@ -112,27 +131,37 @@ def compilation_here(
     *,
     pictures: bool = False,
     show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compilation:
     """The compilation itself; its executable reads the model's file when it is written or run."""
-    from compiler.compile import compile_model
+    from compiler.compile import compile_model, plan_model
 
     options = parse_assignments(settings)
     hardware = load_profile(profile)
     source = open_model(model)
     with ProgressBar(console, source.name) as bar:
+        if only_plan:
+            return plan_model(source, hardware, options, observer=bar, pictures=pictures)
 
         def announce(plan: Plan) -> None:
             if show is not None:
                 with bar.paused():
-                    show(plan_json(plan))
+                    show(plan)
 
         return compile_model(source, hardware, options, observer=bar, announce=announce, pictures=pictures)
 
 
 def compile_on_server(
-    server: str, model: Path, profile: str, settings: Sequence[str], console: Console, *, show: Show | None = None
+    server: str,
+    model: Path,
+    profile: str,
+    settings: Sequence[str],
+    console: Console,
+    *,
+    show: Show | None = None,
+    only_plan: bool = False,
 ) -> Compiled:
-    """Compile on a service."""
+    """Compile on a service; with `only_plan` the job goes on there after its plan has been read."""
     # The values as given, without the defaults of this version: the service may be a newer one.
     parse_assignments(settings)
     options = parse_values(settings)
@@ -141,8 +170,9 @@ def compile_on_server(
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
         job = client.submit(model, reference, options)
-        job = follow(client, job, model.name, console, show=show)
-        plan, report = client.document(job, "plan"), client.document(job, "report")
+        job = follow(client, job, model.name, console, show=show, only_plan=only_plan)
+        plan = client.document(job, "plan")
+        report = None if only_plan and not job.final else client.document(job, "report")
         return Compiled(plan=plan, report=report, server=server, job=job.id)
 
 
@@ -153,17 +183,27 @@ def parse_values(settings: Sequence[str]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name in given}
 
 
-def follow(client: Client, job: Job, title: str, console: Console, *, show: Show | None = None) -> Job:
+def follow(
+    client: Client,
+    job: Job,
+    title: str,
+    console: Console,
+    *,
+    show: Show | None = None,
+    only_plan: bool = False,
+) -> Job:
     """Show a job's progress until it is final; raises ServiceError if it did not succeed.
 
-    `show` gets the plan as soon as it is known.
+    `show` gets the plan as soon as it is known; with `only_plan` the job is left to itself then.
     """
     if not job.final:
         with _cancelling(client, job, console), ProgressBar(console, title) as bar:
             for event in client.follow(job.id):
+                if only_plan and event.planned and event.state == "running":
+                    return client.job(job.id)
                 if show is not None and event.planned and event.state == "running":
                     with suppress(ServiceError), bar.paused():  # it may have ended meanwhile, without a plan
-                        show(client.document(job, "plan"))
+                        show(document(client.document(job, "plan"), Plan, f"job {job.id}"))
                     show = None
                 if event.phase is None:
                     bar.say(event.state)
@@ -184,7 +224,7 @@ def _cancelling(client: Client, job: Job, console: Console) -> Iterator[None]:
     except KeyboardInterrupt:
         try:
             state = client.cancel(job).state
-            said = f"job {job.id} on {client.url} {'is being cancelled' if state == 'cancelling' else f'is {state}'}"
+            said = f"job {job.id} on {client.url} is {'being cancelled' if state == 'cancelling' else state}"
         except TesseraError:
             said = f"job {job.id} may go on; cancel it: curl -X POST {client.url}/v1/jobs/{job.id}/cancel"
         console.print(f"interrupted: {said}", soft_wrap=True, highlight=False)
@@ -199,9 +239,10 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
     with whole_files() as fresh:
         folder.mkdir(parents=True, exist_ok=True)
         fresh(folder / PLAN_NAME).write_bytes(compiled.plan)
-        fresh(folder / REPORT_NAME).write_bytes(compiled.report)
+        if compiled.report is not None:
+            fresh(folder / REPORT_NAME).write_bytes(compiled.report)
         more = _write_program(compiled, folder, fresh, trace=trace) if program else []
-    return [PLAN_NAME, REPORT_NAME, *more]
+    return [PLAN_NAME, *([] if compiled.report is None else [REPORT_NAME]), *more]
 
 
 def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Path], *, trace: bool) -> list[str]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from app.cli import exploring, profiles, shaping
+from app.cli import exploring, planning, profiles, shaping
 from app.cli.entry import run as run  # console scripts that were installed before name it here
 from app.cli.failures import failures
 from app.cli.parameters import (
+    CsvFlag,
     DataDirOption,
     InputsOption,
     JsonFlag,
@@ -27,7 +28,9 @@ from app.cli.parameters import (
     SetOption,
     ShapeOption,
     StrictFlag,
+    WideFlag,
     all_settings,
+    excluding,
 )
 from app.outputs import check_file, check_folder, whole_files
 from compiler.errors import RequestError
@@ -43,6 +46,8 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli.command()(planning.plan)
+cli.command()(planning.explain)
 cli.command()(exploring.sweep)
 cli.command()(exploring.size)
 cli.command()(exploring.compare)
@@ -85,37 +90,39 @@ def compile_command(
     trace: Annotated[bool, typer.Option("--trace", help="Also write a trace for Perfetto to --out")] = False,
     strict: StrictFlag = False,
     no_verify: NoVerifyFlag = False,
+    wide: WideFlag = False,
+    as_csv: CsvFlag = False,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compile a model for a profile, here or on a service, and show the plan."""
+    """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it."""
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.cli.plan_table import PlanFirst, print_simulated
-        from app.cli.run_table import print_values
+        from app.cli.plan_table import PlanFirst, groups_csv
 
         console = Console(stderr=True, markup=False)
         words = all_settings(settings, strict, no_verify=no_verify)
+        excluding({"--json": as_json, "--csv": as_csv})
         if trace and out is None:
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
         check_folder(out, compiling.FILE_NAMES)
-        table = PlanFirst(Console())
-        compiled = compiling.compiled(model, profile, words, console, server, None if as_json else table.show)
+        table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
+        for_people = not (as_json or as_csv)
+        found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
         written: list[str] = []
         if out is not None:
-            written = compiling.write(compiled, out, program=True, trace=trace)
+            written = compiling.write(found, out, program=True, trace=trace)
         if as_json:
-            sys.stdout.write(compiled.plan.decode() + "\n")
+            sys.stdout.write(found.plan.decode() + "\n")
             return
-        table.finish(json.loads(compiled.plan))
-        said = Console(markup=False, highlight=False)
-        report = json.loads(compiled.report)
-        print_simulated(report, said)
-        print_values(report, said)
+        if as_csv:
+            sys.stdout.write(groups_csv(found.plan_document()))
+            return
+        table.finish(found.plan_document(), found.report_document())
         if out is not None:
-            said.print(f"wrote {', '.join(written)} to {out}")
+            Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
 
 
 @cli.command(name="run")
@@ -255,121 +262,10 @@ def trace(
         Console(markup=False, highlight=False).print(f"wrote {out}")
 
 
-@cli.command(name="plan")
-def plan_command(
-    model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
-    profile: ProfileOption,
-    settings: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
-    pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
-    compare: Annotated[
-        str | None, typer.Option("--compare", help="Strategies side by side: search,rules,none", show_default=False)
-    ] = None,
-    strict: StrictFlag = False,
-    server: ServerOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Plan a model and show tiling and price of each group; `--set schedule=FILE` prices a pinned schedule."""
-    with failures(as_json=as_json):
-        from app.cli import compiling
-        from app.cli.plan_table import print_plan, print_simulated
-
-        console = Console(stderr=True, markup=False)
-        words = all_settings(settings, strict)
-        check_folder(out, compiling.FILE_NAMES)
-        check_folder(pictures)
-        if compare is not None:
-            if pictures is not None:
-                raise RequestError(
-                    "pictures are drawn of one plan",
-                    code="invalid_request",
-                    actual="--pictures with --compare",
-                    hint="Leave out one of the two",
-                )
-            _compare(compare, model, profile, words, console, server=server, out=out, as_json=as_json)
-            return
-        if pictures is not None and server is not None:
-            raise RequestError(
-                "pictures are drawn in this process, not on a service",
-                code="invalid_request",
-                actual="--pictures with --server",
-                hint="Leave out one of the two",
-            )
-        if server is not None:
-            compiled = compiling.compile_on_server(server, model, profile, words, console)
-        else:
-            compiled = compiling.compile_here(model, profile, words, console, pictures=pictures is not None)
-        if out is not None:
-            compiling.write(compiled, out)
-        if pictures is not None:
-            compiling.write_pictures(compiled, pictures)
-        if as_json:
-            sys.stdout.write(compiled.plan.decode() + "\n")
-            return
-        print_plan(json.loads(compiled.plan), Console(), detailed=True)
-        said = Console(markup=False)
-        print_simulated(json.loads(compiled.report), said)
-        if out is not None:
-            said.print(f"wrote {out / 'plan.json'} and {out / 'report.json'}", highlight=False)
-        if pictures is not None:
-            said.print(f"wrote {len(compiled.pictures)} pictures to {pictures}", highlight=False)
-
-
-@cli.command()
-def explain(
-    model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)],
-    profile: ProfileOption,
-    settings: SetOption = None,
-    group: Annotated[str | None, typer.Option("--group", help="A group (s0.g3) or segment (s0) of the plan")] = None,
-    strict: StrictFlag = False,
-    server: ServerOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Say in words how a model is cut and placed: segments, cuts, host nodes, merges; or all there is on one group."""
-    with failures(as_json=as_json):
-        from app.cli import compiling
-        from compiler.explain import explain as in_words
-        from compiler.explain import group_values
-
-        console = Console(stderr=True, markup=False)
-        compiled = compiling.compiled(model, profile, all_settings(settings, strict), console, server)
-        plan, report = compiled.plan_document(), compiled.report_document()
-        text = in_words(plan, group, report)
-        values = {"explanation": text.splitlines(), **group_values(plan, report, group)}
-        sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
-
-
 @cli.command()
 def version() -> None:
     """Print the version of the compiler."""
     sys.stdout.write(COMPILER_VERSION + "\n")
-
-
-def _compare(
-    strategies: str,
-    model: Path,
-    profile: str,
-    settings: list[str],
-    console: Console,
-    *,
-    server: str | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Compile once per strategy and show the figures side by side, or as one JSON document."""
-    import msgspec
-
-    from app.cli.compare_table import print_comparison
-    from app.cli.comparing import compare, parse_strategies
-
-    names = parse_strategies(strategies)
-    comparison = compare(model, profile, settings, names, console, server=server, out=out)
-    if as_json:
-        sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")
-        return
-    print_comparison(comparison, Console())
-    if out is not None:
-        Console(markup=False).print(f"wrote the documents of each strategy to {out}", highlight=False)
 
 
 def _ran(
@@ -387,21 +283,11 @@ def _ran(
     from app.cli.inputs import existing_arrays, uncompiled_model
     from app.simulations.inputs import DEFAULT_SEED
 
-    excluded = {
-        "--inputs with --seed": inputs is not None and seed is not None,
-        "--inputs with --shape": inputs is not None and bool(shapes),
-        "--shape with --server": bool(shapes) and server is not None,
-        "--check with --against": check and against is not None,
-        "--against with --server": against is not None and server is not None,
-    }
-    for words, given in excluded.items():
-        if given:
-            raise RequestError(
-                "these options exclude each other",
-                code="invalid_request",
-                actual=words,
-                hint="Leave out one of the two",
-            )
+    excluding({"--inputs": inputs is not None, "--seed": seed is not None})
+    excluding({"--inputs": inputs is not None, "--shape": bool(shapes)})
+    excluding({"--shape": bool(shapes), "--server": server is not None})
+    excluding({"--check": check, "--against": against is not None})
+    excluding({"--against": against is not None, "--server": server is not None})
     if inputs is not None:
         existing_arrays(inputs)
     if against is not None:

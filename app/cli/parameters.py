@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from compiler.errors import RequestError
 from compiler.options import Options
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
@@ -19,6 +21,10 @@ SetOption = Annotated[
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
+CsvFlag = Annotated[bool, typer.Option("--csv", help="The groups as comma-separated values, raw numbers")]
+WideFlag = Annotated[
+    bool, typer.Option("--wide", help="All columns and whole node names, as when the output goes to a pipe")
+]
 NoVerifyFlag = Annotated[bool, typer.Option("--no-verify", help="Compile without the value check: verify=none")]
 ProfileOfTarget = Annotated[
     str | None, typer.Option("--profile", "-p", help="Of a model: a built-in profile, or a file", show_default=False)
@@ -32,6 +38,18 @@ ShapeOption = Annotated[
 StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
 ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
+
+
+def excluding(given: Mapping[str, bool]) -> None:
+    """Raise RequestError if more than one of these options is given."""
+    both = [name for name, is_given in given.items() if is_given]
+    if len(both) > 1:
+        raise RequestError(
+            "these options exclude each other",
+            code="invalid_request",
+            actual=" with ".join(both),
+            hint="Leave out one of them",
+        )
 
 
 def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:

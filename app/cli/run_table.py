@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.plan_table import quantity_bytes
 from app.simulations.report import SimulationReport, TensorReport
+from compiler.amounts import bytes_text
 from compiler.errors import printable
 from compiler.execution import OutputCheck
 
@@ -50,9 +47,9 @@ def print_segments(report: SimulationReport, console: Console) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("memory used", overflow="fold")
     for segment in report.segments:
-        used = ", ".join(f"{level} {quantity_bytes(size)}" for level, size in segment.used_bytes.items())
+        used = ", ".join(f"{level} {bytes_text(size)}" for level, size in segment.used_bytes.items())
         where = "host" if segment.chip is None else f"chip {segment.chip}"
-        moved = quantity_bytes(segment.touched_bytes) if segment.kind == "chip" else ""
+        moved = bytes_text(segment.touched_bytes) if segment.kind == "chip" else ""
         commands = (
             f"{segment.commands:,}"
             if segment.kind == "chip"
@@ -63,37 +60,8 @@ def print_segments(report: SimulationReport, console: Console) -> None:
     console.print()
 
 
-def print_values(report: Mapping[str, Any], console: Console) -> None:
-    """Print in a line whether the values of a compilation were checked, and how near they came to the limit."""
-    values = report.get("values")
-    if values is None:
-        return  # the report of an older service
-    if not values["checked"]:
-        console.print(Text(f"values: not checked: {printable(values['reason'] or 'no reason given', 200)}"))
-        return
-    unclear = [output for output in values["outputs"] if output.get("verdict", "plain") != "plain"]
-    for output in unclear:
-        name, verdict = printable(output["tensor"], 60), printable(output["verdict"], 20)
-        console.print(Text(f"values: output {name} is {verdict}: the model itself amplifies rounding (report.values)"))
-    decided = [output for output in values["outputs"] if output["holds"] is not None]
-    if not decided:
-        return
-    index = ", ".join(map(str, values["where"] or ()))
-    console.print(
-        Text(
-            f"values: {_outputs(len(decided))} with {printable(values['judge'], 60)} on random inputs "
-            f"(seed {values['seed']}): largest error {_figure(values['max_error'])} at "
-            f"{printable(values['tensor'], 60)}[{index}], limit {_figure(values['limit'])}"
-        )
-    )
-
-
 def _table(title: str) -> Table:
     return Table(title=Text(title), title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1))
-
-
-def _outputs(count: int) -> str:
-    return "1 output agrees" if count == 1 else f"{count} outputs agree"
 
 
 def _inputs(report: SimulationReport) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import tempfile
 import threading
@@ -13,12 +12,14 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.compiling import follow
-from app.cli.plan_table import PlanFirst, print_simulated
+from app.cli.plan_table import PlanFirst
+from app.cli.saved import of_job
 from app.client.client import Client
 from app.errors import SetupError
 from app.settings import Settings
 from app.supervisor.service import EmbeddedService
 from compiler.errors import RequestError
+from compiler.plan import Plan
 
 
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
@@ -66,14 +67,14 @@ def demo(model: Path, profile: str) -> None:
             job = client.submit(uploaded, profile)
             table = PlanFirst(console)
 
-            def show(plan: bytes) -> None:
+            def show(plan: Plan) -> None:
                 console.print(f"planned {time.monotonic() - begun:.1f} s after the start\n")
                 table.show(plan)
 
             job = follow(client, job, f"{uploaded.name} for {profile}", console, show=show)
             console.print(f"job {job.id} {job.state} {time.monotonic() - begun:.1f} s after the start\n")
-            table.finish(json.loads(client.document(job, "plan")))
-            print_simulated(json.loads(client.document(job, "report")), console)
+            found = of_job(client, job.id)
+            table.finish(found.plan, found.report)
         console.print("stopped; `tessera serve` keeps it running")
 
 

@@ -9,20 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.inputs import existing_file, refuse_other
-from app.cli.plan_table import quantity_bytes, quantity_si
+from app.cli.saved import saved
 from app.client.client import Client
-from app.client.results import document_at
-from app.comparisons.compare import ComparedGroups, ComparisonDocument, Compiled, Difference, GroupSum, Side, compare
+from app.comparisons.compare import ComparedGroups, ComparisonDocument, Difference, GroupSum, Side, compare
+from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
-from compiler.plan import Plan, Report
 
 _NODES_WIDTH = 28
 
 
 def compared_here(a: Path, b: Path) -> ComparisonDocument:
     """Two folders that `tessera compile --out` wrote, or two plans; raises RequestError for anything else."""
-    return compare(_compiled(a), _compiled(b))
+    return compare(saved(a), saved(b))
 
 
 def compared_on_server(server: str, a: str, b: str) -> ComparisonDocument:
@@ -49,23 +47,6 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     console.print(groups)
 
 
-def _compiled(path: Path) -> Compiled:
-    plan = path / "plan.json" if path.is_dir() else path
-    report = plan.with_name("report.json")
-    hint = "Give the folder of `tessera compile --out`, a plan.json, or with --server the ids of two jobs"
-    refuse_other(existing_file(plan, hint), "a plan")
-    found = document_at(plan, Plan)
-    described = document_at(report, Report) if report.is_file() else None
-    # a report of another compilation that happens to lie beside the plan says nothing of it
-    belongs = described is not None and _names(described) == _names(found)
-    return Compiled(plan=found, report=described if belongs else None)
-
-
-def _names(document: Plan | Report) -> tuple[object, ...]:
-    """What a plan has in common with the report of the same compilation."""
-    return document.model, document.profile, document.totals
-
-
 def _table(*names: str) -> Table:
     table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 1))
     for number, name in enumerate(names):
@@ -88,8 +69,8 @@ def _amount(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     if unit == "B":
-        return quantity_bytes(value)
-    return quantity_si(value, unit) if unit else f"{value:.0f}"
+        return bytes_text(value)
+    return si_text(value, unit) if unit else f"{value:.0f}"
 
 
 def _group_cells(pair: ComparedGroups) -> list[str]:
@@ -98,8 +79,8 @@ def _group_cells(pair: ComparedGroups) -> list[str]:
     sides = (pair.a, pair.b)
     shown = [nodes if len(nodes) <= _NODES_WIDTH else f"{nodes[: _NODES_WIDTH - 1]}…"]
     shown += ["" if side is None else _ids(side) for side in sides]
-    shown += ["" if side is None else quantity_bytes(side.dram_bytes) for side in sides]
-    return [*shown, *("" if side is None else quantity_si(_latency_s(side), "s") for side in sides)]
+    shown += ["" if side is None else bytes_text(side.dram_bytes) for side in sides]
+    return [*shown, *("" if side is None else si_text(_latency_s(side), "s") for side in sides)]
 
 
 def _ids(side: GroupSum) -> str:

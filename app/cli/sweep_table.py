@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.plan_table import quantity_bytes, quantity_si
 from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import SizeReport
+from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
 from compiler.profile.fields import SHORT_NAMES, Value, field_named
 from compiler.profile.quantities import amount_text
@@ -89,12 +89,12 @@ def _figures(point: PointReport, latency: str | None) -> dict[str, str]:
         return {"latency": point.state if point.problem is None else str(point.problem["code"])}
     floor = figures.dram_bytes_floor
     return {
-        "latency": quantity_si(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s")
+        "latency": si_text(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s")
         + (" (degraded)" if figures.degraded else ""),
-        "energy": quantity_si(figures.energy_j, "J"),
-        "DRAM": quantity_bytes(figures.dram_bytes),
+        "energy": si_text(figures.energy_j, "J"),
+        "DRAM": bytes_text(figures.dram_bytes),
         "above floor": f"{100 * (figures.dram_bytes / floor - 1):.1f} %" if floor else "",
-        "on chip": quantity_bytes(figures.on_chip_bytes),
+        "on chip": bytes_text(figures.on_chip_bytes),
     }
 
 

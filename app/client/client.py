@@ -440,10 +440,11 @@ class AsyncClient:
             raise
 
     async def _typed(self, job: Job | str, kind: type[T]) -> T:
-        from app.client.results import Plan, typed_document
+        from app.cli.saved import document
+        from app.client.results import Plan
 
         data = await self.document(job, "plan" if kind is Plan else "report")
-        return typed_document(data, kind, f"job {_id(job)} of {self.url}")
+        return document(data, kind, f"job {_id(job)}")
 
     async def _ask(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Job:
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from app.cli.saved import document
 from app.client.arguments import chosen_options, hardware, model_source
-from app.client.results import Compilation, Executable, OnPhase, OnPlan, Plan, Report, typed_document
+from app.client.results import Compilation, Executable, OnPhase, OnPlan, Plan, Report
 from compiler import plan as documents
 from compiler.errors import InternalError, RequestError
 from compiler.options import Options
@@ -57,14 +58,14 @@ def compile(  # noqa: A001 - the public name, used as tessera.compile
     program = made.executable
     return Compilation(
         plan=_plan(made.plan),
-        report=typed_document(documents.report_json(made.report), Report, "the report"),
+        report=document(documents.report_json(made.report), Report, "the report"),
         executable=None if program is None else Executable(lambda: program),
     )
 
 
 def _plan(plan: documents.Plan) -> Plan:
     """A plan exactly as a service gives it."""
-    return typed_document(documents.plan_json(plan), Plan, "the plan")
+    return document(documents.plan_json(plan), Plan, "the plan")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from compiler import plan as documents
 from compiler.errors import RequestError, printable
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from app.simulations.report import SimulationReport
     from compiler.program.executable import Executable as Program
     from compiler.program.executable import Value
-
-T = TypeVar("T")
 
 # Called with the provisional plan, and as a phase begins with its name, its number from 1 and how many there are.
 OnPlan = Callable[["Plan"], None]
@@ -48,13 +44,13 @@ class Plan(documents.Plan, frozen=True, kw_only=True):
         return f"<Plan of {_names(self)}: {self._figures()}>"
 
     def _figures(self) -> str:
-        from app.cli.plan_table import quantity_bytes, quantity_si
+        from compiler.amounts import bytes_text, count_text, si_text
 
         groups = sum(len(segment.groups) for segment in self.segments)
-        count = "1 group" if groups == 1 else f"{groups} groups"
-        latency = quantity_si(self.totals.latency_s, "s")
+        latency = si_text(self.totals.latency_s, "s")
         state = ", provisional" if self.provisional else ""
-        return f"{count}, DRAM {quantity_bytes(self.totals.dram_bytes)}, latency {latency} estimated{state}"
+        dram = bytes_text(self.totals.dram_bytes)
+        return f"{count_text(groups, 'group')}, DRAM {dram}, latency {latency} estimated{state}"
 
     def _repr_html_(self) -> str:
         return _html(self._print)
@@ -62,16 +58,11 @@ class Plan(documents.Plan, frozen=True, kw_only=True):
     def _print(self, console: Console) -> None:
         from app.cli.plan_table import print_plan
 
-        print_plan(msgspec.to_builtins(self), console, detailed=True)
-        if self.provisional:
-            console.print("Provisional: times are estimates, and the plan changes if a program turns out too long.")
+        print_plan(self, None, console, wide=True)
 
 
 class Report(documents.Report, frozen=True, kw_only=True):
     """The figures behind a plan: simulated time, stalls, energy, and how its outputs compare with the model's."""
-
-    def __str__(self) -> str:
-        return _text(self._print)
 
     def __repr__(self) -> str:
         return f"<Report of {_names(self)}: {self._figures()}>"
@@ -82,15 +73,7 @@ class Report(documents.Report, frozen=True, kw_only=True):
         return f"{cycles:,} cycles simulated, {checked}"
 
     def _repr_html_(self) -> str:
-        return _html(self._print)
-
-    def _print(self, console: Console) -> None:
-        from app.cli.plan_table import print_simulated
-        from app.cli.run_table import print_values
-
-        report = msgspec.to_builtins(self)
-        print_simulated(report, console)
-        print_values(report, console)
+        return _html(lambda console: console.print(repr(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,10 +89,11 @@ class Run:
     @classmethod
     def read(cls, report: bytes, outputs: bytes) -> Run:
         """From simulation.json and an .npz file, as a service gives them."""
+        from app.cli.saved import document
         from app.simulations.arrays import read_arrays
         from app.simulations.report import SimulationReport
 
-        found = typed_document(report, SimulationReport, "the report of the run")
+        found = document(report, SimulationReport, "the report of the run")
         return cls(report=found, outputs=MappingProxyType(read_arrays(io.BytesIO(outputs))))
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -210,10 +194,12 @@ class Executable:
         return hashed.hexdigest()
 
     def __repr__(self) -> str:
+        from compiler.amounts import count_text
+
         program = self.program
         inputs, outputs = (", ".join(map(_value, values)) for values in (program.inputs, program.outputs))
         names = f"{printable(program.model_name, 60)} for {printable(program.profile.name, 60)}"
-        count = "1 segment" if len(program.segments) == 1 else f"{len(program.segments)} segments"
+        count = count_text(len(program.segments), "segment")
         return f"<Executable of {names}: {count}, inputs {inputs}, outputs {outputs}>"
 
     def _repr_html_(self) -> str:
@@ -246,12 +232,16 @@ class Compilation:
     def load(cls, folder: str | PathLike[str]) -> Compilation:
         """What `save` or `tessera compile --out` wrote; raises RequestError for anything else."""
         from app.cli import compiling
+        from app.cli.inputs import existing_file
+        from app.cli.saved import document
 
         path = Path(folder)
+        hint = "Give the folder of `tessera compile --out`"
+        plan, report = (existing_file(path / name, hint) for name in (compiling.PLAN_NAME, compiling.REPORT_NAME))
         executable = path / compiling.EXECUTABLE_NAME
         return cls(
-            plan=document_at(path / compiling.PLAN_NAME, Plan),
-            report=document_at(path / compiling.REPORT_NAME, Report),
+            plan=document(plan.read_bytes(), Plan, str(plan)),
+            report=document(report.read_bytes(), Report, str(report)),
             executable=Executable.load(executable) if executable.exists() else None,
         )
 
@@ -302,8 +292,7 @@ class Compilation:
     def _print(self, console: Console) -> None:
         from app.cli.plan_table import print_plan
 
-        print_plan(msgspec.to_builtins(self.plan), console)
-        self.report._print(console)
+        print_plan(self.plan, self.report, console, wide=True)
 
 
 def executable_of_job(server: str, job: str) -> Executable:
@@ -335,27 +324,6 @@ def write_inputs(inputs: Mapping[str, ArrayLike], path: Path) -> Path:
     with path.open("wb") as file:
         write_arrays(file, inputs)
     return path
-
-
-def document_at(path: Path, kind: type[T]) -> T:
-    """A document of a folder that `tessera compile --out` wrote; raises RequestError for anything else."""
-    from app.cli.inputs import existing_file
-
-    existing_file(path, "Give the folder of `tessera compile --out`")
-    return typed_document(path.read_bytes(), kind, printable(str(path)))
-
-
-def typed_document(data: bytes, kind: type[T], where: str) -> T:
-    """A JSON document with its type; raises RequestError if it is of another version of Tessera, or none at all."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(
-            f"{where} is no {kind.__name__.lower()} of this version of Tessera",
-            code="version_mismatch",
-            actual=printable(str(error), 200),
-            hint="Use the same version on both sides, or compile again",
-        ) from None
 
 
 def _names(document: Any) -> str:

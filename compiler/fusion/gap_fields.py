@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from compiler.amounts import bytes_text, number_text
 from compiler.cost.rates import reads_are_shared
 from compiler.fusion.groups import Boundary
 from compiler.profile.schema import Profile
@@ -17,7 +18,6 @@ from compiler.tiling.figures import CORE_RULE, KEPT_RULE, Check
 from compiler.tiling.finished import Choice
 from compiler.tiling.tile import OpWeights
 from compiler.tiling.tiled import TiledGroup
-from compiler.units import plain
 
 # Rules of the memory that a tile lies in, of a core's activations, and of weights; FUSE-11 counts halos, which larger
 # tiles lessen.
@@ -112,7 +112,11 @@ def intermediate_cause(profile: Profile, edge: Boundary, merged: Merged | None) 
     if edge.rule is None:
         return Cause(why=edge.why)
     field = field_of_rule(edge.rule, profile)
-    amounts = "" if edge.actual is None or edge.limit is None else f": {plain(edge.actual)} of {plain(edge.limit)}"
+    amounts = (
+        ""
+        if edge.actual is None or edge.limit is None
+        else f": {number_text(edge.actual)} of {number_text(edge.limit)}"
+    )
     return Cause(fields=() if field is None else (field,), why=f"{edge.rule} fails{amounts}")
 
 
@@ -126,14 +130,18 @@ def merged_cause(merged: Merged) -> Cause:
         again = overlap = 0  # units read for themselves, whatever fits
     if again and again >= overlap:
         return Cause(
-            fields=(_field_of_loads(tiled),), why=f"merged costs more: {again} bytes of weights are read again"
+            fields=(_field_of_loads(tiled),), why=f"merged costs more: {bytes_text(again)} of weights are read again"
         )
     if overlap and tiled.slices > 1:
-        return Cause(fields=(_field_of_loads(tiled),), why=f"merged costs more: {overlap} input bytes are read again")
+        return Cause(
+            fields=(_field_of_loads(tiled),), why=f"merged costs more: {bytes_text(overlap)} of inputs are read again"
+        )
     if overlap and choice.tiling.rounds > 1:
-        return Cause(fields=(tile_field(profile),), why=f"merged costs more: tiles read {overlap} input bytes again")
+        return Cause(
+            fields=(tile_field(profile),), why=f"merged costs more: tiles read {bytes_text(overlap)} of inputs again"
+        )
     if made_again > 0 and choice.tiling.rounds > 1:
-        why = f"merged costs more: tiles repeat {made_again} multiply-accumulates"
+        why = f"merged costs more: tiles repeat {made_again:,} multiply-accumulates"
         return Cause(fields=(tile_field(profile),), why=why)
     return Cause(why=f"merged costs more, bound by {choice.cost.bound_by}")
 

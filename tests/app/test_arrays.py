@@ -110,7 +110,7 @@ def pickled() -> bytes:
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"hello", "no .npz file"),
     "empty": (lambda: b"", "no .npz file"),
-    "damaged": (damaged, "no .npz file"),
+    "damaged": (damaged, "cut short or damaged"),
     "pickle": (lambda: archive(x=pickle.dumps([1])), "'x' of the inputs has no header"),
     "objects": (pickled, "'x' of the inputs has an element type"),
     "fields": (lambda: archive(x=npy(np.zeros(2, [("a", "<i4")]))), "'x' of the inputs has an element type"),

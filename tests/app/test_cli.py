@@ -19,8 +19,8 @@ from app.cli.failures import USAGE_CODES
 from app.cli.inputs import packed
 from app.cli.limits import bounded
 from app.cli.main import cli
-from app.cli.plan_table import quantity_bytes, quantity_si
 from app.supervisor.lock import DirectoryLock
+from compiler.amounts import bytes_text, si_text
 from compiler.errors import LimitError, RequestError
 from compiler.profile import builtin_profile, profile_json
 from tests.corpus.archives import external_model
@@ -144,8 +144,8 @@ def test_no_service_at_the_url_is_said_in_one_block() -> None:
 
 
 def test_quantities_are_printed_with_their_units() -> None:
-    assert [quantity_bytes(value) for value in (0, 1023, 1024, 3 * 2**20)] == ["0 B", "1023 B", "1.00 KiB", "3.00 MiB"]
-    assert [quantity_si(value, "J") for value in (0, 1.5, 0.0123, 4e-6, 5e-9, 6e-12)] == [
+    assert [bytes_text(value) for value in (0, 1023, 1024, 3 * 2**20)] == ["0 B", "1023 B", "1.00 KiB", "3.00 MiB"]
+    assert [si_text(value, "J") for value in (0, 1.5, 0.0123, 4e-6, 5e-9, 6e-12)] == [
         "0 pJ",
         "1.5 J",
         "12.3 mJ",

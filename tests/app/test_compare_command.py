@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 from app.cli.compare_table import print_comparison
 from app.cli.comparing import FIGURES, Comparison, Figures, comparison_of, known_strategies, parse_strategies
 from app.cli.main import cli
+from compiler.compile import plan_model
 from compiler.errors import RequestError
 from compiler.options import Options, parse_options
 from compiler.plan import Plan
-from tests.compiler.planning import plan_model
 from tests.models import Model
 from tests.profiles import small_profile
 from tests.service.harness import conv_chain

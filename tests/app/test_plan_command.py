@@ -103,7 +103,7 @@ def test_compile_and_explain_take_a_schedule_too_from_a_file_or_in_place(tmp_pat
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        (None, "there is no schedule file"),
+        (None, "there is no file"),
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("7", "object"),

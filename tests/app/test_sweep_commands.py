@@ -19,11 +19,11 @@ from typer.testing import CliRunner, Result
 from app.cli.main import cli
 from app.cli.point_pool import MAX_ATTEMPTS, Computed, PointPool
 from app.comparisons.compare import Compiled, compare
+from compiler.compile import plan_model
 from compiler.options import parse_options
 from compiler.plan import Plan
 from compiler.profile import Profile, builtin_profile, parse_profile, profile_json
 from compiler.profile.fields import with_fields
-from tests.compiler.planning import plan_model
 from tests.models import Model
 from tests.service.harness import conv_chain, gone, until
 

@@ -12,12 +12,13 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Final
 
+from compiler.compile import plan_model
 from compiler.options import parse_options
 from compiler.plan import Plan
 from compiler.profile import builtin_profile
 from tests.bench.prices import pinned
 from tests.bench.scaling import chain
-from tests.compiler.planning import objective_of, plan_model
+from tests.compiler.planning import objective_of
 from tests.exported import exported_models
 from tests.models import LIGHT_NAMES, light_path
 from tests.networks import fsrcnn

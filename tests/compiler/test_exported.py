@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from compiler.compile import plan_model
 from compiler.options import parse_options
 from compiler.plan import Plan, plan_json
 from compiler.profile import builtin_profile
-from tests.compiler.planning import plan_model
 from tests.exported import ExportedModel, exported_models
 
 MODELS = exported_models()

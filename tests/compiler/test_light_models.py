@@ -14,11 +14,10 @@ import msgspec
 import onnx
 import pytest
 
-from compiler.compile import Compilation
+from compiler.compile import Compilation, plan_model
 from compiler.options import Options
 from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.profile import builtin_profile
-from tests.compiler.planning import plan_model
 from tests.models import LIGHT_NAMES, light_path, light_source
 
 PROFILES = ("cluster4x4", "edge4")

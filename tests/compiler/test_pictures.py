@@ -6,10 +6,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from compiler.compile import Compilation
+from compiler.compile import Compilation, plan_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
-from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
 
 SVG = "{http://www.w3.org/2000/svg}"

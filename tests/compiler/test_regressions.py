@@ -9,11 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.compile import compile_model
+from compiler.compile import compile_model, plan_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
-from tests.compiler.planning import plan_model
 from tests.models import Model
 from tests.profiles import profile_values
 

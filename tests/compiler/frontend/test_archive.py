@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from compiler.compile import plan_model
 from compiler.errors import TesseraError
 from compiler.frontend import archive as module
 from compiler.frontend.archive import open_archive, safe_path
@@ -29,7 +30,6 @@ from compiler.frontend.values import materialise
 from compiler.ir.constant import Stored
 from compiler.plan import plan_json
 from compiler.profile import builtin_profile
-from tests.compiler.planning import plan_model
 from tests.models import Model, error_of, light_path
 
 Members = dict[str, bytes]

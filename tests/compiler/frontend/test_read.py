@@ -9,11 +9,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from compiler.compile import plan_model
 from compiler.errors import ModelError
 from compiler.frontend.read import UNSAID_OPSET, ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
-from tests.compiler.planning import plan_model
 from tests.models import Model, import_graph, light_path
 
 

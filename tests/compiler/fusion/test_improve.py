@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compiler.compile import compile_model
+from compiler.compile import compile_model, plan_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError
 from compiler.fusion import fuse
@@ -38,7 +38,7 @@ from compiler.tiling.split import Split
 from compiler.tiling.tile import HaloMode
 from compiler.tiling.wishes import Wishes
 from tests.compiler.fusion.test_search import Case, case
-from tests.compiler.planning import objective_of, plan_model
+from tests.compiler.planning import objective_of
 from tests.models import Model, light_source, whole_segment
 from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES
@@ -327,7 +327,7 @@ from compiler.options import Options
 from compiler.plan import plan_json
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
-from tests.compiler.planning import plan_model
+from compiler.compile import plan_model
 from tests.models import light_source
 options = Options(fusion="search", objective="edp")
 plan = plan_model(light_source("bvlc_alexnet"), builtin_profile("cluster4x4"), options).plan

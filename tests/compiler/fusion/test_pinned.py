@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compiler.compile import compile_model
+from compiler.compile import compile_model, plan_model
 from compiler.errors import LimitError, RequestError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
@@ -19,7 +19,6 @@ from compiler.plan import Plan, PlanGroup, plan_json
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Engine, Profile
 from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight
-from tests.compiler.planning import plan_model
 from tests.models import Model, light_source
 from tests.networks import fsrcnn
 from tests.profiles import small_profile

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from compiler.compile import plan_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.source import ModelSource
@@ -29,7 +30,6 @@ from compiler.profile.schema import Profile
 from compiler.tiling.figures import Check
 from tests.compiler.brute import floor_of
 from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight
-from tests.compiler.planning import plan_model
 from tests.models import Model, error_of, group_of, whole_segment
 from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES, models, options, profiles

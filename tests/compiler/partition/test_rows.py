@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 from onnx import TensorProto
 
-from compiler.compile import compile_model
+from compiler.compile import compile_model, plan_model
 from compiler.errors import ModelError
 from compiler.frontend.source import ModelSource
 from compiler.ir.symbol import Expression
 from compiler.options import Options
 from compiler.partition.rows import LeaveRowsToHost
 from compiler.profile.schema import Profile
-from tests.compiler.planning import plan_model
 from tests.compiler.program.lowered import chip
 from tests.models import Model
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from compiler.compile import plan_model
 from compiler.errors import LimitError
 from compiler.frontend.source import ModelSource
 from compiler.fusion.candidate import SegmentCompilers
@@ -24,7 +25,6 @@ from compiler.profile.schema import Profile
 from compiler.tiling.stationary import WeightTable
 from tests.compiler.execute import execute, feeds_for
 from tests.compiler.partition.graphs import limited, stationary
-from tests.compiler.planning import plan_model
 from tests.models import Model, error_of
 
 # Four cores of 4 KiB: 16 KiB of weights, less what tiles need.

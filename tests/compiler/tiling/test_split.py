@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from compiler.compile import plan_model
 from compiler.errors import RequestError
 from compiler.fusion.evaluate import Evaluator
 from compiler.ops.facts import GraphFacts
@@ -29,7 +30,6 @@ from compiler.tiling.tile import HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
-from tests.compiler.planning import plan_model
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.oracle import unit_plan, walked
 from tests.compiler.tiling.tilings import group_of_all, tiled

@@ -1,0 +1,229 @@
+"""The commands that show plans: `tessera plan` and `tessera explain`, of a model or of what was compiled before."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from app.cli.failures import failures
+from app.cli.parameters import (
+    CsvFlag,
+    JsonFlag,
+    ProfileOfTarget,
+    ServerOption,
+    SetOption,
+    StrictFlag,
+    WideFlag,
+    all_settings,
+    excluding,
+)
+from app.outputs import check_folder
+from compiler.errors import RequestError, printable
+
+if TYPE_CHECKING:
+    from app.cli.compiling import Compiled as CompiledNow
+    from app.comparisons.compare import Compiled
+
+TargetArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="An ONNX file (planned now), a folder of `compile --out`, a plan.json, or with --server a job's id",
+        show_default=False,
+    ),
+]
+VerifyFlag = Annotated[
+    bool, typer.Option("--verify", help="Of a model: also make, prove, simulate and verify its programs")
+]
+
+
+def plan(
+    target: TargetArgument,
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for plan.json and report.json")] = None,
+    pictures: Annotated[Path | None, typer.Option("--pictures", help="Folder for an SVG of each group's tiles")] = None,
+    strategies: Annotated[
+        str | None, typer.Option("--compare", help="Strategies side by side: search,rules,none", show_default=False)
+    ] = None,
+    verify: VerifyFlag = False,
+    strict: StrictFlag = False,
+    wide: WideFlag = False,
+    as_csv: CsvFlag = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Plan a model, without programs unless --verify asks for them, or show a plan that was made before.
+
+    `--set schedule=FILE` prices a pinned schedule.
+    """
+    with failures(as_json=as_json):
+        from app.cli import compiling
+        from app.cli.plan_table import groups_csv, print_plan
+        from compiler.plan import plan_json
+
+        console = Console(stderr=True, markup=False)
+        words = all_settings(settings, strict)
+        excluding({"--json": as_json, "--csv": as_csv})
+        excluding({"--pictures": pictures is not None, "--compare": strategies is not None})
+        excluding({"--pictures": pictures is not None, "--server": server is not None})
+        check_folder(out, compiling.FILE_NAMES)
+        check_folder(pictures)
+        if strategies is not None:
+            chip = needed_profile(target, profile)
+            _compare(strategies, target, chip, words, console, server=server, out=out, as_json=as_json)
+            return
+        before = compiled_before(target, profile, words, server)
+        if before is not None and (out is not None or pictures is not None):
+            raise RequestError(
+                "what was compiled before is shown, not written again",
+                code="invalid_request",
+                actual="--out" if out is not None else "--pictures",
+                hint="Give the model and --profile to plan again",
+            )
+        found = None
+        if before is None:
+            chip = needed_profile(target, profile)
+            if server is not None:
+                found = compiling.compile_on_server(server, target, chip, words, console, only_plan=not verify)
+            else:
+                drawn = pictures is not None
+                found = compiling.compile_here(target, chip, words, console, pictures=drawn, only_plan=not verify)
+            before = _documents(found)
+        if found is not None and out is not None:
+            written = compiling.write(found, out)
+        if found is not None and pictures is not None:
+            compiling.write_pictures(found, pictures)
+        if as_json:
+            text = plan_json(before.plan) if found is None else found.plan
+            sys.stdout.write(text.decode() + "\n")
+            return
+        if as_csv:
+            sys.stdout.write(groups_csv(before.plan))
+            return
+        said = Console(markup=False, highlight=False)
+        print_plan(before.plan, before.report, said, wide=wide)
+        if found is not None and found.job is not None and not verify:
+            said.print(
+                f"\nJob {found.job} goes on there; `tessera plan {found.job} --server {server}` shows its result"
+            )
+        if found is not None and out is not None:
+            said.print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
+        if found is not None and pictures is not None:
+            said.print(f"Wrote {len(found.pictures)} pictures to {pictures}", soft_wrap=True)
+
+
+def explain(
+    target: TargetArgument,
+    profile: ProfileOfTarget = None,
+    settings: SetOption = None,
+    group: Annotated[str | None, typer.Option("--group", help="A group (s0.g3) or segment (s0) of the plan")] = None,
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Plan again with changes that may remove the three costliest boundaries")
+    ] = False,
+    verify: VerifyFlag = False,
+    strict: StrictFlag = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say in words how a model was planned: what limits it, what each boundary costs, what runs where and why."""
+    with failures(as_json=as_json):
+        from app.cli import compiling
+        from app.cli.advising import advice_here
+        from compiler.explain import explain as in_words
+        from compiler.explain import group_values
+
+        console = Console(stderr=True, markup=False)
+        words = all_settings(settings, strict)
+        excluding({"--advise": advise, "--server": server is not None})
+        excluding({"--advise": advise, "--group": group is not None})
+        found = compiled_before(target, profile, words, server)
+        if found is None:
+            chip = needed_profile(target, profile)
+            found = _documents(compiling.compiled(target, chip, words, console, server, only_plan=not verify))
+        elif advise:
+            raise RequestError(
+                "advice needs the model, because it plans again",
+                code="invalid_request",
+                actual=printable(str(target)),
+                hint="Give the ONNX file and --profile",
+            )
+        text = in_words(found.plan, group, found.report)
+        if advise:
+            lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
+            text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines), ""])
+        values = {"explanation": text.splitlines(), **group_values(found.plan, found.report, group)}
+        sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
+
+
+def compiled_before(target: Path, profile: str | None, words: list[str], server: str | None) -> Compiled | None:
+    """The documents that a target names; None if it is a model, which has to be planned."""
+    from app.cli.saved import is_saved, of_job, saved
+    from app.client.client import Client
+
+    is_job = server is not None and profile is None and not target.exists()
+    if not is_job and not is_saved(target):
+        return None
+    if profile is not None or words:
+        raise RequestError(
+            "what was compiled before has its profile and options already",
+            code="invalid_request",
+            actual=f"--profile {profile}" if profile is not None else f"--set {words[0]}",
+            hint="Leave them out, or give the model to plan it again",
+        )
+    if not is_job:
+        return saved(target)
+    with Client(str(server)) as client:
+        return of_job(client, str(target))
+
+
+def needed_profile(target: Path, profile: str | None) -> str:
+    """The profile of a model that is to be planned; raises RequestError without one."""
+    if profile is None:
+        from app.cli.inputs import uncompiled_model
+
+        uncompiled_model(target)
+        raise RequestError(
+            "a model is planned for a profile",
+            code="invalid_request",
+            actual="no --profile",
+            hint="Give --profile NAME; `tessera profiles list` shows the built-in ones",
+        )
+    return profile
+
+
+def _documents(found: CompiledNow) -> Compiled:
+    from app.comparisons.compare import Compiled
+
+    return Compiled(plan=found.plan_document(), report=found.report_document())
+
+
+def _compare(
+    strategies: str,
+    model: Path,
+    profile: str,
+    settings: list[str],
+    console: Console,
+    *,
+    server: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan once per strategy and show the figures side by side, or as one JSON document."""
+    import msgspec
+
+    from app.cli.compare_table import print_comparison
+    from app.cli.comparing import compare, parse_strategies
+
+    names = parse_strategies(strategies)
+    comparison = compare(model, profile, settings, names, console, server=server, out=out)
+    if as_json:
+        sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")
+        return
+    print_comparison(comparison, Console())
+    if out is not None:
+        Console(markup=False, highlight=False).print(f"Wrote the documents of each strategy to {out}", soft_wrap=True)

@@ -1,0 +1,61 @@
+"""What was compiled before: a folder of `tessera compile --out`, a plan.json, or a job on a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from app.cli.inputs import existing_file, refuse_other
+from app.client.client import Client
+from app.comparisons.compare import Compiled
+from compiler.errors import RequestError, printable
+from compiler.plan import Plan, Report
+
+T = TypeVar("T")
+
+HINT: Final = "Give the folder of `tessera compile --out`, a plan.json, or with --server the id of a job"
+
+
+def is_saved(target: Path) -> bool:
+    """True if a path names what was compiled before, not a model."""
+    return target.is_dir() or target.suffix.lower() == ".json"
+
+
+def saved(target: Path) -> Compiled:
+    """A folder's plan and report, or a plan with the report beside it; raises RequestError for anything else."""
+    path = target / "plan.json" if target.is_dir() else target
+    report = path.with_name("report.json")
+    refuse_other(existing_file(path, HINT), "a plan")
+    plan = document(path.read_bytes(), Plan, str(path))
+    described = document(report.read_bytes(), Report, str(report)) if report.is_file() else None
+    # a report of another compilation that happens to lie beside the plan says nothing of it
+    belongs = described is not None and _names(described) == _names(plan)
+    return Compiled(plan=plan, report=described if belongs else None)
+
+
+def of_job(client: Client, job: str) -> Compiled:
+    """A job's documents; of one that still runs the plan alone."""
+    plan = document(client.document(job, "plan"), Plan, f"job {job}")
+    report = None if plan.provisional else document(client.document(job, "report"), Report, f"job {job}")
+    return Compiled(plan=plan, report=report)
+
+
+def document(data: bytes, kind: type[T], where: str) -> T:
+    """A document of this version of Tessera; raises RequestError naming where it came from."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        name = kind.__name__.lower()
+        raise RequestError(
+            f"{printable(where)} is not a {name} of this version of Tessera",
+            code="version_mismatch",
+            actual=printable(str(error), 200),
+            hint="Compile again, or use the version of Tessera that wrote it",
+        ) from None
+
+
+def _names(found: Plan | Report) -> tuple[object, ...]:
+    """What a plan has in common with the report of the same compilation."""
+    return found.model, found.profile, found.totals

@@ -1,0 +1,229 @@
+"""The lines that sum up a compilation for people: the same in every command, in the report page and in notebooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from compiler.amounts import bytes_text, count_text, number_text, rate_text, share_text, si_text
+from compiler.errors import printable
+from compiler.execution import OutputCheck, ValuesReport
+from compiler.explain_gap import gap_lines
+from compiler.plan import DegradedDoc, Plan, Report, Totals
+
+# So many causes are named, the largest, and of nodes the first.
+_CAUSES: Final = 4
+_NODES: Final = 3
+# What a group's time goes to (PlanGroup.bound_by), and what a core waits for (EngineTime.cycles).
+_BOUNDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"dram": "DRAM transfers", "compute": "computation", "on-chip": "transfers on the chip"}
+)
+_WAITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ports": "ports of its memories",
+        "sharing": "transfers that share a port",
+        "start-up": "transfers to start",
+        "dram": "DRAM",
+        "weights": "weights",
+        "neighbour": "neighbouring cores",
+        "sram": "SRAM",
+        "compute": "results of other cores",
+        "memory": "memory to become free",
+        "barrier": "barriers",
+        "done": "the end (no more work)",
+    }
+)
+
+
+class Line(NamedTuple):
+    """One line: what it is about, and what there is to say."""
+
+    label: str
+    text: str
+
+
+def title(plan: Plan) -> str:
+    """The model, the chip, and into how many parts the model was cut."""
+    groups = sum(len(segment.groups) for segment in plan.segments)
+    chips = sum(segment.kind == "chip" for segment in plan.segments)
+    parts = f"{count_text(groups, 'group')} in {count_text(chips, 'segment')}"
+    dims = ", ".join(f"{printable(name, 40)} = {extent}" for name, extent in plan.dims.items())
+    at = f", planned at {dims}" if dims else ""
+    return f"{printable(plan.model.name, 60)} on {printable(plan.profile.name, 60)}: {parts}{at}"
+
+
+def headline(plan: Plan, report: Report | None = None) -> tuple[Line, ...]:
+    """The figures that decide, a line each. What is estimated says so; without a report nothing was simulated."""
+    return (
+        Line("Latency", _latency(plan)),
+        Line("Throughput", _throughput(plan, report)),
+        Line("Energy", _energy(plan)),
+        Line("DRAM", _dram(plan)),
+        Line("Limited by", _limits(plan)),
+        *(Line("Cores", text) for text in _cores(report)),
+        Line("Host", host_text(plan)),
+        Line("Arithmetic", _arithmetic(plan)),
+        Line("Verified", verified_text(plan, report)),
+        *(Line("Degraded", degraded_text(entry)) for entry in plan.degraded),
+        *(Line("Excess DRAM", text) for text in _gap(plan)),
+    )
+
+
+def _latency(plan: Plan) -> str:
+    totals, baseline = plan.totals, plan.baseline
+    shown = _figure(totals, totals.latency_s, totals.simulated_latency_s, "s")
+    against = f"lower bound {si_text(totals.latency_bound_s, 's')}, layer by layer {si_text(baseline.latency_s, 's')}"
+    return f"{shown}; {against} (estimated)"
+
+
+def _figure(totals: Totals, estimated: float, simulated: float | None, unit: str) -> str:
+    """The figure that counts, simulated with the estimate beside it, or estimated; of a batch also per image."""
+    value = estimated if simulated is None else simulated
+    kind = "estimated" if simulated is None else f"simulated (estimate {si_text(estimated, unit)})"
+    if totals.images == 1:
+        return f"{si_text(value, unit)} {kind}"
+    each = si_text(value / totals.images, unit)
+    return f"{si_text(value, unit)} per batch of {totals.images}, {each} per image, {kind}"
+
+
+def _throughput(plan: Plan, report: Report | None) -> str:
+    if report is not None and report.stream is not None:
+        stream = report.stream
+        interval = si_text(stream.interval_s, "s")
+        what = "batch" if plan.totals.images > 1 else "image"
+        bound = printable(stream.bound_by, 60)
+        return (
+            f"{stream.images_per_s:,.4g} images/s; one {what} every {interval} in a steady stream, limited by {bound}"
+        )
+    latency = plan.totals.latency_s
+    return (
+        f"{rate_text(plan.totals.images / latency)} images/s one after another, estimated" if latency else "not known"
+    )
+
+
+def _energy(plan: Plan) -> str:
+    totals = plan.totals
+    shown = _figure(totals, totals.energy_j, totals.simulated_energy_j, "J")
+    return f"{shown}; layer by layer {si_text(plan.baseline.energy_j, 'J')} (estimated)"
+
+
+def _dram(plan: Plan) -> str:
+    totals = plan.totals
+    floor = totals.dram_bytes_floor
+    least = f"{totals.dram_bytes / floor:.2f} × the minimum ({bytes_text(floor)})" if floor else "the minimum is 0 B"
+    layers = f"layer by layer {bytes_text(plan.baseline.dram_bytes)}"
+    each = f"; {bytes_text(totals.dram_bytes / totals.images)} per image" if totals.images > 1 else ""
+    return f"{bytes_text(totals.dram_bytes)} of traffic, {least}; {layers}{each}"
+
+
+def _limits(plan: Plan) -> str:
+    """What the estimated time of the groups goes to, the largest share first."""
+    cycles: Counter[str] = Counter()
+    groups: Counter[str] = Counter()
+    for segment in plan.segments:
+        for group in segment.groups:
+            cycles[group.bound_by] += group.cycles
+            groups[group.bound_by] += 1
+    whole = sum(cycles.values())
+    parts = (
+        f"{_BOUNDS[name]} {share_text(part, whole)} of the time ({count_text(groups[name], 'group')})"
+        for name, part in cycles.most_common()
+    )
+    return ", ".join(parts) or "nothing runs on the accelerator"
+
+
+def _cores(report: Report | None) -> Iterator[str]:
+    """What the cores do with their time on average, by simulation."""
+    if report is None or not report.programs:
+        return
+    spent: Counter[str] = Counter()
+    for program in report.programs:
+        spent.update(next((one.cycles for one in program.engines if one.engine == "core"), {}))
+    whole = sum(spent.values())
+    working = spent.pop("work", 0)
+    if not whole:
+        return
+    waits = ", ".join(
+        f"{_WAITS.get(cause, cause)} {share_text(cycles, whole)}"
+        for cause, cycles in spent.most_common(_CAUSES)
+        if 100 * cycles >= whole
+    )
+    yield f"compute {share_text(working, whole)} of the time{f'; they wait for: {waits}' if waits else ''}"
+
+
+def host_text(plan: Plan) -> str:
+    """What runs on the host, as a share, and that no time above has it."""
+    native = plan.native
+    if not native.host_nodes:
+        return "runs nothing; every node runs on the accelerator"
+    nodes = f"{number_text(native.host_nodes)} of {count_text(native.host_nodes + native.chip_nodes, 'node')}"
+    macs = native.host_macs + native.chip_macs
+    unknown = native.host_nodes_of_unknown_work
+    parts = [f"{share_text(native.host_macs, macs)} of the multiply-accumulates"] if native.host_macs else []
+    parts += [f"{count_text(unknown, 'node')} of unknown work"] if unknown else []
+    return f"runs {nodes}: {' and '.join(parts) or 'no multiply-accumulates'}; times and energy leave the host out"
+
+
+def _arithmetic(plan: Plan) -> str:
+    """The element types that products are computed in, and what weights are stored in where that differs."""
+    macs, stored = plan.arithmetic.macs, plan.arithmetic.weight_bytes
+    computed = sorted(macs, key=lambda dtype: (-macs[dtype], dtype))
+    whole = sum(macs.values())
+    words = " and ".join(
+        dtype if len(computed) == 1 else f"{dtype} ({share_text(macs[dtype], whole)})" for dtype in computed
+    )
+    if not computed:
+        return "no multiply-accumulates"
+    others = [f"{bytes_text(size)} of {dtype}" for dtype, size in sorted(stored.items()) if dtype not in macs]
+    if others and plan.arithmetic.is_quantised:
+        return f"{words}, although the model is quantised: {', '.join(others)} weights are converted first"
+    return words
+
+
+def verified_text(plan: Plan, report: Report | None) -> str:
+    """Whether outputs were compared with the model's own, how near they are to the limit, or why not."""
+    if report is None or plan.provisional:
+        return "not yet; programs are not made"
+    values = report.values
+    if not values.checked:
+        return f"no: {printable(values.reason or 'no reason given', 200)}"
+    compared = [output for output in values.outputs if output.holds is not None]
+    if not compared:
+        return f"no output could be judged; {_undecided(values)}"
+    outputs = count_text(len(compared), "output")
+    worst = f"largest error {number_text(values.max_error or 0.0)} of {number_text(values.limit or 0.0)} allowed"
+    at = f" ({printable(values.tensor or '', 60)}{_index(values.where or ())})"
+    agree = f"{outputs} compared with {printable(values.judge or '', 60)} on random inputs"
+    undecided = _undecided(values)
+    return f"{agree}: {worst}{at}{f'; {undecided}' if undecided else ''}"
+
+
+def _undecided(values: ValuesReport) -> str:
+    """Outputs that cannot be judged by their plain limit."""
+    unclear = [output for output in values.outputs if output.verdict != "plain"]
+    return "; ".join(f"{printable(output.tensor, 60)} is {_unclear(output)}" for output in unclear[:_NODES])
+
+
+def _unclear(output: OutputCheck) -> str:
+    if output.verdict == "widened":
+        return "judged by a wider limit, because the model itself amplifies rounding"
+    return "not judged, because the model itself amplifies rounding without bound"
+
+
+def _index(where: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, where))}]" if where else ""
+
+
+def degraded_text(entry: DegradedDoc) -> str:
+    """Nodes that the compiler failed on, and what was done instead (IMPORT-7)."""
+    nodes = [printable(name, 60) for name in entry.nodes]
+    more = f" and {count_text(len(nodes) - _NODES, 'more node')}" if len(nodes) > _NODES else ""
+    who = f"{', '.join(nodes[:_NODES])}{more} planned " if nodes else "planned "
+    return f"{who}{entry.instead}, because step {entry.stage} failed: {printable(entry.failed, 200)}"
+
+
+def _gap(plan: Plan) -> Iterator[str]:
+    totals = plan.totals
+    yield from gap_lines(plan.gap, totals.dram_bytes, totals.dram_bytes_floor)
