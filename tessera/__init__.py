@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from app.client.client import AsyncClient, Client, ServiceError, UnreachableError
+    from app.client.client import AsyncClient, Client
+    from app.client.errors import ServiceError, UnreachableError
     from app.client.local import compile  # noqa: A004 - used as tessera.compile
     from app.client.results import Compilation, Executable, Plan, Report, Run
     from app.client.types import Job, JobEvent, Model, ProfileSummary
@@ -47,7 +48,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "app.client.client": ("AsyncClient", "Client", "ServiceError", "UnreachableError"),
+    "app.client.client": ("AsyncClient", "Client"),
+    "app.client.errors": ("ServiceError", "UnreachableError"),
     "app.client.local": ("compile",),
     "app.client.results": ("Compilation", "Executable", "Plan", "Report", "Run"),
     "app.client.types": ("Job", "JobEvent", "Model", "ProfileSummary"),

@@ -15,7 +15,8 @@ from app.cli.inputs import load_profile, open_model, profile_text, uncompiled_mo
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.cli.saved import document
-from app.client.client import Client, ServiceError
+from app.client.client import Client
+from app.client.errors import ServiceError
 from app.client.types import Job
 from app.outputs import whole_files
 from app.simulations.listings import SHORT, lines

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.cli import entry
-from app.client.client import ServiceError, UnreachableError
+from app.client.errors import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
 from compiler.program.encoding.cursor import ExecutableError

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from app.client.errors import ServiceError, UnreachableError
 from app.client.transport import AwaitedTransport, BlockingTransport, Transport
 from app.client.types import Job, JobEvent, JobPage, Model, ProfilePage, ProfileSummary
 from app.outputs import whole_files
@@ -31,30 +32,6 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 1024 * 1024
 _RECONNECTS = 30
-
-
-class ServiceError(TesseraError):
-    """The service refused a request or a job failed; carries the problem it gave."""
-
-    def __init__(self, problem: Mapping[str, Any], status: int) -> None:
-        super().__init__(
-            str(problem.get("detail", "the service gave no reason")),
-            code=str(problem.get("code", "error")),
-            stage=problem.get("stage"),
-            node=problem.get("node"),
-            op_type=problem.get("op_type"),
-            actual=problem.get("actual"),
-            limit=problem.get("limit"),
-            hint=problem.get("hint"),
-        )
-        self.status = status
-        self.request_id = problem.get("request_id")
-
-
-class UnreachableError(TesseraError):
-    """Nothing that speaks for Tessera answers at the URL."""
-
-    default_code = "service_unreachable"
 
 
 class AsyncClient:

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.client.client import Client, ServiceError
+from app.client.client import Client
+from app.client.errors import ServiceError
 from app.client.types import Job
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, parse_profile, profile_json

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.client.client import Client, ServiceError
+from app.client.client import Client
+from app.client.errors import ServiceError
 from app.supervisor.service import EmbeddedService
 from compiler.program.executable import read
 from compiler.program.timing.trace import trace_of

@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.client.client import Client, ServiceError
+from app.client.client import Client
+from app.client.errors import ServiceError
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_json
 from compiler.profile.fields import with_fields

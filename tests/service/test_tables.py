@@ -12,7 +12,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client.client import Client, ServiceError
+from app.client.client import Client
+from app.client.errors import ServiceError
 from app.redis_urls import connect
 from app.store import document_store
 from app.supervisor.service import EmbeddedService

@@ -1,0 +1,32 @@
+"""What a service answers, or does not, as errors; without what a connection to one needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compiler.errors import TesseraError
+
+
+class ServiceError(TesseraError):
+    """The service refused a request or a job failed; carries the problem it gave."""
+
+    def __init__(self, problem: Mapping[str, Any], status: int) -> None:
+        super().__init__(
+            str(problem.get("detail", "the service gave no reason")),
+            code=str(problem.get("code", "error")),
+            stage=problem.get("stage"),
+            node=problem.get("node"),
+            op_type=problem.get("op_type"),
+            actual=problem.get("actual"),
+            limit=problem.get("limit"),
+            hint=problem.get("hint"),
+        )
+        self.status = status
+        self.request_id = problem.get("request_id")
+
+
+class UnreachableError(TesseraError):
+    """Nothing that speaks for Tessera answers at the URL."""
+
+    default_code = "service_unreachable"
