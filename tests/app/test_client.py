@@ -17,6 +17,7 @@ import pytest
 import tessera
 from compiler.profile import builtin_profile, profile_digest, profile_json
 from tests.models import Model
+from tests.service.harness import conv_chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,7 @@ def test_a_folder_gives_back_what_was_saved_and_no_executable_where_there_is_non
 
 def test_limits_hold_in_the_main_thread_and_are_refused_elsewhere() -> None:
     with pytest.raises(tessera.LimitError, match="time_limit_s"):
-        tessera.compile(small(), "edge4", {"time_limit_s": 0.001})
+        tessera.compile(conv_chain(30), "edge4", {"time_limit_s": 0.1})  # takes seconds
     said: list[str] = []
 
     def elsewhere() -> None:
