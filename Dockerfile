@@ -12,6 +12,7 @@ COPY pyproject.toml README.md ./
 COPY compiler compiler
 COPY app app
 COPY worker worker
+COPY tessera tessera
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index .
 # Machine code is compiled here, for any processor of this architecture, and stored beside the sources: containers
 # load it from there, also where nothing of the image can be written.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from rich.console import Console
 
-from app.cli.inputs import LEADS_OUT, files_beside, load_profile, open_model, packed, profile_text, uncompiled_model
+from app.cli.inputs import load_profile, open_model, profile_text, uncompiled_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from app.cli.saved import document
@@ -26,8 +25,8 @@ from compiler.options import parse_assignments
 from compiler.plan import Plan, Report, plan_json, report_json
 
 if TYPE_CHECKING:
-    from app.client.client import TesseraClient
-    from app.client.types import Job, Model
+    from app.client.client import Client
+    from app.client.types import Job
     from compiler.compile import Compilation
     from compiler.pipeline import PassTiming
     from compiler.program.executable import Executable
@@ -164,35 +163,16 @@ def compile_on_server(
     parse_assignments(settings)
     options = parse_values(settings)
     uncompiled_model(model)  # before the service is asked anything
-    from app.client.client import TesseraClient
+    from app.client.client import Client
 
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
-        uploaded = upload(client, model)
-        job = client.compile(uploaded.id, reference, options)
+        job = client.submit(model, reference, options)
         job = follow(client, job, model.name, console, show=show, only_plan=only_plan)
-        plan = client.plan(job.id)
-        report = None if only_plan and not job.final else client.report(job.id)
+        plan = client.document(job, "plan")
+        report = None if only_plan and not job.final else client.document(job, "report")
         return Compiled(plan=plan, report=report, server=server, job=job.id)
-
-
-def upload(client: TesseraClient, model: Path) -> Model:
-    """Upload a model, with its external data as one archive if it has any.
-
-    What is wrong with the model the service says; only data from outside of its folder is refused before it is sent.
-    """
-    uncompiled_model(model)
-    try:
-        files = files_beside(model)
-    except TesseraError as error:
-        if error.code == LEADS_OUT:
-            raise
-        files = {}
-    if not files:
-        return client.upload_model(model)
-    with tempfile.TemporaryDirectory() as folder:
-        return client.upload_model(packed(model, files, Path(folder) / "model.zip"), name=model.name)
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, object]:
@@ -203,7 +183,7 @@ def parse_values(settings: Sequence[str]) -> dict[str, object]:
 
 
 def follow(
-    client: TesseraClient,
+    client: Client,
     job: Job,
     title: str,
     console: Console,
@@ -216,13 +196,13 @@ def follow(
     `show` gets the plan as soon as it is known; with `only_plan` the job is left to itself then.
     """
     if not job.final:
-        with ProgressBar(console, title) as bar:
+        with _cancelling(client, job, console), ProgressBar(console, title) as bar:
             for event in client.follow(job.id):
                 if only_plan and event.planned and event.state == "running":
                     return client.job(job.id)
                 if show is not None and event.planned and event.state == "running":
                     with suppress(ServiceError), bar.paused():  # it may have ended meanwhile, without a plan
-                        show(document(client.plan(job.id), Plan, f"job {job.id}"))
+                        show(document(client.document(job, "plan"), Plan, f"job {job.id}"))
                     show = None
                 if event.phase is None:
                     bar.say(event.state)
@@ -233,6 +213,21 @@ def follow(
         problem = job.problem or {"code": job.state, "detail": f"job {job.id} is {job.state}"}
         raise ServiceError(problem, int(problem.get("status", 422)))
     return job
+
+
+@contextmanager
+def _cancelling(client: Client, job: Job, console: Console) -> Iterator[None]:
+    """Cancel a job where Ctrl-C ends the wait for it, and say what became of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            state = client.cancel(job).state
+            said = f"job {job.id} on {client.url} is {'being cancelled' if state == 'cancelling' else state}"
+        except TesseraError:
+            said = f"job {job.id} may go on; cancel it: curl -X POST {client.url}/v1/jobs/{job.id}/cancel"
+        console.print(f"interrupted: {said}", soft_wrap=True, highlight=False)
+        raise
 
 
 def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: bool = False) -> list[str]:
@@ -253,7 +248,7 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
 def _page(compiled: Compiled) -> str:
     """Plan and report as one HTML file; that of a service's job is made there, where the pictures are."""
     if compiled.server is not None and compiled.job is not None and compiled.report is not None:
-        with TesseraClient(compiled.server) as client:
+        with Client(compiled.server) as client:
             return client.report_page(compiled.job)
     return report_page(compiled.plan_document(), compiled.report_document(), compiled.pictures)
 
@@ -263,9 +258,9 @@ def _write_program(compiled: Compiled, folder: Path, fresh: Callable[[Path], Pat
     from compiler.program.executable import write_to
 
     if compiled.server is not None and compiled.job is not None:
-        from app.client.client import TesseraClient
+        from app.client.client import Client
 
-        with TesseraClient(compiled.server) as client:
+        with Client(compiled.server) as client:
             if client.job(compiled.job).links.get("executable") is None:
                 return []
             client.save_executable(compiled.job, fresh(folder / EXECUTABLE_NAME))

@@ -93,7 +93,7 @@ def size(
     """Find the smallest value of a field of the profile that reaches a target, and show the curve.
 
     Doublings from --from to --to are tried, then halvings below the first that reaches it. Plans are made for the
-    target's own figure unless `--set objective=` names another.
+    target's own figure unless `--set objective=` names another. Ctrl-C keeps the values that are finished.
     """
     with failures(as_json=as_json):
         check_file(out)
@@ -119,6 +119,8 @@ def size(
             sys.stdout.write(size_json(report).decode())
         else:
             print_size(report, Console(markup=False, highlight=False))
+        if report.state == "cancelled":
+            raise typer.Exit(ExitCode.INTERRUPTED)
         raise_unless_reached(report)
 
 

@@ -168,7 +168,7 @@ def explain(
 def compiled_before(target: Path, profile: str | None, words: list[str], server: str | None) -> Compiled | None:
     """The documents that a target names; None if it is a model, which has to be planned."""
     from app.cli.saved import of_job, saved
-    from app.client.client import TesseraClient
+    from app.client.client import Client
 
     if _is_model(target, profile, server):
         return None
@@ -182,7 +182,7 @@ def compiled_before(target: Path, profile: str | None, words: list[str], server:
         )
     if not is_job:
         return saved(target)
-    with TesseraClient(str(server)) as client:
+    with Client(str(server)) as client:
         return of_job(client, str(target))
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from app.cli.failures import ExitCode, failures
 from app.cli.parameters import JsonFlag, ServerOption
+from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -74,18 +75,18 @@ def new(
 
         from compiler.profile.annotated import annotated
 
-        profile = _profile(base, None)
-        named = msgspec.structs.replace(profile, name=_name_for(file), description=f"Started from {profile.name}.")
-        try:
-            with file.open("x", encoding="utf-8") as written:
-                written.write(annotated(named))
-        except FileExistsError:
+        if file.exists():
             raise RequestError(
                 f"{printable(str(file))} exists already",
                 code="file_exists",
                 actual=printable(str(file)),
                 hint="Give a name that is free, or remove the file",
-            ) from None
+            )
+        check_file(file)
+        profile = _profile(base, None)
+        named = msgspec.structs.replace(profile, name=_name_for(file), description=f"Started from {profile.name}.")
+        with whole_files() as fresh:
+            fresh(file).write_text(annotated(named), encoding="utf-8")
         console = Console(markup=False, highlight=False, soft_wrap=True)
         console.print(f"wrote {file}: the profile {named.name}, with the figures of {profile.name}")
         console.print(f"Change what differs, then: tessera profiles check {file}")
@@ -124,13 +125,11 @@ def _faults_text(origin: str, faults: Sequence[Fault]) -> str:
 
 
 def _profile(name_or_file: str, server: str | None) -> Profile:
-    from compiler.profile import parse_profile
-
     if server is not None:
-        from app.client.client import TesseraClient
+        from app.client.client import Client
 
-        with TesseraClient(server) as client:
-            return parse_profile(client.profile(name_or_file), origin=name_or_file)
+        with Client(server) as client:
+            return client.profile(name_or_file)
     from app.cli.inputs import load_profile
 
     return load_profile(name_or_file)
@@ -175,9 +174,9 @@ def _list(server: str | None, *, as_json: bool) -> None:
 
 def _rows(server: str | None) -> list[dict[str, object]]:
     if server is not None:
-        from app.client.client import TesseraClient
+        from app.client.client import Client
 
-        with TesseraClient(server) as client:
+        with Client(server) as client:
             return [
                 {"name": profile.name, "digest": profile.digest, "builtin": profile.builtin}
                 for profile in client.profiles()

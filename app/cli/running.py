@@ -17,7 +17,7 @@ from app.cli import compiling, shapes
 from app.cli.inputs import is_executable, load_profile, named_profile, open_model, uncompiled_model
 from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.outputs import whole_files
 from app.simulations.arrays import Array, read_arrays, write_arrays
 from app.simulations.listings import MAX_COMMANDS, Wanted, lines
@@ -91,7 +91,7 @@ def run_on_server(server: str, target: Target, feed: Feed, console: Console, *, 
     _options(target)
     if check and is_executable(target.path):
         raise _no_judge(target.path)
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         if is_executable(target.path):
             job = client.simulate(executable=target.path, inputs=feed.inputs, seed=feed.seed)
         else:
@@ -99,7 +99,7 @@ def run_on_server(server: str, target: Target, feed: Feed, console: Console, *, 
             compiled = _compiled_on_server(server, target, console)
             job = client.simulate(job=compiled, inputs=feed.inputs, seed=feed.seed)
         job = compiling.follow(client, job, target.path.name, console)
-        report = msgspec.json.decode(client.report(job.id), type=SimulationReport)
+        report = msgspec.json.decode(client.document(job, "report"), type=SimulationReport)
         return Ran(report=report, outputs=client.outputs(job.id))
 
 
@@ -117,7 +117,7 @@ def listing_on_server(server: str, target: Target, wanted: Wanted, console: Cons
     compiled = _compiled_on_server(server, _unchecked(target), console)
     if wanted.head is None and wanted.tail is None:
         wanted = replace(wanted, head=MAX_COMMANDS)  # as many as one answer may hold
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         text = client.listing(compiled, group=wanted.group, head=wanted.head, tail=wanted.tail, summary=wanted.summary)
     return iter(text.splitlines())
 
@@ -138,7 +138,7 @@ def trace_on_server(server: str, target: Target, path: Path, commands: int | Non
     """Write the trace of a model's program as a service gives it."""
     _refuse_executable(target, "traced")
     compiled = _compiled_on_server(server, _unchecked(target), console)
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         client.save_trace(compiled, path, commands=commands)
 
 

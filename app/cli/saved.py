@@ -13,9 +13,9 @@ from compiler.errors import RequestError, printable
 from compiler.plan import Plan, Report
 
 if TYPE_CHECKING:
-    from app.client.client import TesseraClient
+    from app.client.client import Client
 
-T = TypeVar("T", Plan, Report)
+T = TypeVar("T")
 
 HINT: Final = "Give the folder of `tessera compile --out`, a plan.json, or with --server the id of a job"
 
@@ -37,10 +37,10 @@ def saved(target: Path) -> Compiled:
     return Compiled(plan=plan, report=described if belongs else None)
 
 
-def of_job(client: TesseraClient, job: str) -> Compiled:
+def of_job(client: Client, job: str) -> Compiled:
     """A job's documents; of one that still runs the plan alone."""
-    plan = document(client.plan(job), Plan, f"job {job}")
-    report = None if plan.provisional else document(client.report(job), Report, f"job {job}")
+    plan = document(client.document(job, "plan"), Plan, f"job {job}")
+    report = None if plan.provisional else document(client.document(job, "report"), Report, f"job {job}")
     return Compiled(plan=plan, report=report)
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from app.cli.compiling import follow
 from app.cli.plan_table import PlanFirst
 from app.cli.saved import of_job
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.errors import SetupError
 from app.settings import Settings
 from app.supervisor.service import EmbeddedService
@@ -59,12 +59,12 @@ def demo(model: Path, profile: str) -> None:
         settings = read_settings(
             {"data_dir": Path(folder), "host": "127.0.0.1", "port": 0, "broker_url": None, "cache_url": None}
         )
-        with EmbeddedService(settings) as service, TesseraClient(service.url) as client:
+        with EmbeddedService(settings) as service, Client(service.url) as client:
             service.wait_until("/livez")
             console.print(f"embedded service on {service.url} (Redis, a Celery worker and the API)")
             uploaded = client.upload_model(model)
             console.print(f"uploaded {uploaded.name}, {uploaded.size_bytes:,} bytes")
-            job = client.compile(uploaded.id, profile)
+            job = client.submit(uploaded, profile)
             table = PlanFirst(console)
 
             def show(plan: Plan) -> None:

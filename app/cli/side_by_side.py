@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.saved import saved
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Difference, GroupSum, Side, compare
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
@@ -25,7 +25,7 @@ def compared_here(a: Path, b: Path) -> ComparisonDocument:
 
 def compared_on_server(server: str, a: str, b: str) -> ComparisonDocument:
     """Two jobs of a service."""
-    with TesseraClient(server) as client:
+    with Client(server) as client:
         return msgspec.json.decode(client.compare(a, b), type=ComparisonDocument)
 
 

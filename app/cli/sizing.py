@@ -9,7 +9,7 @@ from app.cli.sweep_table import value_text
 from app.cli.sweeping import Sweeper
 from app.sweeps.grid import VariedField
 from app.sweeps.report import PointReport, SweepReport
-from app.sweeps.sizing import Amount, CurvePoint, Range, SizeReport, curve_of, range_of, smallest
+from app.sweeps.sizing import Amount, CurvePoint, Range, SizeReport, curve_of, is_interrupted, range_of, smallest
 from app.sweeps.target import Target
 from compiler.errors import LimitError
 from compiler.profile.fields import Field
@@ -31,26 +31,34 @@ def sized(
     high: str | None,
     granularity: str | None,
 ) -> SizeReport:
-    """Search a field's values for the smallest that reaches a target; Ctrl-C raises KeyboardInterrupt."""
+    """Search a field's values for the smallest that reaches a target; Ctrl-C ends it with what is known."""
     within = range_of(sweeper.profiles()[0], field, low=low, high=high, granularity=granularity)
     sweeps: list[SweepReport] = []
 
     def evaluate(values: Sequence[Amount]) -> Sequence[PointReport]:
         sweep = sweeper.run((VariedField(field=field.path, values=tuple(values)),))
-        if sweep.state == "cancelled":
-            raise KeyboardInterrupt
         sweeps.append(sweep)
         return sweep.points
 
-    curve = curve_of(within, target, smallest(within, target, evaluate))
-    return _report(sweeps[0], field, text, within, curve)
+    rows = smallest(within, target, evaluate)
+    curve = curve_of(within, target, rows)
+    return _report(sweeps[0], field, text, within, curve, interrupted=is_interrupted(rows))
 
 
-def _report(sweep: SweepReport, field: Field, text: str, within: Range, curve: tuple[CurvePoint, ...]) -> SizeReport:
+def _report(
+    sweep: SweepReport,
+    field: Field,
+    text: str,
+    within: Range,
+    curve: tuple[CurvePoint, ...],
+    *,
+    interrupted: bool,
+) -> SizeReport:
     reaching = [point.value for point in curve if point.reached]
     known = [point for point in curve if point.actual is not None]
     return SizeReport(
         schema="tessera.size/1",
+        state="cancelled" if interrupted else "succeeded",
         model=sweep.model,
         profile=sweep.profiles[0],
         options=sweep.options,

@@ -137,6 +137,10 @@ def _legend(report: SweepReport) -> str:
 
 def _findings(report: SizeReport) -> Iterator[str]:
     target, grain = printable(report.target, 60), value_text(report.field, report.granularity)
+    if report.state == "cancelled":
+        yield f"interrupted: {len(report.curve)} values done, the search is not finished"
+    if report.smallest is None and not report.curve:
+        return
     if report.smallest is None:
         yield f"none of the {len(report.curve)} values tried reaches {target}"
         if report.best is not None:
@@ -146,7 +150,7 @@ def _findings(report: SizeReport) -> Iterator[str]:
         f"{value_text(report.field, report.smallest)} is the smallest of the {len(report.curve)} values tried that "
         f"reaches {target}; values are multiples of {grain}"
     )
-    if report.smallest == report.curve[0].value:
+    if report.smallest == report.curve[0].value and report.state == "succeeded":
         yield "it is the smallest value of the range: try --from with less"
     if report.larger_misses:
         misses = ", ".join(value_text(report.field, value) for value in report.larger_misses)

@@ -17,7 +17,7 @@ from app.cli import compiling
 from app.cli.inputs import load_profile, open_model, profile_text
 from app.cli.point_pool import Computed, PointPool
 from app.cli.progress import ProgressBar
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.jobs.records import State
 from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, points_of
@@ -25,7 +25,7 @@ from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
 from compiler.errors import InternalError, ProfileError, RequestError, TesseraError, printable
 from compiler.options import parse_assignments
 from compiler.plan import ModelRef, ProfileRef
-from compiler.profile import Profile, parse_profile, profile_digest
+from compiler.profile import Profile, profile_digest
 from compiler.version import COMPILER_VERSION
 
 # Whose fault it is if no point succeeds: ours, not the profiles'.
@@ -143,18 +143,18 @@ class ServerSweeper:
     console: Console
     server: str
     _stack: ExitStack = field(default_factory=ExitStack)
-    _client: TesseraClient = field(init=False)
+    _client: Client = field(init=False)
     _model: str = field(init=False)
     _profiles: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         parse_assignments(self.swept.words)
         with ExitStack() as stack:
-            self._client = stack.enter_context(TesseraClient(self.server))
+            self._client = stack.enter_context(Client(self.server))
             for name in self.swept.profiles:
                 text = profile_text(name)
                 self._profiles.append(name if text is None else self._client.upload_profile(text).digest)
-            self._model = compiling.upload(self._client, self.swept.model).id
+            self._model = self._client.upload_model(self.swept.model).id
             self._stack = stack.pop_all()
         return self
 
@@ -165,7 +165,7 @@ class ServerSweeper:
 
     def profiles(self) -> list[Profile]:
         """The profiles themselves."""
-        return [parse_profile(self._client.profile(name)) for name in self._profiles]
+        return [self._client.profile(name) for name in self._profiles]
 
     def run(self, grid: Grid) -> SweepReport:
         """The sweep of the profiles over a grid; Ctrl-C cancels it there."""

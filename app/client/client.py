@@ -1,37 +1,53 @@
-"""The client: the service's verbs as methods, blocking."""
+"""The clients of a service: its verbs as methods, awaited (AsyncClient) and blocking (Client)."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from app.client.errors import ServiceError, UnreachableError
-from app.client.types import Job, JobEvent, Model, ProfilePage, ProfileSummary
+from app.client.transport import AwaitedTransport, BlockingTransport, Transport
+from app.client.types import Job, JobEvent, JobPage, Model, ProfilePage, ProfileSummary
 from app.outputs import whole_files
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError, TesseraError, printable
+
+if TYPE_CHECKING:
+    from app.client.arguments import ModelInput, OptionsInput, ProfileInput
+    from app.client.results import ArrayLike, Compilation, Executable, OnPhase, OnPlan, Plan, Report, Run
+    from compiler.profile import Profile
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _CHUNK_BYTES = 1024 * 1024
 _RECONNECTS = 30
 
 
-class TesseraClient:
-    """A connection to a service; use as a context manager.
+class AsyncClient:
+    """A connection to a service; use as an asynchronous context manager.
 
     Every method raises ServiceError for a problem and UnreachableError if no service of Tessera answers. Raises
-    RequestError for what is no URL of one.
+    RequestError for what is no URL of one. Where a job is named, its id or a Job will do.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 60.0,
+        transport: Callable[[str, float], Transport] = AwaitedTransport,
+    ) -> None:
         if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
             raise RequestError(
                 f"{printable(url, 120)} is not the URL of a service",
@@ -40,80 +56,141 @@ class TesseraClient:
                 limit="http://HOST:PORT or https://HOST:PORT",
                 hint="Write it as `tessera serve` shows it, such as http://127.0.0.1:8080",
             )
-        self._url = url
-        # The user's own service: no proxy of the environment stands between.
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False)
+        self.url = url
+        self._transport = transport(url, timeout_s)
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        await self._transport.close()
 
-    def upload_model(self, path: Path, name: str | None = None) -> Model:
-        """Upload an ONNX file, or a zip or tar of one, unless the service has it already; it is read in pieces.
+    async def upload_model(self, model: ModelInput, name: str | None = None) -> Model:
+        """Upload a model unless the service has it already: a path (ONNX, or a zip or tar of it), bytes, a ModelProto.
 
-        `name` is what people see of it, by default the file's own.
+        Files are read in pieces; external data beside a model goes along. `name` is what people see of it, by default
+        the file's own.
         """
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found = self._request("GET", f"/v1/models/{digest}", accept=(404,))
+        from app.client.arguments import model_file
+
+        with ExitStack() as stack:
+            file, own_name = await self._transport.apart(stack.enter_context, model_file(model))
+            digest = (await self._transport.apart(hashlib.file_digest, file, "sha256")).hexdigest()
+            found = await self._request("GET", f"/v1/models/{digest}", accept=(404,))
             if found.status_code == 200:
                 return msgspec.json.decode(found.content, type=Model)
             size_bytes = file.seek(0, 2)
             file.seek(0)
-            answer = self._request(
+            answer = await self._request(
                 "PUT",
                 f"/v1/models/{digest}",
-                params={"name": path.name if name is None else name},
-                content=iter(lambda: file.read(_CHUNK_BYTES), b""),
+                params={"name": own_name if name is None else name},
+                content=iter(partial(file.read, _CHUNK_BYTES), b""),
                 headers={"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)},
             )
         return msgspec.json.decode(answer.content, type=Model)
 
-    def upload_profile(self, data: bytes) -> ProfileSummary:
-        """Upload a hardware profile in YAML or JSON."""
-        answer = self._request("POST", "/v1/profiles", content=data)
+    async def upload_profile(self, profile: ProfileInput) -> ProfileSummary:
+        """Upload a hardware profile: the path of a YAML or JSON file, its bytes, a mapping or a Profile."""
+        from app.client.arguments import profile_upload
+
+        data = profile_upload(profile)
+        if data is None:
+            raise RequestError(
+                f"{printable(str(profile), 120)} is a name, not a profile to upload",
+                code="invalid_request",
+                actual=printable(str(profile), 120),
+                hint="Give the path of a profile file, a mapping or a Profile",
+            )
+        return await self._upload_profile(data)
+
+    async def _upload_profile(self, data: bytes) -> ProfileSummary:
+        answer = await self._request("POST", "/v1/profiles", content=data)
         return msgspec.json.decode(answer.content, type=ProfileSummary)
 
-    def profiles(self) -> list[ProfileSummary]:
+    async def profiles(self) -> list[ProfileSummary]:
         """All profiles that the service knows."""
         items: list[ProfileSummary] = []
         cursor: str | None = None
         while True:
             parameters = {} if cursor is None else {"cursor": cursor}
-            answer = self._request("GET", "/v1/profiles", params=parameters)
+            answer = await self._request("GET", "/v1/profiles", params=parameters)
             page = msgspec.json.decode(answer.content, type=ProfilePage)
             items += page.items
             cursor = page.next_cursor
             if cursor is None:
                 return items
 
-    def profile(self, name: str) -> bytes:
-        """The canonical form of a profile by name or digest, as JSON."""
-        return self._request("GET", f"/v1/profiles/{quote(name, safe='')}").content
+    async def profile(self, name: str) -> Profile:
+        """A profile by name or digest."""
+        from compiler.profile import parse_profile
 
-    def compile(
+        answer = await self._request("GET", f"/v1/profiles/{quote(name, safe='')}")
+        return parse_profile(answer.content, origin=name)
+
+    async def delete_profile(self, name: str) -> None:
+        """Delete a user's profile, by name the latest of that name; jobs that use it go on."""
+        await self._request("DELETE", f"/v1/profiles/{quote(name, safe='')}")
+
+    async def compile(
         self,
-        model: str,
-        profile: str,
-        options: Mapping[str, Any] | None = None,
+        model: ModelInput,
+        profile: ProfileInput,
+        options: OptionsInput = None,
+        *,
+        on_plan: OnPlan | None = None,
+        on_phase: OnPhase | None = None,
+    ) -> Compilation:
+        """Compile a model for a profile on the service and wait for the result.
+
+        `on_plan` is called with the provisional plan as soon as it is known, `on_phase` as each phase begins. What
+        interrupts the wait (Ctrl-C, a cancelled task) cancels the job.
+        """
+        job = await self.submit(model, profile, options)
+        async with self._cancelling(job):
+            return await self.result(job, on_plan=on_plan, on_phase=on_phase)
+
+    async def submit(
+        self,
+        model: ModelInput | Model,
+        profile: ProfileInput,
+        options: OptionsInput = None,
         *,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Ask for a compilation of an uploaded model for a profile by name or digest."""
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        body = {"model": model, "profile": profile, "options": dict(options or {})}
-        answer = self._request("POST", "/v1/compilations", json=body, headers=headers)
-        return msgspec.json.decode(answer.content, type=Job)
+        """Ask for a compilation and do not wait; model and profile are uploaded unless the service has them."""
+        from app.client.arguments import option_values, profile_upload
 
-    def sweep(
+        data = profile_upload(profile)
+        body = {
+            "model": model.id if isinstance(model, Model) else (await self.upload_model(model)).id,
+            "profile": profile if data is None else (await self._upload_profile(data)).digest,
+            "options": option_values(options),
+        }
+        return await self._ask("/v1/compilations", body, idempotency_key)
+
+    async def result(
+        self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None
+    ) -> Compilation:
+        """Wait for a compilation and read what it made; raises ServiceError with its problem if it failed."""
+        from app.client.results import Compilation, Plan, Report, executable_of_job
+
+        done = await self.finished(job, on_plan=on_plan, on_phase=on_phase)
+        return Compilation(
+            plan=await self._typed(done, Plan),
+            report=await self._typed(done, Report),
+            executable=executable_of_job(self.url, done.id) if "executable" in done.links else None,
+            server=self.url,
+            job=done.id,
+        )
+
+    async def sweep(
         self,
         model: str,
         profiles: Sequence[str],
@@ -123,40 +200,94 @@ class TesseraClient:
         idempotency_key: str | None = None,
     ) -> Job:
         """Ask for an uploaded model on each profile with each combination of the values of their fields."""
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         body = {"model": model, "profiles": profiles, "grid": dict(grid), "options": dict(options or {})}
-        answer = self._request("POST", "/v1/sweeps", json=body, headers=headers)
-        return msgspec.json.decode(answer.content, type=Job)
+        return await self._ask("/v1/sweeps", body, idempotency_key)
 
-    def sweep_table(self, job_id: str) -> bytes:
+    async def sweep_table(self, job: Job | str) -> bytes:
         """The table and the front of a sweep as JSON, also while it runs."""
-        return self._request("GET", f"/v1/sweeps/{job_id}").content
+        return (await self._request("GET", f"/v1/sweeps/{_id(job)}")).content
 
-    def compare(self, a: str, b: str) -> bytes:
+    async def compare(self, a: Job | str, b: Job | str) -> bytes:
         """Two compilations that succeeded side by side, as JSON."""
-        return self._request("POST", "/v1/comparisons", json={"a": a, "b": b}).content
+        return (await self._request("POST", "/v1/comparisons", json={"a": _id(a), "b": _id(b)})).content
 
-    def job(self, job_id: str) -> Job:
+    async def job(self, job: Job | str) -> Job:
         """A job as it is now."""
-        return msgspec.json.decode(self._request("GET", f"/v1/jobs/{job_id}").content, type=Job)
+        return msgspec.json.decode((await self._request("GET", f"/v1/jobs/{_id(job)}")).content, type=Job)
 
-    def cancel(self, job_id: str) -> Job:
-        """Cancel a job."""
-        return msgspec.json.decode(self._request("POST", f"/v1/jobs/{job_id}/cancel").content, type=Job)
+    async def jobs(self, most: int = 100) -> list[Job]:
+        """The jobs that were asked for last, newest first; the points of a sweep are in its table."""
+        found: list[Job] = []
+        parameters: dict[str, str] = {}
+        while len(found) < most:
+            parameters["limit"] = str(min(most - len(found), 100))
+            answer = await self._request("GET", "/v1/jobs", params=parameters)
+            page = msgspec.json.decode(answer.content, type=JobPage)
+            found += page.items
+            if page.next_cursor is None:
+                break
+            parameters["cursor"] = page.next_cursor
+        return found
 
-    def plan(self, job_id: str) -> bytes:
-        """The plan of a job that succeeded, as JSON."""
-        return self._request("GET", f"/v1/jobs/{job_id}/plan").content
+    async def cancel(self, job: Job | str) -> Job:
+        """Cancel a job; one that has finished stays as it is."""
+        return msgspec.json.decode((await self._request("POST", f"/v1/jobs/{_id(job)}/cancel")).content, type=Job)
 
-    def report(self, job_id: str) -> bytes:
-        """The report of a job that succeeded, as JSON."""
-        return self._request("GET", f"/v1/jobs/{job_id}/report").content
+    async def delete_job(self, job: Job | str) -> None:
+        """Delete a job that has finished, a sweep with its points; cancel others first."""
+        await self._request("DELETE", f"/v1/jobs/{_id(job)}")
 
-    def report_page(self, job_id: str) -> str:
+    async def plan(self, job: Job | str) -> Plan:
+        """The plan of a job that succeeded, or the provisional one of a job that runs, as soon as it is known."""
+        from app.client.results import Plan
+
+        return await self._typed(job, Plan)
+
+    async def report(self, job: Job | str) -> Report:
+        """The report of a compilation that succeeded."""
+        from app.client.results import Report
+
+        return await self._typed(job, Report)
+
+    async def report_page(self, job: Job | str) -> str:
         """The plan and the report of a compilation that succeeded, as one HTML file."""
-        return self._request("GET", f"/v1/jobs/{job_id}/report.html").text
+        return (await self._request("GET", f"/v1/jobs/{_id(job)}/report.html")).text
 
-    def simulate(
+    async def document(self, job: Job | str, name: Literal["plan", "report"]) -> bytes:
+        """The plan or report of a job as JSON, whatever its version."""
+        return (await self._request("GET", f"/v1/jobs/{_id(job)}/{name}")).content
+
+    async def run(
+        self,
+        target: Compilation | Executable | Job | str | Path,
+        inputs: Mapping[str, ArrayLike] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> Run:
+        """Run on the service what was compiled, on given inputs or on inputs made up from a seed, and wait.
+
+        The target is a job of the service or its id, the path of an executable file, an Executable, or a Compilation.
+        """
+        from app.client.results import Compilation, Executable, Run, write_inputs
+
+        if isinstance(target, Compilation):
+            of_this_service = target.server == self.url and target.job is not None
+            target = target.job if of_this_service and target.job is not None else target.needed_executable()
+        with tempfile.TemporaryDirectory() as folder:
+            if isinstance(target, Executable):
+                path = Path(folder) / "executable.tsx"
+                await self._transport.apart(target.save, path)
+                target = path
+            given = None if inputs is None else write_inputs(inputs, Path(folder) / "inputs.npz")
+            if isinstance(target, Path):
+                job = await self.simulate(executable=target, inputs=given, seed=seed)
+            else:
+                job = await self.simulate(job=_id(target), inputs=given, seed=seed)
+        async with self._cancelling(job):
+            done = await self.finished(job)
+        return Run.read(await self.document(done, "report"), await self.outputs(done))
+
+    async def simulate(
         self,
         *,
         executable: Path | None = None,
@@ -184,16 +315,16 @@ class TesseraClient:
                 for name, path in paths.items()
                 if path is not None
             }
-            answer = self._request("POST", "/v1/simulations", files=files, headers=headers)
+            answer = await self._request("POST", "/v1/simulations", files=files, headers=headers)
         return msgspec.json.decode(answer.content, type=Job)
 
-    def outputs(self, job_id: str) -> bytes:
+    async def outputs(self, job: Job | str) -> bytes:
         """The outputs of a simulation that succeeded, as .npz."""
-        return self._request("GET", f"/v1/jobs/{job_id}/outputs").content
+        return (await self._request("GET", f"/v1/jobs/{_id(job)}/outputs")).content
 
-    def listing(
+    async def listing(
         self,
-        job_id: str,
+        job: Job | str,
         *,
         group: str | None = None,
         head: int | None = None,
@@ -203,99 +334,234 @@ class TesseraClient:
         """The disassembly of a compilation that succeeded; of each segment the first and last commands."""
         given = {"group": group, "head": head, "tail": tail, "summary": summary or None}
         parameters = {name: value for name, value in given.items() if value is not None}
-        return self._request("GET", f"/v1/jobs/{job_id}/listing", params=parameters).text
+        return (await self._request("GET", f"/v1/jobs/{_id(job)}/listing", params=parameters)).text
 
-    def save_executable(self, job_id: str, path: Path) -> None:
+    async def save_executable(self, job: Job | str, path: Path) -> None:
         """Save the executable of a compilation that succeeded, piece by piece."""
-        self._save(f"/v1/jobs/{job_id}/executables/0", path)
+        await self._save(f"/v1/jobs/{_id(job)}/executables/0", path)
 
-    def save_package(self, job_id: str, path: Path) -> None:
+    async def save_package(self, job: Job | str, path: Path) -> None:
         """Save the package of a compilation with dynamic dimensions, piece by piece."""
-        self._save(f"/v1/jobs/{job_id}/package", path)
+        await self._save(f"/v1/jobs/{_id(job)}/package", path)
 
-    def tables(self, model: str, profile: str, shapes: Mapping[str, Sequence[int]]) -> bytes:
+    async def save_trace(self, job: Job | str, path: Path, *, commands: int | None = None) -> None:
+        """Save the trace of a compilation that succeeded, of each segment the first commands."""
+        await self._save(f"/v1/jobs/{_id(job)}/trace" + ("" if commands is None else f"?commands={commands}"), path)
+
+    async def tables(self, model: str, profile: str, shapes: Mapping[str, Sequence[int]]) -> bytes:
         """The parameter tables of an uploaded model for shapes of its inputs, as JSON; nothing is compiled."""
         texts = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
         path = f"/v1/models/{quote(model, safe='')}/tables"
-        return self._request("GET", path, params={"profile": profile, "shape": texts}).content
+        return (await self._request("GET", path, params={"profile": profile, "shape": texts})).content
 
-    def table_statistics(self, model: str, profile: str) -> bytes:
+    async def table_statistics(self, model: str, profile: str) -> bytes:
         """How the tables of an uploaded model were answered, and for which shapes, as JSON."""
         path = f"/v1/models/{quote(model, safe='')}/tables/statistics"
-        return self._request("GET", path, params={"profile": profile}).content
+        return (await self._request("GET", path, params={"profile": profile})).content
 
-    def save_trace(self, job_id: str, path: Path, *, commands: int | None = None) -> None:
-        """Save the trace of a compilation that succeeded, of each segment the first commands."""
-        self._save(f"/v1/jobs/{job_id}/trace" + ("" if commands is None else f"?commands={commands}"), path)
-
-    def _save(self, url: str, path: Path) -> None:
-        try:
-            with self._http.stream("GET", url) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise _problem(answer)
-                with whole_files() as fresh, fresh(path).open("wb") as file:
-                    for piece in answer.iter_bytes(_CHUNK_BYTES):
-                        file.write(piece)
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from None
-
-    def follow(self, job_id: str) -> Iterator[JobEvent]:
+    async def follow(self, job: Job | str) -> AsyncGenerator[JobEvent, None]:
         """The events of a job until it is final; a lost connection is taken up where it broke."""
         last_id: str | None = None
         failures = 0
         while True:
             headers = {} if last_id is None else {"Last-Event-ID": last_id}
-            path = f"/v1/jobs/{job_id}/events"
-            with suppress(httpx.TransportError), self._http.stream("GET", path, headers=headers) as answer:
-                if answer.status_code == 204:
-                    return
-                if answer.status_code != 200:
-                    answer.read()
-                    raise _problem(answer)
-                for event_id, data in _server_sent(answer.iter_lines()):
-                    last_id, failures = event_id, 0
-                    event = msgspec.json.decode(data, type=JobEvent)
-                    yield event
-                    if event.state in ("succeeded", "failed", "cancelled"):
+            try:
+                async with self._transport.stream(f"/v1/jobs/{_id(job)}/events", headers) as answer:
+                    if answer.status_code == 204:
                         return
+                    if answer.status_code != 200:
+                        await self._transport.read(answer)
+                        raise _problem(answer)
+                    async with aclosing(_server_sent(self._transport.lines(answer))) as events:
+                        async for event_id, data in events:
+                            last_id, failures = event_id, 0
+                            event = msgspec.json.decode(data, type=JobEvent)
+                            yield event
+                            if event.state in ("succeeded", "failed", "cancelled"):
+                                return
+            except httpx.TransportError:
+                pass
             failures += 1
             if failures > _RECONNECTS:
-                raise UnreachableError(f"the events of job {job_id} broke off", actual=self._url)
-            time.sleep(min(0.1 * failures, 1.0))
+                raise UnreachableError(f"the events of job {_id(job)} broke off", actual=self.url)
+            await self._transport.sleep(min(0.1 * failures, 1.0))
 
-    def finished(self, job_id: str) -> Job:
-        """Wait for a job; raises ServiceError with its problem if it failed or was cancelled."""
-        for _ in self.follow(job_id):
-            pass
-        job = self.job(job_id)
-        if job.state != "succeeded":
-            problem = job.problem or {"code": "cancelled", "detail": f"job {job_id} was cancelled"}
+    async def finished(self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None) -> Job:
+        """Wait for a job; raises ServiceError with its problem if it failed or was cancelled.
+
+        `on_plan` and `on_phase` as `compile` takes them.
+        """
+        from app.client.results import Plan
+
+        async with aclosing(self.follow(job)) as events:
+            async for event in events:
+                if on_phase is not None and event.phase is not None and event.state == "running":
+                    on_phase(event.phase, event.step, event.total)
+                if on_plan is not None and event.planned and event.state == "running":
+                    plan = None
+                    with suppress(ServiceError):  # it may have ended meanwhile, without a plan
+                        plan = await self._typed(job, Plan)
+                    if plan is not None:
+                        on_plan(plan)
+                    on_plan = None
+        done = await self.job(job)
+        if done.state != "succeeded":
+            problem = done.problem or {"code": done.state, "detail": f"job {done.id} is {done.state}"}
             raise ServiceError(problem, int(problem.get("status", 422)))
-        return job
+        return done
+
+    @asynccontextmanager
+    async def _cancelling(self, job: Job) -> AsyncIterator[None]:
+        """Cancel a job where something interrupts the wait for it."""
+        try:
+            yield
+        except self._transport.interruptions():
+            with suppress(TesseraError):
+                await self.cancel(job)
+            raise
+
+    async def _typed(self, job: Job | str, kind: type[T]) -> T:
+        from app.cli.saved import document
+        from app.client.results import Plan
+
+        data = await self.document(job, "plan" if kind is Plan else "report")
+        return document(data, kind, f"job {_id(job)}")
+
+    async def _ask(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Job:
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        return msgspec.json.decode((await self._request("POST", path, json=body, headers=headers)).content, type=Job)
+
+    async def _save(self, url: str, path: Path) -> None:
+        try:
+            async with self._transport.stream(url, {}) as answer:
+                if not answer.is_success:
+                    await self._transport.read(answer)
+                    raise _problem(answer)
+                with whole_files() as fresh, fresh(path).open("wb") as file:
+                    async for piece in self._transport.pieces(answer, _CHUNK_BYTES):
+                        file.write(piece)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self._unreachable(error) from None
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
-            f"no service answers at {self._url}",
+            f"no service answers at {self.url}",
             actual=type(error).__name__,
             hint="Start one with `tessera serve`, or leave --server out to compile here",
         )
 
-    def _request(self, method: str, path: str, *, accept: tuple[int, ...] = (), **arguments: Any) -> httpx.Response:
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        accept: tuple[int, ...] = (),
+        content: bytes | Iterable[bytes] | None = None,
+        **arguments: Any,
+    ) -> httpx.Response:
         try:
-            answer = self._http.request(method, path, **arguments)
+            answer = await self._transport.request(method, path, content=content, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from None
         # every answer of a service has an id; one that says it failed may come from a proxy before it
         if "x-request-id" not in answer.headers and answer.status_code < 500:
             raise UnreachableError(
-                f"what answers at {self._url} is not a service of Tessera",
+                f"what answers at {self.url} is not a service of Tessera",
                 actual=f"status {answer.status_code} for {method} {path}",
                 hint="Give the URL that `tessera serve` shows",
             )
         if answer.is_success or answer.status_code in accept:
             return answer
         raise _problem(answer)
+
+
+def _blocking(
+    verb: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method of Client that does what one of AsyncClient does."""
+
+    @wraps(verb)
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return _run(verb(self.awaited, *args, **kwargs))
+
+    return method
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine over a BlockingTransport, which is never suspended."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        found: T = ended.value
+        return found
+    raise AssertionError("a blocking request was suspended")
+
+
+class Client:
+    """A connection to a service whose methods block; use as a context manager. Methods and errors as AsyncClient."""
+
+    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+        self.awaited = AsyncClient(url, timeout_s=timeout_s, transport=BlockingTransport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return self.awaited.url
+
+    def follow(self, job: Job | str) -> Iterator[JobEvent]:
+        """The events of a job until it is final; a lost connection is taken up where it broke."""
+        events = self.awaited.follow(job)
+        try:
+            while True:
+                try:
+                    yield _run(anext(events))
+                except StopAsyncIteration:
+                    return
+        finally:
+            _run(events.aclose())
+
+    close = _blocking(AsyncClient.close)
+    upload_model = _blocking(AsyncClient.upload_model)
+    upload_profile = _blocking(AsyncClient.upload_profile)
+    profiles = _blocking(AsyncClient.profiles)
+    profile = _blocking(AsyncClient.profile)
+    delete_profile = _blocking(AsyncClient.delete_profile)
+    compile = _blocking(AsyncClient.compile)
+    submit = _blocking(AsyncClient.submit)
+    result = _blocking(AsyncClient.result)
+    sweep = _blocking(AsyncClient.sweep)
+    sweep_table = _blocking(AsyncClient.sweep_table)
+    compare = _blocking(AsyncClient.compare)
+    job = _blocking(AsyncClient.job)
+    jobs = _blocking(AsyncClient.jobs)
+    cancel = _blocking(AsyncClient.cancel)
+    delete_job = _blocking(AsyncClient.delete_job)
+    plan = _blocking(AsyncClient.plan)
+    report = _blocking(AsyncClient.report)
+    report_page = _blocking(AsyncClient.report_page)
+    document = _blocking(AsyncClient.document)
+    run = _blocking(AsyncClient.run)
+    simulate = _blocking(AsyncClient.simulate)
+    outputs = _blocking(AsyncClient.outputs)
+    listing = _blocking(AsyncClient.listing)
+    save_executable = _blocking(AsyncClient.save_executable)
+    save_package = _blocking(AsyncClient.save_package)
+    save_trace = _blocking(AsyncClient.save_trace)
+    tables = _blocking(AsyncClient.tables)
+    table_statistics = _blocking(AsyncClient.table_statistics)
+    finished = _blocking(AsyncClient.finished)
+
+
+def _id(job: Job | str) -> str:
+    return job.id if isinstance(job, Job) else job
 
 
 def _problem(answer: httpx.Response) -> ServiceError:
@@ -306,10 +572,10 @@ def _problem(answer: httpx.Response) -> ServiceError:
     return ServiceError(problem, answer.status_code)
 
 
-def _server_sent(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+async def _server_sent(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str], None]:
     """Pairs of id and data from the lines of an event stream."""
     event_id, data = "", ""
-    for line in lines:
+    async for line in lines:
         name, _, value = line.partition(":")
         if not line and data:
             yield event_id, data

@@ -55,6 +55,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in ("succeeded", "failed", "cancelled")
 
 
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs, newest first."""
+
+    items: list[Job]
+    next_cursor: str | None = None
+
+
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a job."""
 

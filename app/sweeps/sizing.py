@@ -57,13 +57,16 @@ class CurvePoint(Part, frozen=True, kw_only=True):
 class SizeReport(Part, frozen=True, kw_only=True):
     """size.json: the smallest value tried that reaches the target, and the curve of all that were tried, rising.
 
+    `state` is cancelled where the search was interrupted: the curve then holds the values that were finished.
     `smallest` is None if none reaches it; `best` is the value nearest to it, or furthest
     below it.
     `larger_misses` are values above `smallest` that miss the target: where there are any, the curve is not monotone.
-    `smallest` is known to within `granularity`: the next smaller multiple was tried and missed, or is below the range.
+    Unless interrupted, `smallest` is known to within `granularity`: the next smaller multiple was tried and missed, or
+    is below the range.
     """
 
     schema: Literal["tessera.size/1"]
+    state: Literal["succeeded", "cancelled"] = "succeeded"
     model: ModelRef
     profile: ProfileRef
     options: dict[str, Any]
@@ -107,17 +110,18 @@ def smallest(within: Range, target: Target, evaluate: Evaluate) -> Mapping[int, 
     """Rows by multiple of the granularity: a ladder of doublings, then halvings between the first rung that reaches.
 
     A planner's result need not be monotone in a capacity, so nothing is concluded of values that were not tried.
+    Nothing more is tried once a row is cancelled.
     """
     ladder = [within.first]
     while ladder[-1] < within.last:
         ladder.append(min(2 * ladder[-1], within.last))
     rows = dict(zip(ladder, evaluate([within.value(number) for number in ladder]), strict=True))
     reaching = [number for number in ladder if target.reached(rows[number].figures)]
-    if not reaching or reaching[0] == ladder[0]:
+    if not reaching or reaching[0] == ladder[0] or is_interrupted(rows):
         return rows
     above = reaching[0]
     below = ladder[ladder.index(above) - 1]
-    while above - below > 1:
+    while above - below > 1 and not is_interrupted(rows):
         middle = (above + below) // 2
         (rows[middle],) = evaluate([within.value(middle)])
         if target.reached(rows[middle].figures):
@@ -127,8 +131,13 @@ def smallest(within: Range, target: Target, evaluate: Evaluate) -> Mapping[int, 
     return rows
 
 
+def is_interrupted(rows: Mapping[int, PointReport]) -> bool:
+    """Whether a row was cut off."""
+    return any(row.state == "cancelled" for row in rows.values())
+
+
 def curve_of(within: Range, target: Target, rows: Mapping[int, PointReport]) -> tuple[CurvePoint, ...]:
-    """The rows as a curve, by rising value."""
+    """The rows that were finished as a curve, by rising value."""
     return tuple(
         CurvePoint(
             value=within.value(number),
@@ -138,6 +147,7 @@ def curve_of(within: Range, target: Target, rows: Mapping[int, PointReport]) -> 
             row=row,
         )
         for number, row in sorted(rows.items())
+        if row.state != "cancelled"
     )
 
 

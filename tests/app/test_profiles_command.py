@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_a_new_profile_does_not_replace_a_file(tmp_path: Path) -> None:
     answer = tessera("profiles", "new", str(file))
     assert (answer.exit_code, file.read_text()) == (2, "mine")
     assert "exists already" in answer.stderr
+
+
+def test_a_new_profile_that_does_not_fit_on_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # a profile has more
+    try:
+        answer = tessera("profiles", "new", str(tmp_path / "mine.yaml"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (answer.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "nothing was written: a file would be larger" in answer.stderr
 
 
 def test_a_check_lists_every_fault_with_path_what_was_found_what_is_allowed_and_a_hint(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
-from app.cli.point_pool import MAX_ATTEMPTS, PointPool
+from app.cli.point_pool import MAX_ATTEMPTS, Computed, PointPool
 from app.comparisons.compare import Compiled, compare
 from compiler.compile import plan_model
 from compiler.options import parse_options
@@ -141,6 +141,25 @@ def test_a_point_whose_process_dies_each_time_fails_and_the_others_are_computed(
         ((_, computed),) = pool.run([builtin_profile("edge4")])
     assert computed.problem is not None
     assert (computed.problem["code"], computed.problem["actual"]) == ("worker_lost", MAX_ATTEMPTS)
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_an_interrupted_size_shows_and_writes_the_values_that_are_finished(
+    done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = PointPool.run
+
+    def cut_off(pool: PointPool, profiles: Sequence[Profile]) -> Iterator[tuple[int, Computed]]:
+        yield from run(pool, profiles[:done])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PointPool, "run", cut_off)
+    words = ["--field", "nram", "--target", "latency=1s", "--workers", "1", "--out", "size.json"]
+    answer = tessera("size", "chain.onnx", "-p", "edge4", *words)
+    report = json.loads(Path("size.json").read_text())
+    assert (answer.exit_code, report["state"], len(report["curve"])) == (130, "cancelled", done)
+    assert f"interrupted: {done} values done" in answer.stdout
+    assert (report["smallest"] is not None) == (done > 0)
 
 
 def variants() -> Iterator[Profile]:

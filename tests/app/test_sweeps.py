@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from app.sweeps.figures import Figures
 from app.sweeps.front import pareto_front
 from app.sweeps.grid import MAX_POINTS, parse_grid, parse_words, points_of
 from app.sweeps.report import PointReport, SweepHead, sweep_report
-from app.sweeps.sizing import Amount, Range, curve_of, range_of, smallest
+from app.sweeps.sizing import Amount, Range, curve_of, is_interrupted, range_of, smallest
 from app.sweeps.target import parse_target
 from compiler.errors import ProfileError, RequestError
 from compiler.plan import ModelRef
@@ -192,6 +193,26 @@ def test_of_a_monotone_curve_the_least_multiple_is_found_in_few_values(threshold
     expected = max(threshold, 2)
     assert (min(reaching) if reaching else None) == (4 * expected if threshold <= 128 else None)
     assert len(tried) <= 7 + 6
+
+
+@pytest.mark.parametrize("values_before", range(1, 13))
+def test_an_interrupted_search_keeps_what_was_finished_and_tries_nothing_more(values_before: int) -> None:
+    begun: list[Amount] = []
+
+    def evaluate(values: Sequence[Amount]) -> list[PointReport]:
+        begun.extend(values)
+        first = len(begun) - len(values)
+        rows = [row(figures(dram_bytes=100 if value > 40 else 200)) for value in values]
+        return [
+            found if first + number < values_before else structs.replace(found, figures=None, state="cancelled")
+            for number, found in enumerate(rows)
+        ]
+
+    within, target = Range(granularity=1, first=1, last=64), parse_target("dram_bytes=1.05xfloor")
+    rows = smallest(within, target, evaluate)
+    finished = [point.value for point in curve_of(within, target, rows)]
+    assert is_interrupted(rows) == (values_before < 7 + 5)  # seven rungs, five halvings
+    assert (finished, len(begun)) == (sorted(begun[:values_before]), max(7, min(values_before + 1, 7 + 5)))
 
 
 def test_points_that_fail_do_not_reach_and_do_not_stop_the_search() -> None:

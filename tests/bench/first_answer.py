@@ -36,7 +36,7 @@ _JOBS = """
 import json, sys, tempfile
 from pathlib import Path
 import psutil
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.settings import Settings
 from app.supervisor.service import EmbeddedService
 
@@ -48,7 +48,7 @@ def used(pid):
 
 model = Path(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:
-    with EmbeddedService(Settings(data_dir=Path(folder), port=0)) as service, TesseraClient(service.url) as client:
+    with EmbeddedService(Settings(data_dir=Path(folder), port=0)) as service, Client(service.url) as client:
         service.wait_until(timeout_s=600)
         worker = service.pids["worker"]
         marks = [0.0, used(worker)]

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.supervisor.service import EmbeddedService
 from app.sweeps.report import SweepReport
 from tests.service.harness import kill, light_model, settings, tree, until
@@ -81,7 +81,7 @@ def run_recovery() -> None:
 
 
 @contextmanager
-def _service(workers: int) -> Iterator[tuple[EmbeddedService, TesseraClient]]:
+def _service(workers: int) -> Iterator[tuple[EmbeddedService, Client]]:
     """An embedded service with an empty data folder, ready to work, its numeric libraries on one thread."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
@@ -90,11 +90,11 @@ def _service(workers: int) -> Iterator[tuple[EmbeddedService, TesseraClient]]:
         EmbeddedService(settings(Path(folder), worker_concurrency=workers, lease_s=4.0)) as service,
     ):
         service.wait_until()
-        with TesseraClient(service.url) as client:
+        with Client(service.url) as client:
             yield service, client
 
 
-def _finished(client: TesseraClient, sweep: str) -> SweepReport:
+def _finished(client: Client, sweep: str) -> SweepReport:
     for _ in client.follow(sweep):
         pass
     return msgspec.json.decode(client.sweep_table(sweep), type=SweepReport)

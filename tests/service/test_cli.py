@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.client.errors import ServiceError
 from app.client.types import Job
 from app.supervisor.service import EmbeddedService
@@ -89,13 +89,13 @@ def test_strategies_compared_on_a_service_are_a_job_each_and_the_figures_are_tho
     path = tmp_path / "chain.onnx"
     path.write_bytes(conv_chain(3))
     asked: list[object] = []
-    ask = TesseraClient.compile
+    ask = Client.submit
 
-    def asking(client: TesseraClient, model: str, profile: str, options: dict[str, object]) -> Job:
+    def asking(client: Client, model: Path, profile: str, options: dict[str, object]) -> Job:
         asked.append(options["fusion"])
         return ask(client, model, profile, options)
 
-    monkeypatch.setattr(TesseraClient, "compile", asking)
+    monkeypatch.setattr(Client, "submit", asking)
     words = ["plan", str(path), "--profile", "edge4", "--compare", "rules,none", "--json"]
     here = CliRunner().invoke(cli, words)
     there = CliRunner().invoke(cli, [*words, "--server", service.url])
@@ -185,7 +185,7 @@ def test_a_failed_job_is_an_exit_code_and_one_block(service: EmbeddedService, tm
 
 def test_a_profile_of_the_service_is_shown_annotated(service: EmbeddedService) -> None:
     text = profile_json(builtin_profile("edge4")).replace(b'"edge4"', b'"of-the-service"')
-    with TesseraClient(service.url) as client:
+    with Client(service.url) as client:
         client.upload_profile(text)
     shown = CliRunner().invoke(cli, ["profiles", "show", "of-the-service", "--server", service.url])
     assert shown.exit_code == 0
@@ -198,18 +198,18 @@ def test_the_client_does_all_verbs(service: EmbeddedService, tmp_path: Path) -> 
     path = tmp_path / "net.onnx"
     path.write_bytes(conv_chain(9))
     values = {**json.loads(profile_json(builtin_profile("edge4"))), "name": "of-the-client"}
-    with TesseraClient(service.url) as client:
+    with Client(service.url) as client:
         profile = client.upload_profile(json.dumps(values).encode())
         assert profile.name in {found.name for found in client.profiles()}
         model = client.upload_model(path)
         assert client.upload_model(path) == model
-        job = client.compile(model.id, profile.digest, {"fusion": "none"}, idempotency_key="client")
-        assert client.compile(model.id, profile.digest, {"fusion": "none"}, idempotency_key="client").id == job.id
+        job = client.submit(model, profile.digest, {"fusion": "none"}, idempotency_key="client")
+        assert client.submit(model, profile.digest, {"fusion": "none"}, idempotency_key="client").id == job.id
         states = [event.state for event in client.follow(job.id)]
         assert (states[0], states[-1]) == ("queued", "succeeded")
         assert client.finished(job.id).state == "succeeded"
-        assert json.loads(client.plan(job.id))["model"]["sha256"] == model.id
-        assert json.loads(client.report(job.id))
+        assert client.plan(job).model.sha256 == model.id
+        assert client.report(job).profile.digest == profile.digest
         assert client.cancel(job.id).state == "succeeded"
         assert {found.name for found in client.profiles()} >= {"edge4", "cluster4x4"}
         with pytest.raises(ServiceError, match="no job") as caught:

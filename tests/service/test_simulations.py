@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.client.errors import ServiceError
 from app.supervisor.service import EmbeddedService
 from compiler.program.executable import read
@@ -266,7 +266,7 @@ def test_a_simulation_is_bounded_like_a_compilation(api: Api, options: dict[str,
 
 def test_the_client_has_the_verbs(service: EmbeddedService, job: str, tmp_path: Path) -> None:
     """UI-2."""
-    with TesseraClient(service.url) as client:
+    with Client(service.url) as client:
         client.save_executable(job, tmp_path / "e.tsx")
         assert "group s0.g0" in client.listing(job, group="s0.g0", head=1)
         client.save_trace(job, tmp_path / "t.perfetto-trace", commands=5)

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.client.errors import ServiceError
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_json
@@ -72,15 +72,13 @@ def test_a_size_of_a_service_is_that_of_this_process(service: EmbeddedService, m
 
 
 def test_two_jobs_are_compared_as_their_files_are(service: EmbeddedService, model: Path, tmp_path: Path) -> None:
-    with TesseraClient(service.url) as client:
-        uploaded = client.upload_model(model).id
-        jobs = [
-            client.finished(client.compile(uploaded, name, {"verify": "none"}).id) for name in ("edge4", "cluster4x4")
-        ]
+    with Client(service.url) as client:
+        uploaded = client.upload_model(model)
+        jobs = [client.finished(client.submit(uploaded, name, {"verify": "none"})) for name in ("edge4", "cluster4x4")]
         for job, name in zip(jobs, ("a", "b"), strict=True):
             (tmp_path / name).mkdir()
-            (tmp_path / name / "plan.json").write_bytes(client.plan(job.id))
-            (tmp_path / name / "report.json").write_bytes(client.report(job.id))
+            (tmp_path / name / "plan.json").write_bytes(client.document(job, "plan"))
+            (tmp_path / name / "report.json").write_bytes(client.document(job, "report"))
     here = CliRunner().invoke(cli, ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
     words = ["compare", jobs[0].id, jobs[1].id, "--server", service.url]
     there = CliRunner().invoke(cli, [*words, "--json"])
@@ -102,14 +100,14 @@ def test_what_cannot_be_compared_says_why(api: Api) -> None:
 
 
 def test_the_client_follows_a_sweep_and_reads_its_table_while_it_runs(service: EmbeddedService, model: Path) -> None:
-    with TesseraClient(service.url) as client:
+    with Client(service.url) as client:
         uploaded = client.upload_model(model).id
         job = client.sweep(uploaded, ["edge4"], {"nram": ["80KiB", "96KiB", "112KiB"]}, idempotency_key="client-sweep")
         steps = [(event.phase, event.step, event.total) for event in client.follow(job.id)]
         assert steps[-1] == ("points", 3, 3)
         assert [step for _, step, _ in steps] == sorted(step for _, step, _ in steps)
         assert json.loads(client.sweep_table(job.id))["state"] == "succeeded"
-        assert json.loads(client.profile("edge4"))["name"] == "edge4"
+        assert client.profile("edge4") == builtin_profile("edge4")
         with pytest.raises(ServiceError) as refused:
             client.sweep(uploaded, ["edge4"], {"nrm": [1]})
         assert refused.value.code == "unknown_field"

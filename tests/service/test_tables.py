@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client.client import TesseraClient
+from app.client.client import Client
 from app.client.errors import ServiceError
 from app.redis_urls import connect
 from app.store import document_store
@@ -213,7 +213,7 @@ def test_the_package_of_a_job_is_a_file_with_all_in_it(api: Api, tmp_path: Path)
     package = read_package(memoryview(answer.content), profile_digest=job["profile"]["digest"])
     assert (package.model.model_digest, package.model.ranges["h"].high) == (model, 40)
     assert api.http.get(job["links"]["package"], headers={"If-None-Match": tag}).status_code == 304
-    with TesseraClient(str(api.http.base_url)) as client:
+    with Client(str(api.http.base_url)) as client:
         client.save_package(job["id"], tmp_path / "images.tsp")
         assert (tmp_path / "images.tsp").read_bytes() == answer.content
         assert client.tables(model, "edge4", {"x": (1, 3, 9, 9)}).startswith(b'{"compiler_version"')
