@@ -248,6 +248,8 @@ def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: boo
 def _page(compiled: Compiled) -> str:
     """Plan and report as one HTML file; that of a service's job is made there, where the pictures are."""
     if compiled.server is not None and compiled.job is not None and compiled.report is not None:
+        from app.client.client import Client
+
         with Client(compiled.server) as client:
             return client.report_page(compiled.job)
     return report_page(compiled.plan_document(), compiled.report_document(), compiled.pictures)

@@ -134,7 +134,7 @@ def test_a_notebook_shows_the_tables_of_the_command_line_with_names_escaped() ->
 
 def test_a_folder_gives_back_what_was_saved_and_no_executable_where_there_is_none(tmp_path: Path) -> None:
     found = tessera.compile(small(), "edge4", {"verify": "none"})
-    assert found.save(tmp_path / "a") == ["plan.json", "report.json", "executable.tsx", "listing.txt"]
+    assert found.save(tmp_path / "a") == ["plan.json", "report.json", "report.html", "executable.tsx", "listing.txt"]
     again = tessera.Compilation.load(tmp_path / "a")
     again.save(tmp_path / "b")
     for path in (tmp_path / "a").iterdir():

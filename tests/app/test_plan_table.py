@@ -28,7 +28,7 @@ _LONG_NAMES = {
     "lstm_tagger_dynamo": "edge4",
     "mobilenet_v3_torchscript": "manycore2x64",
 }
-_BRIEF = ["group", "nodes", "ONNX", "tile", "tiles", "DRAM", "latency", "energy", "bound"]
+_BRIEF = ["group", "nodes", "names", "tile", "tiles", "DRAM", "latency", "energy", "bound"]
 
 
 @pytest.fixture(scope="module")

@@ -604,6 +604,7 @@ def test_operation_ids_are_stable(api: Api) -> None:
         "cancelJob",
         "getPlan",
         "getReport",
+        "getReportPage",
         "getExecutable",
         "getListing",
         "getTrace",

@@ -56,10 +56,10 @@ def test_a_service_and_this_process_explain_a_plan_in_the_same_words(
     service: EmbeddedService, tmp_path: Path, group: str | None
 ) -> None:
     """UI-1; the model's weights lie beside it, and the service gets all in one archive."""
-    words = ["explain", str(written(tmp_path)), "--set", 'partition=["relu"]', "--set", "merge=none"]
+    words = ["explain", str(written(tmp_path)), "--set", 'partition=["relu"]', "--set", "merge=none", "--verify"]
     code, text, _ = both(service, *words, *(["--group", group] if group else []))
     assert code == 0
-    assert ("net.onnx on edge4: 2 segments" if group is None else group) in text
+    assert ("net.onnx on edge4: 2 groups in 2 segments" if group is None else group) in text
 
 
 @pytest.mark.parametrize(
