@@ -21,7 +21,7 @@ from compiler.ops.base import NATIVE_DTYPES
 
 
 def supported_ops() -> str:
-    """Markdown: how each operator of the newest opset is run, the limits of native ones, and the bounds of a model."""
+    """Markdown: how each operator of the newest opset runs, the limits of native ones, and the bounds of a model."""
     return "\n".join([*_head(), *_native(), *_others(), *_bounds(), ""])
 
 
@@ -126,7 +126,7 @@ def _bounds() -> Iterator[str]:
 
 
 def _is_inlined(schema: onnx.defs.OpSchema) -> bool:
-    """True if the import puts the operator's function in its place: a body without control flow."""
+    """True if the import inlines the operator's function, which has a body without control flow."""
     if not has_function(schema) or schema.name in CONTROL_FLOW:
         return False
     body = getattr(schema, "function_body", None)

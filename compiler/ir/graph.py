@@ -172,7 +172,7 @@ class Graph:
 
     @cached_property
     def chip_outputs(self) -> tuple[str, ...]:
-        """Values that the chip returns: graph outputs that it makes or passes on, and its results that the host reads."""
+        """Values that the chip returns: graph outputs that it makes or passes on, and results that the host reads."""
         if not self.on_host:
             return self.outputs
         mine = [n for n in self.outputs if self.producer.get(n, -1) not in self.on_host]
