@@ -44,7 +44,7 @@ class Rebatch:
         for name in graph.inputs:
             _check_input(graph.tensors[name], self.batch)
         for host in graph.host.values():
-            raise _refusal(host.name, host.op_type, "the host runs this node, and not image by image", host.reason)
+            raise _refusal(host.name, host.op_type, "nodes on the host are not rewritten", host.reason)
         return _Rebatching(graph, self.batch).graph_for_batch()
 
 
@@ -54,7 +54,7 @@ def _check_input(tensor: Tensor, batch: int) -> None:
     leading = dict(tensor.symbols).get(0)
     if leading is not None:
         raise RequestError(
-            f"option batch is for models of a fixed batch, and that of input {shown!r} is dynamic",
+            f"option batch needs a fixed batch, and the batch of input {shown!r} is dynamic",
             code="batch_not_possible",
             stage=STAGE,
             actual=printable(str(leading), 80),
@@ -63,7 +63,7 @@ def _check_input(tensor: Tensor, batch: int) -> None:
         )
     if tensor.shape[:1] != (1,):
         raise RequestError(
-            f"option batch stacks images along the leading axis, and that of input {shown!r} is not one image",
+            f"option batch needs a leading axis of one image, which input {shown!r} lacks",
             code="batch_not_possible",
             stage=STAGE,
             actual=str(tensor.shape),
@@ -120,7 +120,7 @@ class _Rebatching:
             return
         output = self.tensors[op.output]
         if not output.shape or (op.output in self.graph.outputs and output.shape[0] != 1):
-            raise _refusal(op.node, op.kind, "the image axis does not lead the result", output.shape)
+            raise _refusal(op.node, op.kind, "the image axis is not the leading axis of the result", output.shape)
         made = self._resized(self._with_repeated(op))
         self._stack(op.output, op.node)
         stacked = replace(self.graph, tensors=self.tensors)
@@ -167,7 +167,7 @@ class _Rebatching:
                     raise _refusal(op.node, op.kind, what, shape)
                 continue
             if shape[0] != graph.tensors[op.output].shape[0] or not _follows_images(op, access[0]):
-                what = f"it does not go image by image along its input {shown!r}"
+                what = f"its result does not follow input {shown!r} image by image"
                 raise _refusal(op.node, op.kind, what, _text(access[0]))
             if any(entry.axis == 0 and entry.scale for entry in access[1:]):
                 what = f"another axis of input {shown!r} lies along the image axis"
@@ -183,7 +183,7 @@ class _Rebatching:
         found = _inferred(graph, after)
         if found != graph.tensors[after.output].shape:
             shapes = " and ".join(str(graph.tensors[name].shape) for name in after.inputs if name)
-            raise _refusal(after.node, after.kind, "its inputs do not fit for several images", shapes)
+            raise _refusal(after.node, after.kind, "its stacked inputs give a result of another shape", shapes)
 
 
 def _times(expression: Expression, factor: int) -> Expression:
@@ -209,4 +209,4 @@ def _text(entry: AxisMap) -> str:
         return "a part of the result needs all images"
     if entry.axis != 0:
         return f"the images lie along axis {entry.axis} of the result"
-    return "an image of the result is made of other images than its own"
+    return "an image of the result depends on other images"

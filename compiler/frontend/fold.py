@@ -168,7 +168,7 @@ def _range(call: Call) -> Folded | None:
         return None  # left to the host
     if count > _VARYING_RANGE:
         raise LimitError(
-            "the range is too long for one whose ends vary",
+            "the range is too long: its ends vary with a dynamic dimension",
             code="expansion_too_large",
             stage="import",
             node=call.node,

@@ -98,7 +98,7 @@ def check_held(tensor: Tensor, node: str | None) -> None:
     limit = MAX_COMPUTED_BYTES if is_computed else MAX_HOST_BYTES
     if tensor.is_known and host_bytes(tensor) > limit:
         raise LimitError(
-            f"tensor {printable(tensor.name, 120)!r} is too large for the host, which has to hold it",
+            f"tensor {printable(tensor.name, 120)!r} is too large for the host",
             code="tensor_too_large",
             stage="import",
             node=node,
@@ -208,7 +208,7 @@ def _of_control_flow(
 
 def _disagrees(node: onnx.NodeProto, name: str, error: Exception) -> ModelError:
     return ModelError(
-        "the node's inputs and attributes do not go together",
+        "the node's inputs and attributes contradict each other",
         code="invalid_model",
         stage="import",
         node=name,

@@ -54,7 +54,7 @@ class Repeating:
     def too_many_steps(self, steps: int) -> HostBoundError:
         """The error for a node with too many known steps."""
         return HostBoundError(
-            "the host node repeats other nodes too often to be run",
+            "the host node repeats other nodes too often",
             stage="simulate",
             node=self.name,
             op_type=self.op_type,

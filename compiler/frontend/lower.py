@@ -256,7 +256,7 @@ class _Lowering:
             return _unless(refusal)
         extra = next((output for output in node.output[1:] if output and output in self.used), None)
         if extra is not None:
-            return f"its output {extra!r} beside the first is used"
+            return f"the accelerator makes only its first output, and output {extra!r} is used"
         inferred = kind.infer(call)
         if not self._append(inferred, call, node.output[0], name):
             refusal = kind.unsupported(call)

@@ -139,7 +139,7 @@ def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
         )
     if not proto.opset_import:
         raise ModelError(
-            "the model imports no opset, so nothing says which ops its nodes are",
+            "the model imports no opset, so its ops are undefined",
             code="missing_opset",
             stage="import",
             actual="no opset_import",

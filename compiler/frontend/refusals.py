@@ -23,7 +23,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:/-]+", re.ASCII)
 
 def unmade_value(node: onnx.NodeProto, name: str, value: str) -> ModelError:
     return ModelError(
-        f"a node reads value {printable(value, 120)!r}, which nothing makes",
+        f"a node reads value {printable(value, 120)!r}, which no node makes",
         code="missing_value",
         stage="import",
         node=name,

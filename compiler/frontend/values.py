@@ -196,7 +196,7 @@ def sparse_constant_of(proto: onnx.SparseTensorProto, *, node: str | None, what:
     size = prod(shape) * element_bytes(values.dtype)
     if size > MAX_COMPUTED_BYTES:
         raise LimitError(
-            f"{what} is too large for one of which the model holds some elements only",
+            f"{what} is too large for a sparse tensor",
             code="tensor_too_large",
             stage="import",
             node=node,

@@ -159,7 +159,7 @@ def _cut(size_bytes: int, announced_bytes: int) -> ModelError:
         code="not_onnx",
         stage="import",
         actual=f"{size_bytes} bytes",
-        limit=f"at least {announced_bytes} bytes, by what it says of its content",
+        limit=f"at least {announced_bytes} bytes, by its own length fields",
         hint="Copy or download it again",
     )
 
