@@ -1,4 +1,4 @@
-"""What the endpoints share: one object, made when the application starts."""
+"""Shared state of the endpoints: one object, made when the application starts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from compiler.profile.description import json_schema
 from compiler.rules_page import rules_page
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
-# What lies between these marks in docs/profiles.md is generated.
+# Text between these marks in docs/profiles.md is generated.
 _BEGIN: Final = "<!-- fields of the schema: written by make openapi -->"
 _END: Final = "<!-- end of the fields -->"
 _SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -40,9 +40,9 @@ _SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
 
 
 def documents() -> dict[str, str]:
-    """The files by their path under docs/, with the text each should have."""
+    """The files by their path under docs/, with their generated text."""
     with tempfile.TemporaryDirectory() as folder:
-        # No connection is made: the document is that of the code alone.
+        # No connection is made: the documents depend on the code alone.
         nowhere = "redis://localhost:1/0"
         settings = Settings(broker_url=nowhere, cache_url=nowhere, data_dir=Path(folder))
         texts = {"openapi.json": _text(create_app(settings).openapi())}
@@ -56,7 +56,7 @@ def documents() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write every document."""
+    """Writes every document."""
     for name, text in documents().items():
         path = _DOCS / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _with_fields(page: str) -> str:
-    """The page with the present fields of a profile between its two marks."""
+    """The page with the present profile fields between its two marks."""
     before, _, rest = page.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}\n\n{reference()}\n\n{_END}{after}"

@@ -1,4 +1,4 @@
-"""What can be wrong with a request to the service, beyond what the compiler itself refuses."""
+"""Errors in requests to the service, beyond those that the compiler itself raises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NotFoundError(RequestError):
 
 
 class ConflictError(RequestError):
-    """The state of the thing forbids what was asked."""
+    """The state of the resource forbids the request."""
 
     default_code = "conflict"
 

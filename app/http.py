@@ -1,4 +1,4 @@
-"""Small parts of HTTP that several resources share: ETags, preferences, cursors, bounded bodies."""
+"""HTTP helpers that several resources share: ETags, preferences, cursors, bounded bodies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IMMUTABLE = "private, max-age=31536000, immutable"
 
 
 def etag(digest: str) -> str:
-    """A strong ETag of an immutable thing."""
+    """A strong ETag of an immutable resource."""
     return f'"{digest}"'
 
 
 def not_modified(request: Request, digest: str) -> bool:
-    """Whether the caller already has what this digest names (If-None-Match)."""
+    """Whether the caller already has the content of this digest (If-None-Match)."""
     header = request.headers.get("if-none-match")
     if header is None:
         return False
@@ -37,7 +37,7 @@ def not_modified(request: Request, digest: str) -> bool:
 
 
 def immutable(request: Request, digest: str, body: bytes) -> Response:
-    """An immutable JSON document: 304 if the caller has it, else the whole."""
+    """An immutable JSON document: 304 if the caller has it, else the whole document."""
     headers = {"ETag": etag(digest), "Cache-Control": IMMUTABLE}
     if not_modified(request, digest):
         return Response(status_code=304, headers=headers)
@@ -56,7 +56,7 @@ def immutable_file(
 
 
 class ClosedStream(StreamingResponse):
-    """A streamed body whose source is closed at the end, also where the caller wants no body or is gone."""
+    """A streamed body whose source is closed at the end, also if the caller wants no body or has disconnected."""
 
     def __init__(self, pieces: Generator[bytes, None, None], media_type: str, headers: dict[str, str]) -> None:
         super().__init__(pieces, media_type=media_type, headers=headers)
@@ -80,12 +80,12 @@ def preferred_wait_s(request: Request, limit_s: float) -> float | None:
 
 
 def encode_cursor(position: tuple[float, str]) -> str:
-    """An opaque place in a list."""
+    """An opaque cursor for a position in a list."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str) -> tuple[float, str]:
-    """The place that `encode_cursor` made opaque; raises RequestError for anything else."""
+    """The position in a cursor of `encode_cursor`; raises RequestError for any other text."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         return msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=tuple[float, str])
@@ -100,7 +100,7 @@ def decode_cursor(cursor: str) -> tuple[float, str]:
 
 
 async def read_bounded(request: Request, limit_bytes: int) -> bytes:
-    """A small body; raises TooLargeError as soon as it is longer than the limit."""
+    """Reads a small body; raises TooLargeError as soon as it exceeds the limit."""
     check_length(request.headers, limit_bytes)
     body = bytearray()
     async for chunk in request.stream():
@@ -111,7 +111,7 @@ async def read_bounded(request: Request, limit_bytes: int) -> bytes:
 
 
 def json_object(data: bytes, what: str) -> dict[str, Any]:
-    """A JSON object; raises MalformedError for what is no JSON, RequestError for another kind of value."""
+    """Parses a JSON object; raises MalformedError for invalid JSON, RequestError for another kind of value."""
     try:
         values = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -124,9 +124,9 @@ def json_object(data: bytes, what: str) -> dict[str, Any]:
 
 
 async def json_request(request: Request, limit_bytes: int, kind: type[M], *, what: str) -> M:
-    """A small JSON body as the type that describes it; `what` is asked for.
+    """Reads a small JSON body as the given type; `what` names the request in errors.
 
-    Raises UnsupportedMediaError for another media type, MalformedError for what is no JSON, TooLargeError, and
+    Raises UnsupportedMediaError for another media type, MalformedError for invalid JSON, TooLargeError, and
     RequestError as `request_from`.
     """
     given = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -138,7 +138,7 @@ async def json_request(request: Request, limit_bytes: int, kind: type[M], *, wha
 
 
 def request_from(values: dict[str, Any], kind: type[M]) -> M:
-    """The values of a body as the type that describes it; raises RequestError naming the part that does not fit."""
+    """Converts the values of a body to the given type; raises RequestError naming the invalid part."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -152,7 +152,7 @@ def request_from(values: dict[str, Any], kind: type[M]) -> M:
 
 
 def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:
-    """Refuse at once what announces itself as too large."""
+    """Refuses a body at once if its announced length is too large."""
     length = headers.get("content-length")
     if length is not None:
         if not length.isdecimal():

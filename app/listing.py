@@ -19,7 +19,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 def page(client: redis.Redis, key: str, cursor: str | None, limit: int) -> tuple[list[tuple[str, float]], str | None]:
     """Members with their times, and the cursor of the next page if there is one.
 
-    Raises RequestError for a cursor that this service did not give out.
+    Raises RequestError for a cursor that this service did not issue.
     """
     position = None if cursor is None else decode_cursor(cursor)
     newest: float | str = "+inf" if position is None else position[0]

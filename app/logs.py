@@ -15,7 +15,7 @@ def _encode(values: Any, **_: Any) -> str:
 
 
 def configure_logging(level: str, process: str) -> None:
-    """Send what this process logs and warns of, libraries included, to stderr as JSON lines."""
+    """Sends logs and warnings of this process, libraries included, to stderr as JSON lines."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

@@ -45,7 +45,7 @@ def create_app(settings: Settings) -> FastAPI:
             context.table_bytes.close()
             context.packages.close()
 
-    # Its documentation pages bring their own scripts: no CDN (API-4).
+    # The documentation pages carry their own scripts: no CDN (API-4).
     app: FastAPI = FastAPIOffline(
         redoc_url=None,
         title="Tessera",

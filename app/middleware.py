@@ -1,4 +1,4 @@
-"""The outermost layer of the API: a request id, one log line a request, and no exception that gets out."""
+"""The outermost layer of the API: a request id, one log line per request, and a handler for every exception."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RequestMiddleware:
         scope["tessera.request_id"] = request_id
         status, started, begun = 500, False, time.monotonic()
         headed = scope["method"] == "HEAD"
-        # HEAD is GET without the body (RFC 9110), which is not made: the rest of the answer is called off
+        # HEAD is GET without the body (RFC 9110): the body is not made, and the rest of the answer is cancelled
         answered = {**scope, "method": "GET"} if headed else scope
 
         async def send_with_id(message: Message) -> None:
@@ -58,7 +58,7 @@ class RequestMiddleware:
         except Exception:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if started:
-                raise  # too late for an answer: the server cuts the connection
+                raise  # too late for an error answer: the server closes the connection
             parts = {
                 "code": "internal_error",
                 "stage": "service",

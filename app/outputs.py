@@ -1,4 +1,4 @@
-"""Files that a user asks for: checked before the work begins, and whole or not there at all."""
+"""Output files of the user: checked before the work begins, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_file(path: Path | None) -> None:
-    """Raise RequestError where a file cannot be written to; None is no file."""
+    """Raises RequestError if a file cannot be written to; None means no file."""
     if path is None:
         return
     if path.is_dir():
@@ -31,7 +31,7 @@ def check_file(path: Path | None) -> None:
 
 
 def check_folder(path: Path | None, names: tuple[str, ...] = ()) -> None:
-    """Raise RequestError where a folder cannot be made, or files of these names not be written to it."""
+    """Raises RequestError if a folder cannot be made, or files of these names cannot be written to it."""
     if path is None:
         return
     if path.is_dir():
@@ -45,15 +45,15 @@ def check_folder(path: Path | None, names: tuple[str, ...] = ()) -> None:
 
 @contextmanager
 def whole_files() -> Iterator[Callable[[Path], Path]]:
-    """Write files together: gives a function from the path of a file to the path to write it to.
+    """Writes files together: yields a function from the path of a file to the temporary path to write.
 
-    All are moved to their places at the end, unless the block raises; then none is. Raises RequestError if the disk
-    is full or a file cannot be written.
+    All files are moved to their places at the end, or no file if the block raises. Raises RequestError if the disk is
+    full or a file cannot be written.
     """
     places: dict[Path, Path] = {}
 
     def fresh(path: Path) -> Path:
-        target = path.resolve()  # a link stays, and what it leads to is replaced
+        target = path.resolve()  # a link stays, and its target is replaced
         if target.exists() and not target.is_file():  # a device or a pipe
             return target
         beside = target.with_name(f".tessera-{secrets.token_hex(8)}")
@@ -74,7 +74,7 @@ def whole_files() -> Iterator[Callable[[Path], Path]]:
 
 
 def _check_writable(path: Path, folder: Path) -> None:
-    """Raise RequestError for what is no folder, or one where no file can be made: a file without a name tries it."""
+    """Raises RequestError for a path that is no folder, or a folder in which an unnamed test file cannot be made."""
     if not folder.exists():
         raise _refused(path, f"there is no folder {printable(str(folder), 200)}", "Make the folder first")
     if not folder.is_dir():

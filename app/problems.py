@@ -29,7 +29,7 @@ _CHARACTERS = 300
 MEDIA_TYPE = "application/problem+json"
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
-# The first class that fits counts, so the more special ones stand above.
+# The first matching class counts, so more specific ones come first.
 _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (errors.MalformedError, HTTPStatus.BAD_REQUEST),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
@@ -56,7 +56,7 @@ _HTTP_CODES = {
 
 
 class Problem(BaseModel):
-    """What went wrong, for programs (`code`) and for people (the rest)."""
+    """A problem, for programs (`code`) and for people (the other fields)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -85,9 +85,9 @@ def status_of(error: TesseraError) -> HTTPStatus:
 
 
 def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
-    """A problem from the parts that TesseraError.to_dict gives; texts become one printable line each."""
+    """Makes a problem from the parts of TesseraError.to_dict; texts become one printable line each."""
     clean: dict[str, Any] = {
-        # a hint may hold options to copy, which are of no use when they are cut
+        # a hint may hold options to copy, so it is never cut
         name: printable(value, len(value) if name == "hint" else _CHARACTERS) if isinstance(value, str) else value
         for name, value in parts.items()
     }
@@ -112,7 +112,7 @@ def problem_response(
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of this application with a problem."""
+    """Makes the application answer every error with a problem."""
 
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
@@ -151,7 +151,7 @@ def install(app: FastAPI) -> None:
     async def on_redis_error(request: Request, error: Exception) -> Response:
         transient = (redis.exceptions.ReadOnlyError, redis.exceptions.OutOfMemoryError)
         if isinstance(error, redis.ResponseError) and not isinstance(error, transient):
-            raise error  # our own mistake: trying again would not help
+            raise error  # our own defect: trying again would not help
         parts = {
             "code": "service_unavailable",
             "stage": "service",
@@ -179,7 +179,7 @@ def allowed_methods(request: Request) -> str:
 
 
 def request_id_of(request: Request) -> str | None:
-    """The id that the middleware gave this request."""
+    """The id that the middleware gave to this request."""
     value = request.scope.get("tessera.request_id")
     return value if isinstance(value, str) else None
 

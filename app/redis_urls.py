@@ -34,9 +34,9 @@ def celery_url(url: str) -> str:
 
 
 def connect(url: str, *, text: bool = True, hurried: bool = False) -> redis.Redis:
-    """A blocking client, of text or of bytes; a lost connection is tried again for about a second.
+    """A blocking client, for text or bytes; retries a lost connection for about a second.
 
-    A hurried one is for what can be done without: it tries once, and waits half a second at most.
+    A hurried client is for optional work: it tries once and waits half a second at most.
     """
     return redis.Redis.from_url(
         client_url(url),
@@ -49,12 +49,12 @@ def connect(url: str, *, text: bool = True, hurried: bool = False) -> redis.Redi
 
 
 def connect_async(url: str) -> redis.asyncio.Redis:
-    """A client for coroutines, with the same patience."""
+    """A client for coroutines, with the same retries."""
     return redis.asyncio.Redis.from_url(
         client_url(url),
         decode_responses=True,
         retry=AsyncRetry(ExponentialBackoff(cap=0.4, base=0.05), 4),
         retry_on_error=[redis.ConnectionError],
-        socket_timeout=None,  # reads that block are what it is for
+        socket_timeout=None,  # it is used for blocking reads
         max_connections=5000,  # every event stream and every waiting request holds one
     )

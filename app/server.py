@@ -13,13 +13,13 @@ from app.logs import configure_logging
 from app.main import create_app
 from app.settings import Settings
 
-# Seconds after which a thread that computes lets another go on. An answer's thread waits for Redis several times, and
-# after each for its turn beside the relay's: 5 ms each, as Python has it, would be most of the answer.
+# Seconds after which a computing thread lets another thread run. An answer's thread waits for Redis several times, and
+# each time for the relay's thread: with Python's default of 5 ms, this would be most of the response time.
 _TURN_S = 0.0005
 
 
 def main() -> None:
-    """Serve until told to stop, at the address of the settings or on a socket that was inherited."""
+    """Serves until told to stop, at the address of the settings or on an inherited socket."""
     parser = argparse.ArgumentParser(prog="python -m app.server", description="Tessera's API.")
     parser.add_argument("--listen-fd", type=int, help="an inherited listening socket")
     arguments = parser.parse_args()
@@ -35,7 +35,7 @@ def main() -> None:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    gc.freeze()  # what was loaded stays: looking through it for garbage takes 20 ms, again and again
+    gc.freeze()  # loaded modules stay: scanning them for garbage takes 20 ms each time
     sockets = None if arguments.listen_fd is None else [socket.socket(fileno=arguments.listen_fd)]
     uvicorn.Server(config).run(sockets=sockets)
 

@@ -21,14 +21,14 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Everything that may be set from outside; immutable once read."""
+    """All settings of the service; immutable once read."""
 
     model_config = SettingsConfigDict(env_prefix="TESSERA_", frozen=True, extra="ignore")
 
     broker_url: str | None = None
     """Redis of the queue and of the job records; with `cache_url` set too, nothing is embedded."""
     cache_url: str | None = None
-    """Redis of what may be lost: references to results."""
+    """Redis for data that may be lost: references to results."""
     data_dir: Path = Field(default_factory=default_data_dir)
     """Blob store, and the embedded Redis' data and logs."""
     host: str = "127.0.0.1"
@@ -46,16 +46,16 @@ class Settings(BaseSettings):
     """A child above this after a task is replaced."""
 
     lease_s: Seconds = 4.0
-    """A worker that is silent for so long is taken for lost."""
+    """A worker that is silent for this long counts as lost."""
     max_attempts: Positive = 3
     time_limit_s: Seconds = 600.0
     """Default and upper bound of the option of the same name."""
     memory_limit_bytes: Positive = 4 * GIB
     """Default and upper bound of the option of the same name."""
     stop_grace_s: Seconds = 2.0
-    """A worker child that was told to stop and has not after so long ends itself."""
+    """A worker child that was told to stop and still runs after this time ends itself."""
     first_resend_s: Seconds = 2.0
-    """A message no worker has taken up is sent again after so long, then after twice as long, and so on."""
+    """A message that no worker has taken up is sent again after this time, then after twice as long, and so on."""
     last_resend_s: Seconds = 60.0
     relay_interval_s: Seconds = 0.2
     long_model_bytes: Positive = 256 * MIB
@@ -66,9 +66,9 @@ class Settings(BaseSettings):
     keep_result_s: Seconds = 30 * 24 * 3600.0
     keep_table_s: Seconds = 30 * 24 * 3600.0
     table_lock_s: Seconds = 2.0
-    """Who makes a simple table holds its lock for so long at most; then another does."""
+    """The longest time that the maker of a simple table holds its lock; then another makes the table."""
     optimise_lock_s: Seconds = 30.0
-    """An optimised table that was asked for and has not come after so long may be asked for again."""
+    """An optimised table that has not arrived after this time may be requested again."""
     open_packages: Positive = 16
     """Packages that one process keeps open."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -91,7 +91,7 @@ class Settings(BaseSettings):
 
     @property
     def embedded(self) -> bool:
-        """Whether Redis and the worker are ours to start (API-2)."""
+        """Whether we start Redis and the worker ourselves (API-2)."""
         return self.broker_url is None
 
     @property
@@ -101,5 +101,5 @@ class Settings(BaseSettings):
 
     @property
     def visibility_timeout_s(self) -> int:
-        """Longer than the longest task, or Celery would deliver a running one again (API-6)."""
+        """Longer than the longest task, as otherwise Celery would deliver a running task again (API-6)."""
         return int(2 * self.hard_time_limit_s) + 60

@@ -45,7 +45,7 @@ class BlobWriter(Protocol):
 
 
 class BlobStore(Protocol):
-    """What the service needs of a store; a directory now, an object store later."""
+    """The store that the service needs; a directory now, an object store later."""
 
     def writer(self) -> BlobWriter:
         """Begin a blob whose digest is not known yet."""
@@ -54,7 +54,7 @@ class BlobStore(Protocol):
         """Store bytes durably and return their SHA-256."""
 
     def exists(self, digest: str) -> bool:
-        """Whether a blob is there, whole."""
+        """Whether a complete blob exists."""
 
     def read(self, digest: str) -> bytes:
         """A small blob's bytes; raises FileNotFoundError."""
@@ -63,13 +63,13 @@ class BlobStore(Protocol):
         """A blob as memory-mapped bytes for the time of a `with`; raises FileNotFoundError."""
 
     def size_bytes(self, digest: str) -> int:
-        """How large a blob is; raises FileNotFoundError."""
+        """The size of a blob; raises FileNotFoundError."""
 
     def pieces(self, digest: str) -> Iterator[bytes]:
         """A blob's bytes piece by piece, the file opened at the first; raises FileNotFoundError."""
 
     def delete(self, digest: str) -> None:
-        """Remove a blob if it is there."""
+        """Removes a blob if it exists."""
 
     def check(self) -> None:
         """Raise OSError unless blobs can be written."""
@@ -98,7 +98,7 @@ class DirectoryStore:
         self._temporary.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: str) -> Path:
-        """Where a blob lies; the digest is checked, so no other text can become a path (API-7)."""
+        """The path of a blob; the digest is checked, so no other text can become a path (API-7)."""
         if not is_digest(digest):
             raise InternalError("a blob was asked for by something that is no digest", stage="store")
         return self._root / digest[:2] / digest[2:4] / digest
@@ -114,7 +114,7 @@ class DirectoryStore:
             return writer.commit()
 
     def exists(self, digest: str) -> bool:
-        """Whether a blob is there, whole."""
+        """Whether a complete blob exists."""
         return self.path(digest).is_file()
 
     def read(self, digest: str) -> bytes:
@@ -132,11 +132,11 @@ class DirectoryStore:
         try:
             yield mapping
         finally:
-            with suppress(BufferError):  # views still alive keep the mapping; it goes with them
+            with suppress(BufferError):  # live views keep the mapping; it ends with them
                 mapping.close()
 
     def size_bytes(self, digest: str) -> int:
-        """How large a blob is; raises FileNotFoundError."""
+        """The size of a blob; raises FileNotFoundError."""
         return self.path(digest).stat().st_size
 
     def pieces(self, digest: str) -> Iterator[bytes]:
@@ -146,7 +146,7 @@ class DirectoryStore:
                 yield piece
 
     def delete(self, digest: str) -> None:
-        """Remove a blob if it is there."""
+        """Removes a blob if it exists."""
         self.path(digest).unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -156,18 +156,18 @@ class DirectoryStore:
         probe.unlink()
 
     def remove_temporary(self) -> None:
-        """Remove what interrupted uploads left; only while nobody writes."""
+        """Removes the remains of interrupted uploads; only call it while nobody writes."""
         for leftover in self._temporary.iterdir():
             leftover.unlink(missing_ok=True)
 
 
 def model_store(root: Path) -> DirectoryStore:
-    """Where uploaded models lie; apart from documents, so that deleting a model never takes a document with it."""
+    """The store of uploaded models, apart from documents, so that deleting a model never removes a document."""
     return DirectoryStore(root / "models")
 
 
 def document_store(root: Path) -> DirectoryStore:
-    """Where profiles, documents, executables and tensors lie."""
+    """The store of profiles, documents, executables and tensors."""
     return DirectoryStore(root / "documents")
 
 

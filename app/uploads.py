@@ -1,4 +1,4 @@
-"""Receiving files: streamed to the store and hashed, never whole in memory, bounded (API-4)."""
+"""Receives files: streamed to the store and hashed, never whole in memory, bounded (API-4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReceivedFile:
     pending: bytearray = field(default_factory=bytearray)
 
     async def flush(self, limit_bytes: int, *, all_of_it: bool = False) -> None:
-        """Write what has come in, off the event loop; raises TooLargeError above the limit."""
+        """Writes the buffered bytes, off the event loop; raises TooLargeError above the limit."""
         if self.writer.size_bytes + len(self.pending) > limit_bytes:
             raise too_large(limit_bytes, None)
         if self.pending and (all_of_it or len(self.pending) >= _FLUSH_BYTES):
@@ -65,7 +65,7 @@ class Form:
 
 
 def file_name(text: str) -> str:
-    """A file's own name for people: no folders, one bounded printable line."""
+    """The display name of a file: no folders, one bounded printable line."""
     return printable(re.split(r"[/\\]", text)[-1].strip(), 200)
 
 
@@ -75,7 +75,7 @@ def is_multipart(request: Request) -> bool:
 
 
 async def receive_raw(request: Request, store: BlobStore, limit_bytes: int, filename: str) -> Form:
-    """A body that is the file itself, as the form's file `model`."""
+    """Receives a body that is the file itself, as the form's file `model`."""
     check_length(request.headers, limit_bytes)
     form = Form()
     try:
@@ -93,7 +93,7 @@ async def receive_raw(request: Request, store: BlobStore, limit_bytes: int, file
 async def receive_form(
     request: Request, store: BlobStore, limit_bytes: int, field_bytes: int, file_fields: frozenset[str]
 ) -> Form:
-    """A multipart form; parts named in `file_fields` with a file name go to the store as they come in."""
+    """Receives a multipart form; parts in `file_fields` with a file name are streamed to the store."""
     _, parameters = parse_options_header(request.headers.get("content-type", ""))
     boundary = parameters.get(b"boundary")
     if not boundary:

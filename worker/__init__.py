@@ -1,1 +1,1 @@
-"""Celery worker: loads a model, calls the compiler, stores what it answers (API-6)."""
+"""Celery worker: loads a model, calls the compiler, stores the results (API-6)."""

@@ -7,7 +7,7 @@ import os
 
 
 def main() -> None:
-    """Start the worker and stay until told to stop."""
+    """Starts the worker and runs until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m worker", description="Tessera's worker.")
     parser.add_argument("--queues", default="short,long", help="which queues to serve [short,long]")
     arguments = parser.parse_args()
@@ -15,7 +15,7 @@ def main() -> None:
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
-    # Loaded once here and shared by every child: the compiler, and its machine code. Nothing of it starts a thread.
+    # Loaded once here and shared by every child: the compiler and its machine code. Neither starts a thread.
     import compiler.kernels  # noqa: F401
     import worker.compute
     import worker.optimise  # noqa: F401

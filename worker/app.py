@@ -103,7 +103,7 @@ class Worker:
         log.info("child_started", pid=os.getpid())
 
     def _child_ends(self, pid: int, exitcode: int, **_: Any) -> None:
-        """In the child, when it ends by itself: after its number of tasks, above its memory, or at the stop."""
+        """In the child, when it ends by itself: after its number of tasks, above its memory limit, or at the stop."""
         log.info("child_ended", pid=pid, recycled=exitcode == EX_RECYCLE)
 
     def _main_records(self) -> Records:
@@ -113,11 +113,11 @@ class Worker:
         return self._records
 
     def _ready(self, sender: Any, **_: Any) -> None:
-        # On the main loop's own timer: it shows that the loop turns, and children fork from no thread.
+        # The main loop's own timer shows that the loop runs, and children fork from no thread.
         self._beat()
         sender.timer.call_repeatedly(_HEARTBEAT_S, self._beat)
-        # Celery looks after its children every 5 s; the closed pipe that should make it look at once is often
-        # seen before waitpid knows of the death.
+        # Celery checks its children every 5 s. The closed pipe should make it check at once, but is often seen before
+        # waitpid reports the death.
         sender.timer.call_repeatedly(_LOOK_AFTER_CHILDREN_S, sender.pool.maintain_pool)
         sender.timer.call_repeatedly(_HEARTBEAT_S, self._end_hung)
         sender.timer.call_repeatedly(_HEARTBEAT_S, HeldMessages().check, (sender,))
@@ -127,9 +127,9 @@ class Worker:
             self._main_records().heartbeat(self.name, _HEARTBEAT_TTL_S)
 
     def _end_hung(self) -> None:
-        """End children whose computation was given to others: stuck, they would hold their slot for ever.
+        """Ends children that hang on a computation given to others: they would hold their slot for ever.
 
-        A child that is merely finishing goes on by itself within the grace.
+        A child that is merely finishing ends by itself within the grace period.
         """
         now, still_active = time.monotonic(), set()
         for request in list(state.active_requests):
@@ -151,9 +151,9 @@ class Worker:
             self._main_records().goodbye(self.name)
 
     def _task_failed(self, sender: Any, exception: BaseException, args: Any = None, **_: Any) -> None:
-        """In the main process: a child died, so its lease need not run out before the work starts again.
+        """In the main process: a child died, so its lease ends now instead of running out before the work starts again.
 
-        Of tables the lock of the one that it made runs out by itself; the others may be asked for again at once.
+        The lock of the table that it was making runs out by itself; its other tables may be requested again at once.
         """
         if not isinstance(exception, WorkerLostError | TimeLimitExceeded) or not args:
             return
@@ -171,5 +171,5 @@ class Worker:
 
 
 def _keep_our_logging(**_: Any) -> None:
-    """Celery leaves logging alone when something is connected to this signal; the pool's goes where all else does."""
+    """Celery leaves logging alone if a handler is connected to this signal; the pool logs with everything else."""
     pool_logger().propagate = True

@@ -1,4 +1,4 @@
-"""Sees to it that a worker goes on taking up messages whatever Redis does (API-5, API-6)."""
+"""Reconnects consumers that stopped reading messages, after any failure of Redis (API-5, API-6)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from celery.worker import state
 
 log = structlog.get_logger(__name__)
 
-# One may be an acknowledgement on its way; a needless connection does no harm.
+# One message may be acknowledged just now; a needless reconnection does no harm.
 _SIGHTINGS = 2
 
 
 @dataclass(slots=True)
 class HeldMessages:
-    """Whether the transport believes that more messages are being worked on than are.
+    """Detects that the transport counts more messages in work than there are.
 
-    A message whose acknowledgement found no Redis stays counted as held. Each takes the place of one that could be
-    worked on. Once as many are held as may be, Celery does not listen for more, so neither does it see that the
-    connection is gone: it would wait for ever, alive and well.
+    If Redis is away when a message is acknowledged, the message stays counted as held and takes the place of one that
+    could be worked on. Once the count reaches the limit, Celery stops listening. It then does not notice the lost
+    connection either: it would wait for ever, alive and well.
     """
 
     _seen: int = 0
@@ -29,8 +29,8 @@ class HeldMessages:
     def check(self, consumer: Any) -> None:
         """Called by a timer of Celery's main loop, with its consumer.
 
-        Raises redis.ConnectionError, on which Celery connects anew and holds nothing. What it held comes once more, now
-        or after the visibility timeout, and is turned away by its fence.
+        Raises redis.ConnectionError, on which Celery reconnects and holds no message. The messages that it held are
+        delivered once more, now or after the visibility timeout, and rejected by their fence.
         """
         qos = consumer.task_consumer.channel.qos
         busy = len(state.reserved_requests)

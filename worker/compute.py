@@ -1,4 +1,4 @@
-"""The body of the one task: take the lease, compile or simulate, write the blobs, publish under the fence."""
+"""The body of the one task: takes the lease, compiles or simulates, writes the blobs, publishes under the fence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Computer:
     settings: Settings
 
     def run(self, content: str, fence: int, worker: str) -> str:
-        """Work on a computation, if this delivery is the first of its fence; what came of it, for the log."""
+        """Works on a computation if this delivery is the first of its fence; returns the result for the log."""
         lease = self.records.lease(content, fence, worker)
         if lease is None:
             return "duplicate"
@@ -73,9 +73,9 @@ class Computer:
         return answer
 
     def _remember(self, content: str, outcome: Outcome) -> None:
-        """Put an outcome into the cache, before it is published: who asks again once it is known finds it.
+        """Puts an outcome into the cache before it is published, so that a later identical request finds it.
 
-        It is what the content leads to, whether or not this worker is still the one to publish it.
+        The outcome depends on the content alone, so it is kept even if another worker publishes it.
         """
         try:
             self.results.put(content, outcome)
@@ -83,7 +83,7 @@ class Computer:
             log.warning("result_not_cached", error=type(error).__name__)
 
     def _compile(self, lease: Lease, keeper: Keeper) -> Outcome:
-        """The outcome of a compilation: references to its documents, and to its executable if it has one."""
+        """The outcome of a compilation: references to its documents, and to its executable if there is one."""
         profile = parse_profile(self.store.read(lease.profile))
         options = msgspec.json.decode(lease.options, type=Options)
         with self.models.mapped(lease.model) as data:
@@ -116,7 +116,7 @@ class Computer:
         return outcome
 
     def _outcome(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
-        """The outcome, and whether the same request would come out the same again."""
+        """The outcome, and whether the same request would give the same outcome again."""
         try:
             if lease.kind == "simulation":
                 return run_simulation(lease, keeper, self.models, self.store, self.settings), True
@@ -153,9 +153,9 @@ class Computer:
 
 
 def _give_memory_back() -> None:
-    """What a job took goes back to the system: the allocator would keep the holes for the next one."""
+    """Returns the memory of a job to the system: the allocator would keep the holes for the next job."""
     gc.collect()
-    # of glibc alone; others give back by themselves
+    # glibc only; other allocators return memory by themselves
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

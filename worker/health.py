@@ -1,4 +1,4 @@
-"""`python -m worker.health`: exit code 0 if the worker of this machine gave a recent sign of life."""
+"""`python -m worker.health`: exit code 0 if the worker of this machine sent a recent heartbeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.settings import Settings
 
 
 def main() -> None:
-    """Look for the worker's heartbeat and end with the exit code."""
+    """Looks for the worker's heartbeat and ends with the exit code."""
     settings = Settings()
     if settings.broker_url is None:
         sys.exit("TESSERA_BROKER_URL is not set")

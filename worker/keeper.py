@@ -1,4 +1,4 @@
-"""Holds a lease while the compiler works: renews it, watches memory, ends a child that will not stop."""
+"""Holds a lease while the compiler works: renews it, watches memory, ends a child that does not stop."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = structlog.get_logger(__name__)
 
 _SAMPLE_S = 0.05
 _CANCEL_POLL_S = 0.1
-# Address space beside the memory that counts: the mapped model (2 GiB at most), thread stacks, arenas.
+# Address space beside the counted memory: the mapped model (2 GiB at most), thread stacks, arenas.
 _ADDRESS_SPACE_SLACK = (2048 + 256) * 1024 * 1024
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that is its own: what is resident or swapped, without mapped files."""
+    """Memory of this process alone: resident or swapped, without mapped files."""
     total = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(("RssAnon:", "VmSwap:")):
@@ -37,11 +37,11 @@ def anonymous_bytes() -> int:
 
 
 class Keeper:
-    """Holds one lease for the time of a `with`; is the compiler's observer meanwhile.
+    """Holds one lease for the time of a `with`, and is the compiler's observer meanwhile.
 
-    Memory is counted from the start of the computation. Who exceeds its limit is decided by the records (a
-    limit belongs to a job); a computation that no job waits for is stopped, and if it does not end within the
-    grace, the child ends itself: nothing it holds matters any more.
+    Memory is counted from the start of the computation. The records decide which job exceeds its limit (a limit belongs
+    to a job). A computation that no job waits for is stopped; if it does not end within the grace period, the child
+    ends itself, since its result is void.
     """
 
     def __init__(self, records: Records, lease: Lease, settings: Settings) -> None:
@@ -58,11 +58,11 @@ class Keeper:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that was seen in use."""
+        """The highest memory use seen."""
         return self._peak_bytes
 
     def used_bytes(self) -> int:
-        """Memory used now beyond what was used at the start."""
+        """Memory used now beyond the use at the start."""
         return max(0, anonymous_bytes() - self._baseline_bytes)
 
     def __enter__(self) -> Self:
@@ -82,18 +82,18 @@ class Keeper:
         try:
             answer = self._records.progress(self._lease, name, step, total)
         except (redis.RedisError, OSError):
-            return  # telling is a courtesy; the fence is what counts
+            return  # reporting is optional; the fence decides
         if answer != "keep":
             self._stop()
             raise CompilationCancelledError
 
     def announce(self, plan: str) -> None:
-        """The plan is known, by the digest of its blob."""
-        with suppress(redis.RedisError, OSError):  # telling is a courtesy; whether to stop the next phase asks
+        """Announces the plan, by the digest of its blob."""
+        with suppress(redis.RedisError, OSError):  # reporting is optional; the next phase asks whether to stop
             self._records.announce(self._lease, plan)
 
     def cancelled(self) -> bool:
-        """Whether no job waits any more; asks the records, though not more often than makes sense."""
+        """Whether no job waits any more; asks the records, at bounded intervals."""
         if self._told_to_stop_at is None and time.monotonic() - self._polled_at > _CANCEL_POLL_S:
             self._polled_at = time.monotonic()
             self._renew()
@@ -117,7 +117,7 @@ class Keeper:
         try:
             renewal = self._records.renew(self._lease, self._peak_bytes)
         except (redis.RedisError, OSError) as error:
-            # The lease may outlive the trouble; if not, the fence tells us at the next try.
+            # The lease may outlive the failure; if not, the fence reports it at the next try.
             log.warning("renewal_failed", error=type(error).__name__)
             return
         self._tightest_limit_bytes = renewal.memory_limit_bytes
@@ -129,14 +129,14 @@ class Keeper:
             self._told_to_stop_at = time.monotonic()
 
     def _end_child(self) -> None:
-        """End this process: its computation is void and it does not come to its end by itself."""
+        """Ends this process: its computation is void and it does not end by itself."""
         with suppress(redis.RedisError, OSError):
             self._records.stopped(self._lease)
         log.warning("child_ends_itself", content=self._lease.content, fence=self._lease.fence)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _limit_address_space(self, limit_bytes: int | None) -> None:
-        """The backstop for one huge allocation between two samples: it becomes a MemoryError."""
+        """A backstop for one huge allocation between two samples: it becomes a MemoryError."""
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         soft = hard
         if limit_bytes is not None:

@@ -1,4 +1,4 @@
-"""The task that makes an optimised table and puts it in the place of the simple one (SHAPE-7)."""
+"""The task that makes an optimised table and replaces the simple one (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from compiler.errors import TesseraError
 
 log = structlog.get_logger(__name__)
 
-# After so long no other table of a message is begun: jobs wait behind it.
+# After this time no other table of a message is begun: jobs wait behind it.
 _TURN_S: Final = 0.25
 
 
@@ -38,9 +38,9 @@ class Optimiser:
     clock: Callable[[], float] = time.monotonic
 
     def take_turn(self, tables: Sequence[Wanted], token: str) -> None:
-        """Make tables of one message for a quarter of a second; those not begun by then are wanted again, first of all.
+        """Makes tables of one message for a quarter of a second; the others are queued again, before all others.
 
-        So are they if a table fails in a way that nobody foresaw, which is raised: that one is left.
+        If a table fails unexpectedly, that table is dropped, the others are queued again, and the error is raised.
         """
         left = deque(tables)
         ends_at = self.clock() + _TURN_S
@@ -52,9 +52,9 @@ class Optimiser:
                 self.wanted.put_back(left)
 
     def run(self, wanted: Wanted, token: str) -> str:
-        """Make a table unless it is there or another makes it; what came of it, for the log.
+        """Makes a table unless it exists or another worker makes it; returns the result for the log.
 
-        Killed at any point, it leaves the simple table in use and a lock that runs out.
+        If killed at any point, it leaves the simple table in use and a lock that runs out.
         """
         if not self.cache.begin(wanted.key, token):
             return "duplicate"
@@ -71,7 +71,7 @@ class Optimiser:
         opened = self.packages.get(wanted.package)
         asked = opened.table_of(wanted.routine, wanted.problem)
         if asked.key != wanted.key:
-            return "stale"  # of a version of the compiler that is no more
+            return "stale"  # made by another version of the compiler
         entry = fitting(opened, {asked.key: asked}, self.cache.read([asked.key]))[asked.key]
         if entry.table is not None and entry.table.settled:
             return "known"

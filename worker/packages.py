@@ -1,4 +1,4 @@
-"""The package of a compilation with dynamic dimensions, or why there is none (SHAPE-10)."""
+"""The package of a compilation with dynamic dimensions, or the reason why there is none (SHAPE-10)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Phases:
-    """An observer that says that the passes are those of the package."""
+    """An observer that marks passes as those of the package."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -39,9 +39,9 @@ class _Phases:
 def package_outcome(
     source: ModelSource, profile: Profile, options: Options, observer: Observer, store: BlobStore
 ) -> Outcome:
-    """What a job's outcome says of its package: the blob's digest, or the problem for which there is none.
+    """The part of a job's outcome for its package: the blob's digest, or the problem that prevented it.
 
-    The plan holds at the largest extents either way. Raises CompilationCancelledError.
+    The plan holds at the largest extents in both cases. Raises CompilationCancelledError.
     """
     try:
         prepared = compile_package(source, profile, options, observer=_Phases(observer))

@@ -1,4 +1,4 @@
-"""A simulation's work: the executable and its inputs from the store, its outputs and report back into it."""
+"""The work of a simulation: reads the executable and inputs from the store, writes outputs and report back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker.keeper import Keeper
 
 
 def run_simulation(lease: Lease, keeper: Keeper, models: BlobStore, store: BlobStore, settings: Settings) -> Outcome:
-    """The outcome: references to the outputs and the report; raises what `simulate` raises."""
+    """Runs the simulation and returns references to the outputs and the report; raises what `simulate` raises."""
     options = msgspec.json.decode(lease.options, type=SimulationOptions)
     watcher = Watcher(keeper.phase, keeper.cancelled)
     given = None if options.inputs is None else _inputs(store, options.inputs, settings.max_upload_bytes)
@@ -59,10 +59,10 @@ def _inputs(store: BlobStore, digest: str, limit_bytes: int) -> dict[str, Array]
 
 
 def _limits(store: BlobStore, report: str | None) -> tuple[dict[str, float], frozenset[str]]:
-    """What the compilation's own check said: the limit of each output, and which are random."""
+    """The results of the compilation's own check: the limit of each output, and which outputs are random."""
     if report is None:
         return {}, frozenset()
     values: dict[str, Any] = json.loads(store.read(report))["values"]
-    # limits that were widened hold for the inputs of the compilation's own check only
+    # widened limits hold only for the inputs of the compilation's own check
     plain = [output for output in values["outputs"] if output.get("verdict", "plain") == "plain"]
     return {output["tensor"]: output["limit"] for output in plain}, frozenset(values["skipped"])

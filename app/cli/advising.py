@@ -1,4 +1,4 @@
-"""`tessera explain --advise`: plans made again in this process, with what may keep tensors on the chip."""
+"""`tessera explain --advise`: plans again in this process with changes that may keep tensors on the chip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compiler.profile.schema import Profile
 
 
 def advice_here(model: Path, profile: str, settings: Sequence[str], console: Console, plan: Plan) -> list[str]:
-    """The advice on a plan in lines; every plan for it is made within the options' bounds."""
+    """The advice on a plan in lines; every plan made for it stays within the options' bounds."""
     options, hardware, source = parse_assignments(settings), load_profile(profile), open_model(model)
 
     def replan(profile: Profile, options: Options) -> Plan:

@@ -26,7 +26,7 @@ _WORDS: Final[Mapping[str, Callable[[float], str]]] = MappingProxyType(
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print two lines per strategy, its figures and below them the ratios to the best; then the yardsticks."""
+    """Prints two lines per strategy, its figures and their ratios to the best; then the yardsticks."""
     title = f"{printable(comparison.model.name, 60)} on {printable(comparison.profile.name, 60)}"
     table = Table(
         title=Text(title), title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1)

@@ -1,4 +1,4 @@
-"""`tessera plan --compare`: the same model and options once per fusion strategy, and the figures side by side."""
+"""`tessera plan --compare`: plans the same model and options once per fusion strategy, figures side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler.errors import RequestError, printable
 from compiler.options import Options, parse_assignments
 from compiler.plan import ModelRef, Plan, ProfileRef
 
-# What is compared, by the names of options' objectives; of all, less is better.
+# The compared figures, by the names of options' objectives; less is better for each.
 FIGURES: Final = ("dram_bytes", "latency", "energy", "edp")
 
 
@@ -28,10 +28,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StrategyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One strategy's plan. `ratios` are its figures over the best of all strategies; 1 where both are nothing.
+    """One strategy's plan. `ratios` are its figures divided by the best of all strategies; 1 if both are 0.
 
-    `above_floor_percent` is of DRAM bytes; None: the floor is nothing. `planning_s` is wall time, from reading the
-    model to its mapping on chips; None where a service planned, which does not say. It is no part of any plan.
+    `above_floor_percent` is for DRAM bytes; None if the floor is 0. `planning_s` is wall time, from reading the model
+    to its mapping on chips; None if a service planned, which does not report it. It is no part of any plan.
     """
 
     strategy: str
@@ -43,7 +43,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plans are measured with (SPEC 5.1): the floor, the roofline's latency, and the reference."""
+    """Reference figures for the plans (SPEC 5.1): the floor, the roofline's latency, and the reference."""
 
     floor_dram_bytes: int
     bound_latency_s: float
@@ -51,7 +51,7 @@ class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The strategies in the order given, and the objective that all of them were to lessen."""
+    """The strategies in the order given, and their common objective."""
 
     model: ModelRef
     profile: ProfileRef
@@ -66,7 +66,7 @@ def known_strategies() -> tuple[str, ...]:
 
 
 def parse_strategies(text: str) -> tuple[str, ...]:
-    """The strategies of a list with commas, each once; raises RequestError for one that does not exist."""
+    """The strategies of a list with commas, each once; raises RequestError for an unknown one."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     known = known_strategies()
     for name in names:
@@ -91,10 +91,10 @@ def compare(
     server: str | None = None,
     out: Path | None = None,
 ) -> Comparison:
-    """Plan once per strategy, everything else equal, here or one job each on a service.
+    """Plans once per strategy, everything else equal, here or with one job each on a service.
 
-    With `out` the documents of each are written to a folder named after it. Raises RequestError if the settings choose
-    a strategy themselves.
+    With `out`, the documents of each plan go to a folder named after its strategy. Raises RequestError if the settings
+    choose a strategy themselves.
     """
     options = parse_assignments(settings)
     if any(word.partition("=")[0] == "fusion" for word in settings):
@@ -115,7 +115,7 @@ def compare(
 
 
 def comparison_of(plans: Sequence[tuple[str, Plan, float | None]], objective: str) -> Comparison:
-    """The plans of strategies, with their planning times, side by side; yardsticks are those of the first."""
+    """Puts the plans of strategies with their planning times side by side; yardsticks are those of the first."""
     figures = [_figures(plan) for _, plan, _ in plans]
     best = Figures(**{name: min(getattr(entry, name) for entry in figures) for name in FIGURES})
     first = plans[0][1]

@@ -1,7 +1,7 @@
-"""The console script: what is true from the first moment to the last, before and after any command's own code.
+"""The console script: handles Ctrl-C and closed pipes from the first moment to the last, around every command.
 
-Ctrl-C ends with exit code 130 and no traceback. A reader of the output that has seen enough (`| head`) ends the
-command with exit code 0. This module imports little, so that both hold while the commands are imported.
+Ctrl-C ends with exit code 130 and no traceback. If a reader closes the pipe early (`| head`), the command ends with
+exit code 0. This module imports little, so that both hold while the commands are imported.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 130
 _USAGE: Final = 2
-# How long after a lost KeyboardInterrupt the signal is sent again.
+# Delay before a lost KeyboardInterrupt is sent again.
 _AGAIN_S: Final = 0.01
 
 
 class _Output(io.FileIO):
-    """Standard output or error: a reader that is gone ends the command, without a word."""
+    """Standard output or error; ends the command silently once the reader is gone."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write bytes; raises SystemExit with code 0 where nobody reads them any more."""
+        """Writes bytes; raises SystemExit with code 0 if the reader is gone."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -36,7 +36,7 @@ class _Output(io.FileIO):
 
 
 def run() -> None:
-    """Run the command that `sys.argv` names and exit with its code."""
+    """Runs the command in `sys.argv` and exits with its code."""
     signal.signal(signal.SIGINT, _end)
     sys.unraisablehook = _interrupt_again
     sys.stdout, sys.stderr = _output(sys.stdout), _output(sys.stderr)
@@ -55,12 +55,12 @@ def run() -> None:
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:
-    """End at once: there is nothing to tidy up while modules are imported and after the command."""
+    """Ends at once: during imports and after the command there is nothing to clean up."""
     os._exit(INTERRUPTED)
 
 
 def _interrupt_again(failed: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that arrived in a callback, where Python prints exceptions and loses them."""
+    """Repeats a Ctrl-C that arrived in a callback, where Python prints exceptions and drops them."""
     if failed.exc_type is KeyboardInterrupt:
         threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -68,7 +68,7 @@ def _interrupt_again(failed: sys.UnraisableHookArgs) -> None:
 
 
 def _output(stream: TextIO) -> TextIO:
-    """A standard stream written through `_Output`, otherwise as it was; one that is closed goes nowhere."""
+    """Wraps a standard stream in `_Output`, otherwise unchanged; a closed stream discards its output."""
     if not isinstance(stream, io.TextIOWrapper):
         return open(os.devnull, "w")  # noqa: PTH123 - it lasts as long as the process
     stream.flush()
@@ -81,7 +81,7 @@ def _output(stream: TextIO) -> TextIO:
 
 
 def _flushed(code: str | int | None) -> str | int | None:
-    """The exit code, after what is left of the output is written; a full disk is said, if nothing else was."""
+    """Writes the remaining output and returns the exit code; reports a full disk if nothing else was reported."""
     try:
         sys.stdout.flush()
     except SystemExit:
@@ -95,7 +95,7 @@ def _flushed(code: str | int | None) -> str | int | None:
 
 
 def _discard(descriptor: int) -> None:
-    """Let what is still in buffers go nowhere."""
+    """Discards the contents of the buffers."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""The commands that look at more than one compilation: `tessera sweep`, `size` and `compare` (UI-1, SIM-5)."""
+"""The commands that run several compilations: `tessera sweep`, `size` and `compare` (UI-1, SIM-5)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sweep(
 ) -> None:
     """Compile a model for each profile and each combination of values, and show a table and its Pareto front.
 
-    Ctrl-C keeps the points that are finished. Values are not executed unless `--set verify=values` says so.
+    Ctrl-C keeps the finished points. Outputs are not verified unless `--set verify=values` is given.
     """
     with failures(as_json=as_json):
         check_file(out)
@@ -90,10 +90,10 @@ def size(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the smallest value of a field of the profile that reaches a target, and show the curve.
+    """Find the smallest value of a profile field that reaches a target, and show the curve.
 
-    Doublings from --from to --to are tried, then halvings below the first that reaches it. Plans are made for the
-    target's own figure unless `--set objective=` names another. Ctrl-C keeps the values that are finished.
+    Doublings from --from to --to are tried, then halvings below the first value that reaches the target. Plans minimise
+    the target's own figure unless `--set objective=` names another. Ctrl-C keeps the finished values.
     """
     with failures(as_json=as_json):
         check_file(out)

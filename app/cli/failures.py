@@ -1,4 +1,4 @@
-"""How the command line ends: one block on stderr and an exit code (UI-1), never a traceback."""
+"""Error output of the command line: one block on stderr and an exit code (UI-1), never a traceback."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
 from compiler.program.errors import ExecutableError, ProgramError
 
-# The console script; what else runs these functions (a test) is no command to repeat.
+# The console script; other callers of these functions (tests) are no command to repeat.
 PROGRAM: Final = "tessera"
 
 
 class ExitCode(IntEnum):
-    """What a script may rely on."""
+    """Exit codes that scripts may rely on."""
 
     SUCCESS = 0
     INTERNAL = 1
@@ -47,7 +47,7 @@ _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (
     (SetupError, ExitCode.USAGE),
     (UnreachableError, ExitCode.USAGE),
 )
-# Problems of the service that lie in how it was asked, not in the model or the profile.
+# Problems of the service caused by the request, not by the model or the profile.
 USAGE_CODES = frozenset(
     (
         "unknown_profile",
@@ -103,7 +103,7 @@ def exit_code_of(error: TesseraError) -> ExitCode:
     if isinstance(error, ServiceError):
         if error.status >= 500:
             return ExitCode.INTERNAL
-        # the model and the profile are never what 404, 405, 413... are about
+        # 404, 405, 413... never concern the model or the profile
         usage = error.status != HTTPStatus.UNPROCESSABLE_ENTITY or error.code in USAGE_CODES
         return ExitCode.USAGE if usage else ExitCode.MODEL_OR_PROFILE
     for kind, code in _OF_CLASS:
@@ -113,7 +113,7 @@ def exit_code_of(error: TesseraError) -> ExitCode:
 
 
 def show(error: TesseraError, *, as_json: bool) -> None:
-    """Print an error on stderr: a block for people, or the problem as one line of JSON."""
+    """Prints an error on stderr: a block for people, or the problem as one line of JSON."""
     if as_json:
         sys.stderr.write(json.dumps(error.to_dict()) + "\n")
         return
@@ -132,12 +132,12 @@ def show(error: TesseraError, *, as_json: bool) -> None:
     for name, value in rows.items():
         if value is not None:
             text = str(value)
-            most = len(text) if name == "hint" else 1000  # a hint may hold a command to paste: no use when it is cut
+            most = len(text) if name == "hint" else 1000  # a hint may hold a command to paste, so it is never cut
             console.print(Text.assemble((f"  {name:<9}", "dim"), printable(text, most)))
 
 
 def _offer_command(error: TesseraError) -> None:
-    """Name the whole command, to paste, where the hint of a missing dimension has the words to add (IMPORT-10)."""
+    """Offers the whole command to paste if the hint of a missing dimension gives the words to add (IMPORT-10)."""
     before, option, rest = (error.hint or "").partition("--set ")
     if option and Path(sys.argv[0]).name == PROGRAM:
         error.hint = f"{before}{shlex.join(sys.argv)} --set {rest}"
@@ -145,7 +145,7 @@ def _offer_command(error: TesseraError) -> None:
 
 @contextmanager
 def failures(*, as_json: bool) -> Iterator[None]:
-    """Turn errors into one block on stderr and the exit code."""
+    """Turns errors into one block on stderr and the exit code."""
     try:
         yield
     except TesseraError as error:

@@ -1,4 +1,4 @@
-"""Reading what the command line names: model files and profiles."""
+"""Reads the files that the command line names: models and profiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compiler.profile import Profile
 
 LEADS_OUT: Final = "external_data_path"
-# How every executable and every package begins (docs/executable.md, docs/packages.md); no model does.
+# The first bytes of every executable and package (docs/executable.md, docs/packages.md); no model has them.
 EXECUTABLE_MAGIC: Final = b"\x89TSRX"
 PACKAGE_MAGIC: Final = b"\x89TSRP"
 _EXECUTABLE: Final = "an executable"
@@ -29,7 +29,7 @@ _PACKAGE: Final = "a package"
 _ARRAYS: Final = "an .npz file of tensors"
 _MODEL: Final = "an ONNX model"
 _PROFILE: Final = "a hardware profile"
-# What takes a file that stands where another kind is wanted.
+# The commands that take a file of this kind, for files given in the wrong place.
 _TAKERS: Final = {
     _EXECUTABLE: "`tessera run`, `simulate`, `listing` and `trace` take executables, here",
     _PACKAGE: "`tessera run`, `table` and `package` take packages, here; else name the ONNX file",
@@ -37,7 +37,7 @@ _TAKERS: Final = {
     _MODEL: "Give it as the first argument; `tessera compile --out DIR` makes an executable of it",
     _PROFILE: "Give it with --profile",
 }
-# How files begin: JSON and YAML of ours by the schema that they name.
+# How files of each kind begin; our own JSON and YAML begin with their schema.
 _BEGINNINGS: Final = (
     (re.compile(re.escape(EXECUTABLE_MAGIC)), _EXECUTABLE),
     (re.compile(re.escape(PACKAGE_MAGIC)), _PACKAGE),
@@ -52,7 +52,7 @@ _CHUNK_BYTES: Final = 2**20
 
 
 def existing_file(path: Path, hint: str) -> Path:
-    """The path of a file that can be read; raises RequestError saying what is there instead."""
+    """The path of a readable file; raises RequestError saying why it is not."""
     where = printable(str(path), 200)
     if path.is_dir():
         raise RequestError(f"{where} is a folder, not a file", code="not_a_file", actual=where, hint=hint)
@@ -64,14 +64,14 @@ def existing_file(path: Path, hint: str) -> Path:
 
 
 def kind_of(path: Path) -> str | None:
-    """What a file is, by its first bytes, where it is something that commands take or write."""
+    """The kind of a file by its first bytes, if commands take or write that kind; else None."""
     with path.open("rb") as file:
         head = file.read(_BEGINNING_BYTES)
     return next((kind for pattern, kind in _BEGINNINGS if pattern.match(head)), None)
 
 
 def refuse_other(path: Path, wanted: str) -> None:
-    """Raise RequestError for a file of another kind that is known; others are for their readers to judge."""
+    """Raises RequestError for a file of another known kind; the readers judge unknown files."""
     kind = kind_of(path)
     if kind not in (wanted, None):
         raise RequestError(
@@ -83,7 +83,7 @@ def refuse_other(path: Path, wanted: str) -> None:
 
 
 def existing_model(path: Path) -> Path:
-    """The path of a model file; raises RequestError if there is none, ModelError if it is empty."""
+    """The path of a model file; raises RequestError if it does not exist, ModelError if it is empty."""
     existing_file(path, "Give the path of an ONNX file")
     if path.stat().st_size == 0:
         raise ModelError(
@@ -99,10 +99,10 @@ def existing_model(path: Path) -> Path:
 def check_arguments(
     target: Path, profiles: Sequence[str | None], settings: Sequence[str], *, server: str | None, is_model: bool = True
 ) -> None:
-    """Raise for options, a file or profiles that are wrong, before the compiler is imported: that takes a second.
+    """Raises for wrong options, files or profiles before the compiler is imported, which takes a second.
 
-    `is_model`: the file has to be a model; else it may be something that was compiled, which needs no profile. A
-    service knows profiles that are not known here, so their names are left to it.
+    With `is_model` the file has to be a model; otherwise it may be compiled, and then needs no profile. A service
+    checks profile names itself, as it may know others.
     """
     parse_assignments(settings)
     if is_model or not is_compiled(target):
@@ -122,7 +122,7 @@ def is_compiled(path: Path) -> bool:
 
 
 def named_profile(profile: str | None) -> str:
-    """The profile that a model is compiled for; raises RequestError where none is named."""
+    """The profile to compile a model for; raises RequestError if the command names none."""
     if profile is None:
         raise RequestError(
             "a model is compiled for a profile, and none is named",
@@ -144,13 +144,13 @@ def starts_with(path: Path, first: bytes) -> bool:
 
 
 def uncompiled_model(path: Path) -> Path:
-    """The path of a model file; raises RequestError for what is known to be none, else as `existing_model`."""
+    """The path of an ONNX model file; raises RequestError for another known kind, else as `existing_model`."""
     refuse_other(existing_model(path), _MODEL)
     return path
 
 
 def existing_executable(path: Path) -> Path:
-    """The path of an executable; raises RequestError for anything else, else as `existing_model`."""
+    """The path of an executable; raises RequestError for any other file, else as `existing_model`."""
     if not is_executable(path):
         refuse_other(path, _EXECUTABLE)
         raise RequestError(
@@ -163,7 +163,7 @@ def existing_executable(path: Path) -> Path:
 
 
 def existing_arrays(path: Path) -> Path:
-    """The path of inputs; raises RequestError if there is none, or for what is known to be something else."""
+    """The path of an inputs file; raises RequestError if it does not exist or is a file of another known kind."""
     refuse_other(existing_file(path, "Give the path of an .npz file"), _ARRAYS)
     return path
 
@@ -179,8 +179,7 @@ def open_model(path: Path) -> ModelSource:
 def files_beside(path: Path) -> dict[str, Path]:
     """The files of external data that a model names and that lie in its folder, by the location it gives.
 
-    A location that leaves the folder, by itself or over a link, is refused; a file that is not there is left for the
-    import to say.
+    Locations outside of the folder, also through a link, are refused. The import reports missing files.
     """
     from compiler.frontend.read import external_paths
 
@@ -190,7 +189,7 @@ def files_beside(path: Path) -> dict[str, Path]:
         try:
             file = (folder / location).resolve()
             is_there = file.is_file() and file.stat().st_size > 0
-        except (OSError, RuntimeError):  # a name that is too long, a link that leads to itself
+        except (OSError, RuntimeError):  # a name that is too long, or a link to itself
             continue
         if not file.is_relative_to(folder):
             raise ModelError(
@@ -207,9 +206,9 @@ def files_beside(path: Path) -> dict[str, Path]:
 
 
 def packed(path: Path, files: Mapping[str, Path], target: Path) -> Path:
-    """A zip of a model and its external data, stored without compression: what a service takes as one upload.
+    """A zip of a model and its external data, stored without compression: a single upload for a service.
 
-    Equal files give equal bytes, whatever their times: the service knows the upload again by its digest.
+    Equal files give equal bytes, whatever their times, so the service recognises a repeated upload by its digest.
     """
     name = "model.onnx"
     while name in files:
@@ -229,10 +228,10 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def with_schedules(settings: Iterable[str]) -> list[str]:
-    """Settings with the text of the file in place of its name where one is given: `schedule=FILE` (TILE-9).
+    """Replaces `schedule=FILE` in the settings by the text of the file (TILE-9).
 
-    JSON given in place stays. Raises RequestError naming the file if there is none, if it is larger than a schedule
-    may be, or if it is not JSON.
+    JSON given in place stays. Raises RequestError naming the file if it does not exist, exceeds the limit for
+    schedules, or is not JSON.
     """
     return [
         f"schedule={_schedule_text(word.removeprefix('schedule='))}" if word.startswith("schedule=") else word
@@ -263,7 +262,7 @@ def _schedule_text(value: str) -> str:
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object; ValueError if it names a field twice, for then only one of them would count."""
+    """A JSON object; raises ValueError for a repeated field, because only one of its values would count."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -273,9 +272,9 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def profile_text(name_or_file: str) -> bytes | None:
-    """The bytes of a profile file, or None if a profile is meant by its name.
+    """The bytes of a profile file, or None if a profile is given by name.
 
-    Raises RequestError for a folder, a path at which there is no file, and a file of another kind.
+    Raises RequestError for a folder, a path without a file, and a file of another kind.
     """
     from compiler.profile import builtin_names
 
@@ -289,7 +288,7 @@ def profile_text(name_or_file: str) -> bytes | None:
 
 
 def load_profile(name_or_file: str) -> Profile:
-    """A profile by built-in name or file; raises RequestError for neither, ProfileError for a bad file."""
+    """Loads a profile by built-in name or file; raises RequestError for neither, ProfileError for a bad file."""
     from compiler.profile import builtin_profile, parse_profile
 
     text = profile_text(name_or_file)

@@ -1,4 +1,4 @@
-"""The limits of a compilation in this process: the options that bound a job bound it here too."""
+"""Time and memory limits of a compilation in this process, from the same options that limit a job."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Final
 
 from compiler.errors import InternalError, LimitError, RequestError, TesseraError, printable
 
-# The options that bound what is done, and decide nothing of its result.
+# Options that limit the work and do not change its result.
 _BOUNDS: Final = frozenset(("time_limit_s", "memory_limit_bytes"))
 
-# What the system's loader says of a library that does not fit.
+# Messages of the system's loader for a library that does not fit in memory.
 _UNMAPPED: Final = ("failed to map", "load shared object", "cannot allocate memory", "Cannot allocate memory")
-# With less address space left than this, a failure is taken for a lack of memory.
+# Below this much free address space, a failure counts as lack of memory.
 _NOTHING_BYTES: Final = 1 << 24
 
-# After the time has run out, the alarm rings so often until somebody hears it.
+# After the time limit, the alarm repeats at this interval until it is handled.
 _AGAIN_S: Final = 0.25
 
 
 def refuse_decided(what: str, settings: Sequence[str]) -> None:
-    """Raise RequestError for options of what was compiled already, which decide nothing any more; bounds hold."""
+    """Raises RequestError for options that cannot change a compiled file any more; limits are accepted."""
     names = (word.partition("=")[0].partition(".")[0] for word in settings)
     odd = next((name for name in names if name not in _BOUNDS), None)
     if odd is not None:
@@ -40,7 +40,7 @@ def refuse_decided(what: str, settings: Sequence[str]) -> None:
 
 @contextmanager
 def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Iterator[None]:
-    """Run a block within a time (seconds) and a growth of memory (bytes); raises LimitError beyond."""
+    """Runs a block with a time limit (seconds) and a limit on memory growth (bytes); raises LimitError beyond."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
 
     def expired(_signal: int, _frame: FrameType | None) -> None:
@@ -59,7 +59,7 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
                 resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
             )
         if time_limit_s is not None:
-            # an error that is raised in a callback of the collector is printed and lost: the next one is not
+            # An error raised in a garbage collector callback is printed and lost, so the alarm repeats.
             signal.setitimer(signal.ITIMER_REAL, time_limit_s, _AGAIN_S)
         yield
     except Exception as error:
@@ -82,8 +82,8 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
 def _ran_short(error: Exception) -> bool:
     """True if an error other than MemoryError comes from a lack of memory.
 
-    That is so for a library that cannot be mapped, and for any failure with next to no address space left, except our
-    own refusals.
+    This is so for a library that cannot be mapped, and for any failure with next to no free address space, except our
+    own error types other than InternalError.
     """
     if isinstance(error, OSError | ImportError):
         said = str(error)

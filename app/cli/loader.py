@@ -1,4 +1,4 @@
-"""The small loader as one file: the sources that reading and running packages needs, as a zip that Python runs."""
+"""Packs the small loader into one file: a zip of the sources that read and run packages, runnable by Python."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 import app.loader
 import compiler
 
-# The time that every file in the archive bears, so that equal sources give equal bytes.
+# The time stamp of every file in the archive, so that equal sources give equal bytes.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
-# The packages whose files are packed; all else has to be on the execution host.
+# The packages whose files are packed; everything else must be installed on the execution host.
 _OURS: Final = ("app", "compiler")
 
 
 def loader_bytes() -> bytes:
-    """The archive: `python FILE package --inputs in.npz` runs it."""
+    """Returns the archive; `python FILE package --inputs in.npz` runs it."""
     buffer = io.BytesIO()
     main = Path(app.loader.__file__).with_name("__main__.py")
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -30,7 +30,7 @@ def loader_bytes() -> bytes:
 
 
 def sources(main: Path) -> dict[str, Path]:
-    """Our own files that a program imports, and that these import, by their names in the archive."""
+    """Our own files that a program imports, directly or indirectly, by their names in the archive."""
     root = Path(compiler.__file__).parent.parent
     found: dict[str, Path] = {}
     todo = [main]
@@ -48,7 +48,7 @@ def sources(main: Path) -> dict[str, Path]:
 
 
 def _imports(path: Path) -> list[str]:
-    """Our own modules that a file imports; what is imported from a package may be a module itself."""
+    """Our own modules that a file imports; a name imported from a package may be a module itself."""
     found = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):

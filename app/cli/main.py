@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from app.cli import exploring, planning, profiles, shaping
-from app.cli.entry import run as run  # console scripts that were installed before name it here
+from app.cli.entry import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
 from app.cli.inputs import check_arguments, existing_arrays, existing_executable, uncompiled_model
 from app.cli.parameters import (
@@ -71,7 +71,7 @@ def tessera(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
     ] = False,
 ) -> None:
-    """A neural-network compiler: an ONNX file and a hardware profile in, a fusion plan out."""
+    """A neural-network compiler: turns an ONNX file and a hardware profile into a fusion plan and programs."""
 
 
 @cli.command()
@@ -206,7 +206,7 @@ def simulate(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Prove each program of an executable safe, run it, and show what it takes and gives: values, not yet time."""
+    """Prove each program of an executable safe, run it, and show its inputs and outputs (no timing)."""
     with failures(as_json=as_json):
         existing_executable(executable)
         ran = _ran(executable, profile, all_settings(settings, strict=False), inputs, seed, server, as_json=as_json)
@@ -236,7 +236,7 @@ def listing(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the program of a model (compiled on the way) or of an executable: its disassembly."""
+    """Print the disassembly of a model (compiled on the way) or of an executable."""
     with failures(as_json=as_json):
         words = all_settings(settings, strict)
         check_arguments(target, [profile], words, server=server, is_model=False)
@@ -270,7 +270,7 @@ def trace(
     strict: StrictFlag = False,
     server: ServerOption = None,
 ) -> None:
-    """Simulate the program of a model or of an executable in time and write it as a trace for Perfetto."""
+    """Simulate the timing of a model or an executable and write a trace for Perfetto."""
     with failures(as_json=False):
         check_file(out)
         words = all_settings(settings, strict)
@@ -305,7 +305,7 @@ def _ran(
     against: Path | None = None,
     as_json: bool,
 ) -> Ran:
-    """Run here, or on a service; raises RequestError for options that exclude each other."""
+    """Runs here or on a service; raises RequestError for options that exclude each other."""
     excluding({"--inputs": inputs is not None, "--seed": seed is not None})
     excluding({"--inputs": inputs is not None, "--shape": bool(shapes)})
     excluding({"--shape": bool(shapes), "--server": server is not None})

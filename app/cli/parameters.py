@@ -45,7 +45,7 @@ DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where th
 
 
 def excluding(given: Mapping[str, bool]) -> None:
-    """Raise RequestError if more than one of these options is given."""
+    """Raises RequestError if more than one of these options is given."""
     both = [name for name, is_given in given.items() if is_given]
     if len(both) > 1:
         raise RequestError(
@@ -57,11 +57,11 @@ def excluding(given: Mapping[str, bool]) -> None:
 
 
 def progress_console(as_json: bool) -> Console:
-    """Where progress is shown: stderr, which has nothing but the error where output is for machines."""
+    """The console for progress: stderr, which carries only errors when the output is for machines."""
     return Console(stderr=True, markup=False, quiet=as_json)
 
 
 def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = False) -> list[str]:
-    """The options given, schedules read from their files, with the flags --strict and --no-verify among them."""
+    """The given options with schedules read from their files, and the flags --strict and --no-verify."""
     flags = {"strict=true": strict, "verify=none": no_verify}
     return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]

@@ -1,4 +1,4 @@
-"""Points of a sweep in processes of a command's own: without a service, and none of them missed if it dies."""
+"""Compiles the points of a sweep in processes of the command, without a service; a dead process loses no point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _END_S: Final = 2.0
 
 
 class Computed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a point: its figures as JSON, or its problem as `TesseraError.to_dict` gives it."""
+    """The result of a point: its figures as JSON, or its problem as `TesseraError.to_dict` gives it."""
 
     figures: str | None = None
     problem: dict[str, Any] | None = None
@@ -31,7 +31,7 @@ class Computed(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Slot:
-    """One process, and the point that it works on, None while it is idle."""
+    """One process and its present point, None while it is idle."""
 
     process: SpawnProcess
     connection: Connection
@@ -42,7 +42,8 @@ class _Slot:
 class PointPool:
     """Up to `count` processes that compile one model with the same options; use as a context manager.
 
-    They are new processes and no forks: this one may have threads. At the end, also by Ctrl-C, they are killed.
+    The processes are started anew, not forked, because this process may have threads. At the end, also after Ctrl-C,
+    they are killed.
     """
 
     model: Path
@@ -64,7 +65,7 @@ class PointPool:
         self._slots.clear()
 
     def run(self, profiles: Sequence[Profile]) -> Iterator[tuple[int, Computed]]:
-        """The points as they are finished, with the number of their profile; each at most MAX_ATTEMPTS times."""
+        """Yields finished points with the number of their profile; each is tried at most MAX_ATTEMPTS times."""
         waiting = deque(range(len(profiles)))
         attempts = dict.fromkeys(waiting, 0)
         while waiting or any(slot.number is not None for slot in self._slots):
@@ -81,7 +82,7 @@ class PointPool:
                     yield number, _lost() if computed is None else computed
 
     def _deal(self, waiting: deque[int], attempts: dict[int, int], profiles: Sequence[Profile]) -> None:
-        """Give a point to each process that has none, and start processes while there are too few."""
+        """Gives a point to each idle process, and starts processes while there are too few."""
         while waiting:
             idle = next((slot for slot in self._slots if slot.number is None), None)
             if idle is None:
@@ -92,7 +93,7 @@ class PointPool:
             attempts[number] += 1
             try:
                 idle.connection.send_bytes(profile_json(profiles[number]))
-            except OSError:  # it died while idle; reading from it tells so
+            except OSError:  # it died while idle; reading from it will show that
                 return
 
     def _started(self) -> _Slot:
@@ -101,7 +102,7 @@ class PointPool:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, str(self.model), list(self.settings)), daemon=True)
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is this process's to hear
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: only this process handles Ctrl-C
         try:
             process.start()
         finally:
@@ -112,7 +113,7 @@ class PointPool:
         return slot
 
     def _received(self, slot: _Slot) -> Computed | None:
-        """What a process that can be read from says; None, and no slot any more, if it died."""
+        """Reads the answer of a process; if the process died, returns None and removes its slot."""
         try:
             computed = msgspec.json.decode(slot.connection.recv_bytes(), type=Computed)
         except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""One process of a pool: compiles a model for each profile that it is sent."""
+"""One process of a pool: compiles a model for each profile it receives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from compiler.profile import parse_profile
 
 
 def serve(connection: Connection, model: str, settings: Sequence[str]) -> None:
-    """Work until the other end is closed; a profile's canonical form comes in, a `Computed` goes out, as JSON."""
+    """Works until the other end is closed; receives a profile's canonical form, sends a `Computed`, as JSON."""
     options = parse_assignments(settings)
     source = open_model(Path(model))
     while True:

@@ -94,7 +94,7 @@ def new(
 
 @cli.command()
 def check(file: FileArgument, as_json: JsonFlag = False) -> None:
-    """Check a profile file and list all that is wrong with it."""
+    """Check a profile file and list all its faults."""
     with failures(as_json=as_json):
         from compiler.profile import profile_digest
         from compiler.profile.check import checked
@@ -115,7 +115,7 @@ def check(file: FileArgument, as_json: JsonFlag = False) -> None:
 
 
 def _faults_text(origin: str, faults: Sequence[Fault]) -> str:
-    """A block for each fault."""
+    """One block of text per fault."""
     count = f"{len(faults)} fields are wrong" if len(faults) > 1 else "a field is wrong"
     lines = [f"{origin}: {count}"]
     for fault in faults:
@@ -136,7 +136,7 @@ def _profile(name_or_file: str, server: str | None) -> Profile:
 
 
 def _name_for(file: Path) -> str:
-    """The name of a profile in a file; raises RequestError where a file's name is none."""
+    """The profile name from a file name; raises RequestError if that is not a valid name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem)[:64]
     if not re.match(r"[A-Za-z0-9]", name):
         raise RequestError(

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from compiler.errors import printable
 
-# What a compilation does from one pass on: a line each where stderr is not a terminal.
+# The stages of a compilation by their first pass; one line each if stderr is not a terminal.
 _PHASES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "read": "planning",
@@ -23,7 +23,7 @@ _PHASES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class ProgressBar:
-    """A bar over the phases of a compilation, and its observer; lines instead if stderr is not a terminal."""
+    """A bar over the phases of a compilation, and its observer; prints lines if stderr is not a terminal."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._console = console
@@ -52,7 +52,7 @@ class ProgressBar:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Out of the way while something else is printed."""
+        """Hides the bar while other text is printed."""
         self._progress.stop()
         try:
             yield
@@ -60,7 +60,7 @@ class ProgressBar:
             self._progress.start()
 
     def say(self, text: str) -> None:
-        """Show a state that has no steps."""
+        """Shows a state without steps."""
         self._progress.update(self._task, phase=printable(text, 40))
 
     def phase(self, name: str, step: int, total: int) -> None:

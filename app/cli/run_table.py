@@ -1,4 +1,4 @@
-"""What ran, as tables for a terminal: segments, outputs, and how they compare with the model."""
+"""Tables of a run for a terminal: segments, outputs, and their comparison with the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME_WIDTH = 24
 
 
 def print_outputs(report: SimulationReport, console: Console) -> None:
-    """Print a row per output, with its error where it was compared, and in words on which inputs it ran."""
+    """Prints a row per output, with its error if it was compared, and names the inputs of the run."""
     comparison = report.comparison
     checks = {check.tensor: check for check in comparison.outputs} if comparison is not None else {}
     table = _table(f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}")
@@ -39,7 +39,7 @@ def print_outputs(report: SimulationReport, console: Console) -> None:
 
 
 def print_segments(report: SimulationReport, console: Console) -> None:
-    """Print a row per segment: what its program is, and the fullest memory of each level."""
+    """Prints a row per segment: its kind of program, and the fullest memory of each level."""
     table = _table("every program is safe (PROG-4)")
     for name in ("segment", "on"):
         table.add_column(name, no_wrap=True)

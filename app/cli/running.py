@@ -31,7 +31,7 @@ from compiler.program.executable import ChipSegment, Executable, check_profile, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the command line names: a model to compile for a profile, or an executable file."""
+    """The target of the command: a model to compile for a profile, or an executable file."""
 
     path: Path
     profile: str | None
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """The inputs: an .npz file, or else made up from a seed; `shapes` of them, where a model takes several."""
+    """The inputs: an .npz file or a seed to generate them, and their `shapes` if the model takes several."""
 
     inputs: Path | None
     seed: int
@@ -49,14 +49,14 @@ class Feed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a run gave: the report, and the outputs as .npz."""
+    """The result of a run: the report, and the outputs as .npz."""
 
     report: SimulationReport
     outputs: bytes
 
 
 def run_here(target: Target, feed: Feed, console: Console, *, check: bool, against: Path | None) -> Ran:
-    """Run in this process; raises InternalError or ModelError where outputs are not those of the model."""
+    """Runs in this process; raises InternalError or ModelError if outputs differ from those of the model."""
     options = _options(target)
     given = _given(feed)
     if feed.shapes and is_executable(target.path):
@@ -87,7 +87,7 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
 
 
 def run_on_server(server: str, target: Target, feed: Feed, console: Console, *, check: bool) -> Ran:
-    """Run on a service: the executable of a compilation there, compared with its model, or an executable file."""
+    """Runs on a service: the executable of a compilation there, compared with its model, or an executable file."""
     _options(target)
     if check and is_executable(target.path):
         raise _no_judge(target.path)
@@ -116,14 +116,14 @@ def listing_on_server(server: str, target: Target, wanted: Wanted, console: Cons
     _refuse_executable(target, "listed")
     compiled = _compiled_on_server(server, _unchecked(target), console)
     if wanted.head is None and wanted.tail is None:
-        wanted = replace(wanted, head=MAX_COMMANDS)  # as many as one answer may hold
+        wanted = replace(wanted, head=MAX_COMMANDS)  # the most that one answer may hold
     with Client(server) as client:
         text = client.listing(compiled, group=wanted.group, head=wanted.head, tail=wanted.tail, summary=wanted.summary)
     return iter(text.splitlines())
 
 
 def trace_here(target: Target, path: Path, commands: int | None, console: Console) -> None:
-    """Write the trace of a model's programs, or of an executable file: the first commands of each (None: all)."""
+    """Writes the trace of a model's programs, or of an executable file: the first commands of each (None: all)."""
     options = _options(target)
     with bounded(options.time_limit_s, options.memory_limit_bytes):
         executable, _, _ = _executable(_unchecked(target), console)
@@ -143,9 +143,9 @@ def trace_on_server(server: str, target: Target, path: Path, commands: int | Non
 
 
 def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
-    """Raise InternalError (if we compiled the model, else ModelError) for an output that is off.
+    """Raises InternalError (if we compiled the model, else ModelError) for an output beyond its limit.
 
-    Raises RequestError where nothing could be compared.
+    Raises RequestError if nothing could be compared.
     """
     comparison = ran.report.comparison
     if comparison is None or comparison.holds is None:
@@ -169,7 +169,7 @@ def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
 
 
 def _options(target: Target) -> Options:
-    """The options; what was compiled already takes bounds alone."""
+    """The options; a compiled file accepts only limits."""
     options = parse_assignments(target.settings)
     if is_executable(target.path):
         refuse_decided("an executable", target.settings)
@@ -179,19 +179,19 @@ def _options(target: Target) -> Options:
 
 
 def _with_dims(target: Target, words: Sequence[str], given: Mapping[str, Array] | None) -> Target:
-    """The same with values of option dims that shapes in words, or of given inputs, show (IMPORT-10)."""
+    """The settings with values of option dims taken from --shape or from given inputs (IMPORT-10)."""
     return replace(target, settings=shapes.settings_with_dims(target.path, target.settings, words, given))
 
 
 def _unchecked(target: Target) -> Target:
-    """The same without the value check, which a listing does not need."""
+    """The settings without the value check, which a listing does not need."""
     if is_executable(target.path) or any(word.startswith("verify=") for word in target.settings):
         return target
     return Target(path=target.path, profile=target.profile, settings=[*target.settings, "verify=none"])
 
 
 def _refuse_executable(target: Target, done: str) -> None:
-    """Raise RequestError for an executable file, of which a service is not asked this."""
+    """Raises RequestError for an executable file, which a service does not take for this command."""
     if is_executable(target.path):
         raise RequestError(
             f"an executable file is {done} here, not on a service",
@@ -211,7 +211,7 @@ def _given(feed: Feed) -> Mapping[str, Array] | None:
 def _without_unread(
     path: Path, executable: Executable, given: Mapping[str, Array] | None
 ) -> Mapping[str, Array] | None:
-    """The values for what an executable needs, without those of inputs that its model declares and nothing reads."""
+    """The input values that an executable needs, without inputs that its model declares but never reads."""
     needed = {value.name for value in executable.inputs}
     if given is None or needed.issuperset(given) or is_executable(path):
         return given
@@ -222,7 +222,7 @@ def _without_unread(
 
 
 def _executable(target: Target, console: Console) -> tuple[Executable, str, Report | None]:
-    """The executable, its digest, and the report of its compilation, None for a file."""
+    """The executable, its digest, and the report of its compilation, None for an executable file."""
     if is_executable(target.path):
         with target.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -245,8 +245,8 @@ def _executable(target: Target, console: Console) -> tuple[Executable, str, Repo
 
 
 def _judge(model: Path, report: Report) -> Judge:
-    """The model, with the limits that its compilation stated; where it stated none, each type's own hold."""
-    # limits that were widened hold for the inputs of the compilation's own check only
+    """The model with the limits that its compilation stated; without any, the limits of each type apply."""
+    # widened limits hold only for the inputs of the compilation's own check
     limits = {output.tensor: output.limit for output in report.values.outputs if output.verdict == "plain"}
     return Judge(source=open_model(model), limits=limits, skipped=frozenset(report.values.skipped))
 

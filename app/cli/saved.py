@@ -1,4 +1,4 @@
-"""What was compiled before: a folder of `tessera compile --out`, a plan.json, or a job on a service."""
+"""Earlier compilations: a folder of `tessera compile --out`, a plan.json, or a job on a service."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ HINT: Final = "Give the folder of `tessera compile --out`, a plan.json, or with 
 
 
 def is_saved(target: Path) -> bool:
-    """True if a path names what was compiled before, not a model."""
+    """True if a path names an earlier compilation, not a model."""
     return target.is_dir() or target.suffix.lower() == ".json"
 
 
 def saved(target: Path) -> Compiled:
-    """A folder's plan and report, or a plan with the report beside it; raises RequestError for anything else."""
+    """The plan and report in a folder, or a plan with the report beside it; raises RequestError for other paths."""
     path = target / "plan.json" if target.is_dir() else target
     report = path.with_name("report.json")
     refuse_other(existing_file(path, HINT), "a plan")
     plan = document(path.read_bytes(), Plan, str(path))
     described = document(report.read_bytes(), Report, str(report)) if report.is_file() else None
-    # a report of another compilation that happens to lie beside the plan says nothing of it
+    # a report beside the plan may belong to another compilation
     belongs = described is not None and _names(described) == _names(plan)
     return Compiled(plan=plan, report=described if belongs else None)
 
 
 def of_job(client: Client, job: str) -> Compiled:
-    """A job's documents; of one that still runs the plan alone."""
+    """The documents of a job; of a running job only the plan."""
     plan = document(client.document(job, "plan"), Plan, f"job {job}")
     report = None if plan.provisional else document(client.document(job, "report"), Report, f"job {job}")
     return Compiled(plan=plan, report=report)
 
 
 def document(data: bytes, kind: type[T], where: str) -> T:
-    """A document of this version of Tessera; raises RequestError naming where it came from."""
+    """A document of this version of Tessera; raises RequestError naming its source."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -59,5 +59,5 @@ def document(data: bytes, kind: type[T], where: str) -> T:
 
 
 def _names(found: Plan | Report) -> tuple[object, ...]:
-    """What a plan has in common with the report of the same compilation."""
+    """The properties that a plan shares with the report of the same compilation."""
     return found.model, found.profile, found.totals

@@ -23,7 +23,7 @@ from compiler.plan import Plan
 
 
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
-    """Start the service and stay until Ctrl-C or SIGTERM."""
+    """Starts the service and runs until Ctrl-C or SIGTERM."""
     settings = read_settings(
         {name: value for name, value in (("host", host), ("port", port), ("data_dir", data_dir)) if value is not None}
     )
@@ -40,7 +40,7 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
         signal.signal(sig, lambda _, __: ended.set())
     begun = time.monotonic()
     with EmbeddedService(settings) as service:
-        # Shown as soon as it listens: whoever calls now waits for the answer instead of being refused.
+        # Printed as soon as the port is open: early callers wait for the answer instead of being refused.
         console.print(f"Tessera listens on        {service.url}")
         console.print(f"interactive documentation {service.url}/docs")
         console.print(f"data and logs in          {settings.data_dir}")
@@ -51,9 +51,9 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
 
 
 def demo(model: Path, profile: str) -> None:
-    """Run the whole way once on a service that exists for it alone."""
+    """Runs one compilation from upload to result on a temporary service."""
     console = Console(highlight=False, markup=False)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way everything is stopped and removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the service is always stopped and removed
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tessera-demo-") as folder:
         settings = read_settings(
@@ -79,7 +79,7 @@ def demo(model: Path, profile: str) -> None:
 
 
 def read_settings(given: dict[str, object]) -> Settings:
-    """The environment's settings with some replaced; raises RequestError for a value that does not fit."""
+    """The environment's settings with some replaced; raises RequestError for an invalid value."""
     try:
         return Settings.model_validate({**Settings().model_dump(), **given})
     except ValidationError as error:
@@ -89,7 +89,7 @@ def read_settings(given: dict[str, object]) -> Settings:
 
 
 def _ready_unless(ended: threading.Event, service: EmbeddedService) -> bool:
-    """Wait until ready without holding up Ctrl-C."""
+    """Waits until ready; Ctrl-C interrupts at once."""
     failure: list[SetupError] = []
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""Models for ranges of shapes from the command line: run at any, their parameter tables, packages (UI-1, SHAPE-9)."""
+"""Models for ranges of shapes on the command line: runs, parameter tables, packages (UI-1, SHAPE-9)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from compiler.shapes.prepared import ShapeTables, tables_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaped:
-    """A model for ranges of shapes, the file that its constants lie in, their elements, and tables made beforehand."""
+    """A model for ranges of shapes, the file with its constants, their elements, and tables made beforehand."""
 
     model: ShapeModel
     tables: tuple[ShapeTables, ...]
@@ -60,17 +60,17 @@ def is_package(path: Path) -> bool:
 
 
 def has_ranges(options: Options) -> bool:
-    """Whether options leave a dimension open."""
+    """Whether the options leave a dimension open."""
     return any(isinstance(extent, DimRange) and extent.min < extent.max for extent in options.dims.values())
 
 
 def settings_with_dims(
     path: Path, settings: Sequence[str], words: Sequence[str], given: Mapping[str, Array] | None
 ) -> list[str]:
-    """The settings, and values of option `dims` that they leave out and shapes show (IMPORT-10).
+    """The settings, plus missing values of option `dims` taken from the shapes (IMPORT-10).
 
     Shapes are words such as `x:1x3x225x199`, or those of given inputs. Raises RequestError for shapes that the model or
-    the settings do not allow. What was compiled already has no open dimensions: its settings stay.
+    the settings do not allow. A compiled file has no open dimensions: its settings stay unchanged.
     """
     if not (words or given) or is_executable(path) or is_package(path):
         return list(settings)
@@ -81,7 +81,7 @@ def settings_with_dims(
 
 
 def shaped(path: Path, profile: str | None, options: Options, console: Console) -> Shaped:
-    """The model of a package, or of an ONNX file that is compiled for the ranges in option `dims`."""
+    """The model of a package, or of an ONNX file compiled for the ranges in option `dims`."""
     if is_package(path):
         wanted = None if profile is None else profile_digest(load_profile(profile))
         with existing_model(path).open("rb") as file:
@@ -101,7 +101,7 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
 
 
 def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | None) -> dict[str, int]:
-    """The dimensions that inputs, or words of shapes, say; the maxima where there are neither."""
+    """The dimensions from inputs or from words of shapes; the maxima without either."""
     model = of.model
     if given is not None:
         by_name = {name: array.shape for name, array in given.items()}
@@ -113,10 +113,10 @@ def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | Non
 
 @contextmanager
 def as_package(path: Path) -> Iterator[None]:
-    """Raise ExecutableError where a package says what cannot be run: who made it is not known, we may not have.
+    """Turns errors about a package's contents into ExecutableError, since we may not have made the package.
 
-    Ops whose attributes do not go together are found when programs are made of them. Of anything but a package an
-    error is what it was.
+    Attributes of ops that contradict each other show only when programs are made. Errors about other files stay
+    unchanged.
     """
     try:
         yield
@@ -133,16 +133,13 @@ def as_package(path: Path) -> Iterator[None]:
 
 
 def without_unread(of: Shaped, given: Mapping[str, Array] | None) -> Mapping[str, Array] | None:
-    """The values for inputs that ops need: executables have no others."""
+    """The input values that ops need, without unread ones: executables have no others."""
     unread = {tensor.name for tensor in of.model.graph.unread}
     return None if given is None else {name: array for name, array in given.items() if name not in unread}
 
 
 def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]:
-    """The executable of one shape, from tables made beforehand or else simple ones, and its digest.
-
-    Nothing is compiled.
-    """
+    """The executable of one shape, from tables made beforehand or simple ones, and its digest; compiles nothing."""
     executable = _instance(of, dims)
     digest = hashlib.sha256()
     for piece in write(executable):
@@ -151,16 +148,16 @@ def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]
 
 
 def save_package(of: Shaped, path: Path) -> int:
-    """Write a package, whole or not at all; the number of its bytes.
+    """Writes a package, whole or not at all; returns its size in bytes.
 
-    What lies at the path is replaced at the end: it may be the model that is mapped and read meanwhile.
+    The old file is replaced at the end, because it may be the mapped model that is being read.
     """
     with whole_files() as fresh, fresh(path).open("wb") as file:
         return sum(file.write(piece) for piece in write_package(of.model, of.tables, of.values))
 
 
 def prove(of: Shaped) -> list[dict[str, object]]:
-    """Make and prove the programs of the least and of the largest shape, and of those with tables; what each is."""
+    """Makes and proves the programs of the least shape, the largest, and those with tables; describes each."""
     least = {name: one.low for name, one in of.model.ranges.items()}
     most = {name: one.high for name, one in of.model.ranges.items()}
     shapes: list[dict[str, int]] = []
@@ -181,7 +178,7 @@ def _instance(of: Shaped, dims: Mapping[str, int]) -> Executable:
 
 
 def describe(of: Shaped) -> dict[str, object]:
-    """What a model for ranges of shapes is, as plain values."""
+    """Describes a model for ranges of shapes as plain values."""
     model = of.model
     return {
         "model": printable(model.model_name, 200),
@@ -204,7 +201,7 @@ def describe(of: Shaped) -> dict[str, object]:
 
 
 def print_described(found: dict[str, Any], console: Console) -> None:
-    """Print what a package is, and what of it was proved."""
+    """Prints the description of a package, and the shapes whose programs were proved."""
     console.print(f"{found['model']} for {found['profile']} ({str(found['profile_digest'])[:12]})")
     for one in found["inputs"]:
         console.print(f"  input {one}")

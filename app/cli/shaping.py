@@ -1,4 +1,4 @@
-"""The commands for models with dimensions left open: `tessera table`, `package` and `loader` (UI-1, SHAPE-7, 10)."""
+"""The commands for models with open dimensions: `tessera table`, `package` and `loader` (UI-1, SHAPE-7, 10)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def package(
 ) -> None:
     """Make a package of a model for ranges of its dimensions (`--set dims.NAME=...`), or verify one.
 
-    To verify is to read all of it, to make the programs of the least and the largest shape and of those that have
-    tables (`--set tables=...`), and to prove them.
+    Verifying reads the whole package. It makes the programs of the least and the largest shape and of the shapes with
+    tables (`--set tables=...`), and proves them safe.
     """
     with failures(as_json=as_json):
         words = all_settings(settings, strict)
@@ -92,9 +92,9 @@ def table(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no tables")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the parameter tables of a model for one shape: from the cache, or simple ones that are made at once.
+    """Show the parameter tables of a model for one shape: from the cache, or simple ones made at once.
 
-    Optimised ones are made after that, and are there when the shape is asked for again.
+    Optimised tables are made afterwards and shown at the next request for the shape.
     """
     with failures(as_json=as_json):
         if no_cache and cache is not None:
@@ -128,7 +128,7 @@ def table(
 def loader(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, which Python runs")],
 ) -> None:
-    """Write the small loader: one file that runs packages where there is only Python and numpy."""
+    """Write the small loader: one file that runs packages and needs only Python and numpy."""
     with failures(as_json=False):
         from app.cli.loader import loader_bytes
 

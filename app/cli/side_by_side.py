@@ -19,7 +19,7 @@ _NODES_WIDTH = 28
 
 
 def compared_here(a: Path, b: Path) -> ComparisonDocument:
-    """Two folders that `tessera compile --out` wrote, or two plans; raises RequestError for anything else."""
+    """Two folders of `tessera compile --out`, or two plans; raises RequestError for other paths."""
     return compare(saved(a), saved(b))
 
 
@@ -30,7 +30,7 @@ def compared_on_server(server: str, a: str, b: str) -> ComparisonDocument:
 
 
 def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
-    """Print the totals, then groups that cover the same nodes side by side, those of one side alone last."""
+    """Prints the totals, then groups that cover the same nodes side by side; groups of one side come last."""
     for name, side in (("a", document.a), ("b", document.b)):
         console.print(Text(f"{name}: {_side(side)}"), soft_wrap=True)
     if not document.same_model:

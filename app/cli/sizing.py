@@ -16,7 +16,7 @@ from compiler.profile.fields import Field
 
 
 def with_objective(settings: Sequence[str], target: Target) -> list[str]:
-    """The settings with the figure aimed at as the objective, unless they name one."""
+    """The settings with the target's figure as the objective, unless they name one."""
     named = any(word.partition("=")[0] == "objective" for word in settings)
     return [*settings, *(() if named else (f"objective={target.figure}",))]
 
@@ -31,7 +31,7 @@ def sized(
     high: str | None,
     granularity: str | None,
 ) -> SizeReport:
-    """Search a field's values for the smallest that reaches a target; Ctrl-C ends it with what is known."""
+    """Searches a field's values for the smallest that reaches a target; Ctrl-C returns the finished values."""
     within = range_of(sweeper.profiles()[0], field, low=low, high=high, granularity=granularity)
     sweeps: list[SweepReport] = []
 
@@ -76,13 +76,13 @@ def _report(
 
 
 def _above(point: CurvePoint) -> float:
-    """How far a point is from the target, as a ratio."""
+    """A point's distance from the target, as a ratio."""
     assert point.actual is not None
     return point.actual / point.limit if point.limit else inf
 
 
 def raise_unless_reached(report: SizeReport) -> None:
-    """Raise LimitError with the nearest value if none that was tried reaches the target."""
+    """Raises LimitError with the nearest value if no value that was tried reaches the target."""
     if report.smallest is not None:
         return
     best = next((point for point in report.curve if point.value == report.best), None)

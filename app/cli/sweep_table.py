@@ -1,4 +1,4 @@
-"""A sweep, and the curve of a size, as tables for a terminal."""
+"""Tables for a terminal: a sweep, and the curve of `tessera size`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from compiler.errors import printable
 from compiler.profile.fields import SHORT_NAMES, Value, field_named
 from compiler.profile.quantities import amount_text
 
-# What a narrow terminal goes without, the first first.
+# Columns that a narrow terminal leaves out, the first one first.
 _GIVE_WAY: Final = ("above floor", "on chip", "energy")
 _FIGURES: Final = ("latency", "energy", "DRAM", "above floor", "on chip")
 _SHORT: Final[Mapping[str, str]] = MappingProxyType({path: name for name, path in SHORT_NAMES.items()})
 
 
 def print_sweep(report: SweepReport, console: Console) -> None:
-    """Print a row per point, those of the front marked, and what the figures are."""
+    """Prints a row per point, marks the points of the front, and explains the figures."""
     profiles = [profile.name for profile in report.profiles]
     several = len(profiles) > 1
     fields = [varied.field for varied in report.grid]
@@ -83,7 +83,7 @@ def _short(path: str) -> str:
 
 
 def _figures(point: PointReport, latency: str | None) -> dict[str, str]:
-    """The figures of a row in words; of a point without any, its state."""
+    """The figures of a row in words; for a point without figures, its state."""
     figures = point.figures
     if figures is None:
         return {"latency": point.state if point.problem is None else str(point.problem["code"])}
@@ -158,7 +158,7 @@ def _findings(report: SizeReport) -> Iterator[str]:
 
 
 def _problems(points: Sequence[PointReport]) -> Iterator[str]:
-    """Each problem once, with how many points have it."""
+    """Each problem once, with the number of points that have it."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for point in points:
         if point.problem is not None:

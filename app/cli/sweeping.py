@@ -1,4 +1,4 @@
-"""Sweeps from the command line: in processes of its own, or on a service (SIM-5)."""
+"""Sweeps from the command line: in processes of the command, or on a service (SIM-5)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile, profile_digest
 from compiler.version import COMPILER_VERSION
 
-# Whose fault it is if no point succeeds: ours, not the profiles'.
+# Codes of our own failures, as opposed to the profiles', if no point succeeds.
 _OURS = frozenset(("internal_error", "worker_lost"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What the command line names: a model, profiles by name or file, and options; values are not run by default."""
+    """The request: a model, profiles by name or file, and options; by default values are not verified."""
 
     model: Path
     profiles: Sequence[str]
@@ -48,7 +48,7 @@ class Swept:
 
 
 class Sweeper(Protocol):
-    """Where sweeps run; use as a context manager. Ctrl-C ends a sweep, which is then `cancelled`."""
+    """Runs sweeps; use as a context manager. Ctrl-C ends a sweep, which is then `cancelled`."""
 
     def run(self, grid: Grid) -> SweepReport:
         """The sweep of the profiles over a grid."""
@@ -64,7 +64,7 @@ class Sweeper(Protocol):
 
 
 def sweeper(swept: Swept, console: Console, *, server: str | None, workers: int | None) -> Sweeper:
-    """Sweeps here, on `workers` processes (by default as many as there are processors), or on a service."""
+    """Sweeps here, on `workers` processes (by default one per processor), or on a service."""
     if server is None:
         return HereSweeper(swept, console, workers or len(os.sched_getaffinity(0)))
     if workers is not None:
@@ -79,7 +79,7 @@ def sweeper(swept: Swept, console: Console, *, server: str | None, workers: int 
 
 @dataclass(slots=True)
 class HereSweeper:
-    """Sweeps in processes of this command's own, which stay for the next sweep."""
+    """Sweeps in processes of this command, which stay for the next sweep."""
 
     swept: Swept
     console: Console
@@ -118,7 +118,7 @@ class HereSweeper:
         return sweep_report(head, state, rows)
 
     def _rows(self, points: Sequence[Point]) -> tuple[list[PointReport], State]:
-        """The rows, and what became of the sweep; what Ctrl-C cut off is cancelled."""
+        """The rows, and the state of the sweep; rows cut off by Ctrl-C are cancelled."""
         rows = [_row(point) for point in points]
         valid = [(number, point.profile) for number, point in enumerate(points) if isinstance(point.profile, Profile)]
         done = len(points) - len(valid)
@@ -137,7 +137,7 @@ class HereSweeper:
 
 @dataclass(slots=True)
 class ServerSweeper:
-    """Sweeps as jobs of a service, to which model and profile files are sent once."""
+    """Sweeps as jobs of a service; model and profile files are sent once."""
 
     swept: Swept
     console: Console
@@ -178,13 +178,13 @@ class ServerSweeper:
                     bar.phase(f"{event.step} of {event.total} points", event.step + 1, event.total)
         except KeyboardInterrupt:
             self._client.cancel(job.id)
-            for _ in self._client.follow(job.id):  # until the last worker has stopped, seconds at most
+            for _ in self._client.follow(job.id):  # the last worker stops within seconds
                 pass
         return msgspec.json.decode(self._client.sweep_table(job.id), type=SweepReport)
 
 
 def raise_unless_any(report: SweepReport) -> None:
-    """Raise InternalError or ProfileError, with the problem of the first point, if no point of a sweep succeeded."""
+    """Raises InternalError or ProfileError with the first point's problem if no point of a sweep succeeded."""
     if report.state != "failed":
         return
     problem = next(point.problem for point in report.points if point.problem is not None)
@@ -199,7 +199,7 @@ def raise_unless_any(report: SweepReport) -> None:
 
 
 def _row(point: Point, computed: Computed | None = None) -> PointReport:
-    """The row of a point; without what it led to, of one that is cut off or cannot be computed."""
+    """The row of a point, without results if it was cut off or cannot be computed."""
     state: State = "cancelled"
     figures, problem = None, None
     if isinstance(point.profile, TesseraError):

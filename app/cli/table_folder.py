@@ -1,4 +1,4 @@
-"""Parameter tables kept in a folder, by several processes at once, in bounded room (SHAPE-7)."""
+"""Keeps parameter tables in a folder of limited size, shared by several processes (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from app.tables.stored import FORM, StoredTable, decoded, encoded
 from compiler.errors import RequestError, printable
 
 _LIMIT_BYTES: Final = 64 << 20
-# What a file takes on a disk at least.
+# The least size of a file on disk.
 _BLOCK_BYTES: Final = 4096
-# Room is made until this part of the limit is left, so that not every command has to.
+# Pruning stops at this part of the limit, so that not every command has to prune.
 _KEPT: Final = 0.9
-# A file that nobody finished writing for so long is left behind by a process that was killed.
+# An unfinished file of this age was left behind by a killed process.
 _UNFINISHED_S: Final = 3600.0
 _FORM: Final = re.compile(r"T[0-9]+")
 _NAME: Final = re.compile(r"[0-9a-f]{64}|(?P<unfinished>\.[0-9a-f]{64}\.[0-9a-f]{8})")
@@ -29,9 +29,9 @@ _NAME: Final = re.compile(r"[0-9a-f]{64}|(?P<unfinished>\.[0-9a-f]{64}\.[0-9a-f]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFolder:
-    """Tables by key, a file each; whatever is damaged or of another version is not there.
+    """Tables by key, one file each; damaged files and those of other versions count as missing.
 
-    Writers take turns. The tables that were not read for longest go once all take more than `limit_bytes`.
+    Writers take turns. If all tables together exceed `limit_bytes`, the least recently read are removed.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class TableFolder:
     def of(cls, path: Path | None) -> TableFolder:
         """The folder at a path, or the user's own; its limit is TESSERA_TABLES_BYTES, or 64 MiB.
 
-        The user's own: TESSERA_TABLES, or `tessera/tables` where the user's caches are.
+        The user's own folder is TESSERA_TABLES, or `tessera/tables` in the user's cache folder.
         """
         own = os.environ.get("TESSERA_TABLES")
         if path is None and own:
@@ -52,19 +52,19 @@ class TableFolder:
         return cls(path=path, limit_bytes=_limit(os.environ.get("TESSERA_TABLES_BYTES") or str(_LIMIT_BYTES)))
 
     def read(self, key: str) -> StoredTable | None:
-        """The table under a key, which was used now."""
+        """Reads the table under a key and marks it as used now."""
         file = self._file(key)
         try:
             found = decoded(key, file.read_bytes())
         except OSError:
             return None
         if found is not None:
-            with suppress(OSError):  # a folder that others own is read all the same
+            with suppress(OSError):  # a folder of another owner can still be read
                 os.utime(file)
         return found
 
     def write(self, key: str, table: StoredTable) -> None:
-        """Keep a table: whole or not at all, and no simple one in the place of a better one."""
+        """Writes a table, whole or not at all; a simple one never replaces an optimised one."""
         with self._alone():
             known = self.read(key)
             if known is not None and known.kind == "optimised" and table.kind == "simple":
@@ -79,7 +79,7 @@ class TableFolder:
                 fresh.unlink(missing_ok=True)
 
     def prune(self) -> int:
-        """Make room, if all tables take more than the limit: those read longest ago go; how many."""
+        """Removes the least recently read tables if all together exceed the limit; returns their number."""
         with self._alone():
             kept = sorted(self._kept())
             total = sum(size for _, size, _ in kept)
@@ -95,11 +95,11 @@ class TableFolder:
             return gone
 
     def _kept(self) -> Iterator[tuple[int, int, Path]]:
-        """When each table was used last, the bytes it takes, and where it is; what nobody finished goes."""
+        """The last use, size in bytes and path of each table; removes unfinished files."""
         for file in self.path.glob("T*/??/*"):
             name = _NAME.fullmatch(file.name)
             if name is None or not _FORM.fullmatch(file.parent.parent.name):
-                continue  # the folder is the user's: other files in it are no business of ours
+                continue  # the folder is the user's: it may hold other files, which stay
             about = file.lstat()
             if name["unfinished"]:
                 if time.time() - about.st_mtime > _UNFINISHED_S:
@@ -109,7 +109,7 @@ class TableFolder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """The only writer of all processes, for as long; one that is killed holds up nobody."""
+        """Locks out all other writers meanwhile; the lock of a killed process ends with it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / ".lock").open("ab") as lock:

@@ -1,4 +1,4 @@
-"""Parameter tables from the command line: cached in a folder, made better after they were shown (UI-1, SHAPE-7)."""
+"""Parameter tables on the command line: cached in a folder, optimised after they were shown (UI-1, SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBERS: Final = ("#", "calls", "runs", "cycles", "simple")
 def tables_here(
     of: Shaped, dims: dict[str, int], folder: TableFolder | None
 ) -> tuple[TablesDocument, tuple[tuple[Asked, StoredTable], ...], OpenPackage]:
-    """The tables of a model at given dimensions, from the folder or made at once; and which of them can be better."""
+    """The tables of a model at given dimensions, from the folder or made now; and those that can be optimised."""
     package = Package(model=of.model, tables=of.tables, compiler_version=COMPILER_VERSION, data=memoryview(b""))
     opened = OpenPackage(digest="", package=package)
     found: list[Found] = []
@@ -48,13 +48,13 @@ def tables_here(
 
 
 def _kept(opened: OpenPackage, asked: Asked, folder: TableFolder | None) -> StoredTable | None:
-    """The table in the folder, if it can be the one that is asked for."""
+    """The table in the folder, if it fits the request."""
     found = None if folder is None else folder.read(asked.key)
     return found if found is not None and fits(opened, asked, found) else None
 
 
 def improve(opened: OpenPackage, better: Sequence[tuple[Asked, StoredTable]], folder: TableFolder) -> int:
-    """Make the optimised tables that are not there and keep them, in the room that there is; how many."""
+    """Makes the missing optimised tables and keeps them within the folder's limit; returns their number."""
     for asked, simple in better:
         folder.write(asked.key, settled(opened, asked, simple))
     folder.prune()
@@ -62,7 +62,7 @@ def improve(opened: OpenPackage, better: Sequence[tuple[Asked, StoredTable]], fo
 
 
 def print_tables(document: TablesDocument, console: Console, routine: int | None) -> None:
-    """Print a row per routine, or the runs of one."""
+    """Prints a row per routine, or the runs of one."""
     if routine is not None:
         _print_runs(document, console, routine)
         return

@@ -1,4 +1,4 @@
-"""What a caller gives as model, profile and options, as the compiler and the service take it."""
+"""Converts a caller's model, profile and options into the forms that the compiler and the service accept."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     ProfileInput = str | os.PathLike[str] | bytes | Mapping[str, object] | Profile
     OptionsInput = Mapping[str, object] | Options | None
 
-# What a model is called that came without a file.
+# The name of a model that is given without a file.
 _NAME = "model"
 
 
 def model_source(model: ModelInput) -> ModelSource:
-    """A model to compile here; raises RequestError or ModelError for what is none."""
+    """A model to compile here; raises RequestError or ModelError for an invalid one."""
     if isinstance(model, str | os.PathLike):
         return open_model(uncompiled_model(Path(model)))
     return ModelSource.from_bytes(_model_bytes(model), name=_NAME)
@@ -41,7 +41,7 @@ def model_source(model: ModelInput) -> ModelSource:
 def model_file(model: ModelInput) -> Iterator[tuple[io.BytesIO | io.BufferedReader, str]]:
     """A model as one file to upload, and its name; a model with external data is packed into an archive.
 
-    What is wrong with the model the service says; only data from outside of its folder is refused before it is sent.
+    The service checks the model itself; only external data outside of its folder is refused before the upload.
     """
     if not isinstance(model, str | os.PathLike):
         yield io.BytesIO(_model_bytes(model)), _NAME
@@ -74,7 +74,7 @@ def _model_bytes(model: bytes | ModelProto) -> bytes:
         )
     try:
         return bytes(serialise())
-    except Exception as error:  # noqa: BLE001 - protobuf has errors of its own, by implementation
+    except Exception as error:  # noqa: BLE001 - protobuf raises errors of its own, which depend on its implementation
         raise ModelError(
             "the ModelProto cannot be serialised",
             code="invalid_model",
@@ -94,7 +94,7 @@ def hardware(profile: ProfileInput) -> Profile:
 
 
 def profile_upload(profile: ProfileInput) -> bytes | None:
-    """A profile as a file to upload, or None where a name or digest says which one the service has."""
+    """A profile as a file to upload, or None if a name or digest refers to one on the service."""
     if isinstance(profile, str | os.PathLike):
         return profile_text(os.fspath(profile))
     return _profile_bytes(profile)
@@ -121,7 +121,7 @@ def chosen_options(options: OptionsInput) -> Options:
 
 
 def option_values(options: OptionsInput) -> dict[str, object]:
-    """Options as a service takes them: those that were set. A newer service may have other defaults."""
+    """The options that were set, as a service takes them. A newer service may have other defaults."""
     if not isinstance(options, Options):
         return dict(options or {})
     default = msgspec.to_builtins(Options())

@@ -1,4 +1,4 @@
-"""The clients of a service: its verbs as methods, awaited (AsyncClient) and blocking (Client)."""
+"""Clients of a service, with its operations as methods: awaited (AsyncClient) and blocking (Client)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _RECONNECTS = 30
 class AsyncClient:
     """A connection to a service; use as an asynchronous context manager.
 
-    Every method raises ServiceError for a problem and UnreachableError if no service of Tessera answers. Raises
-    RequestError for what is no URL of one. Where a job is named, its id or a Job will do.
+    Every method raises ServiceError for a problem, UnreachableError if no Tessera service answers at the URL, and
+    RequestError for an invalid URL. A job can be given by its id or as a Job.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class AsyncClient:
         await self._transport.close()
 
     async def upload_model(self, model: ModelInput, name: str | None = None) -> Model:
-        """Upload a model unless the service has it already: a path (ONNX, or a zip or tar of it), bytes, a ModelProto.
+        """Uploads a model unless the service has it already: a path (ONNX, or a zip or tar of it), bytes, a ModelProto.
 
-        Files are read in pieces; external data beside a model goes along. `name` is what people see of it, by default
-        the file's own.
+        Files are read in pieces; external data beside a model is included. `name` is for display, by default the file's
+        own.
         """
         from app.client.arguments import model_file
 
@@ -135,7 +135,7 @@ class AsyncClient:
         return parse_profile(answer.content, origin=name)
 
     async def delete_profile(self, name: str) -> None:
-        """Delete a user's profile, by name the latest of that name; jobs that use it go on."""
+        """Deletes a user's profile, by name the latest of that name; jobs that use it continue."""
         await self._request("DELETE", f"/v1/profiles/{quote(name, safe='')}")
 
     async def compile(
@@ -147,10 +147,10 @@ class AsyncClient:
         on_plan: OnPlan | None = None,
         on_phase: OnPhase | None = None,
     ) -> Compilation:
-        """Compile a model for a profile on the service and wait for the result.
+        """Compiles a model for a profile on the service and waits for the result.
 
-        `on_plan` is called with the provisional plan as soon as it is known, `on_phase` as each phase begins. What
-        interrupts the wait (Ctrl-C, a cancelled task) cancels the job.
+        `on_plan` is called with the provisional plan as soon as it is known, `on_phase` at the begin of each phase. An
+        interruption of the wait (Ctrl-C, a cancelled task) cancels the job.
         """
         job = await self.submit(model, profile, options)
         async with self._cancelling(job):
@@ -164,7 +164,7 @@ class AsyncClient:
         *,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Ask for a compilation and do not wait; model and profile are uploaded unless the service has them."""
+        """Requests a compilation and does not wait; uploads model and profile unless the service has them."""
         from app.client.arguments import option_values, profile_upload
 
         data = profile_upload(profile)
@@ -178,7 +178,7 @@ class AsyncClient:
     async def result(
         self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None
     ) -> Compilation:
-        """Wait for a compilation and read what it made; raises ServiceError with its problem if it failed."""
+        """Waits for a compilation and reads its results; raises ServiceError with its problem if it failed."""
         from app.client.results import Compilation, Plan, Report, executable_of_job
 
         done = await self.finished(job, on_plan=on_plan, on_phase=on_phase)
@@ -199,7 +199,7 @@ class AsyncClient:
         *,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Ask for an uploaded model on each profile with each combination of the values of their fields."""
+        """Requests a sweep: an uploaded model on each profile with each combination of the values of their fields."""
         body = {"model": model, "profiles": profiles, "grid": dict(grid), "options": dict(options or {})}
         return await self._ask("/v1/sweeps", body, idempotency_key)
 
@@ -208,15 +208,15 @@ class AsyncClient:
         return (await self._request("GET", f"/v1/sweeps/{_id(job)}")).content
 
     async def compare(self, a: Job | str, b: Job | str) -> bytes:
-        """Two compilations that succeeded side by side, as JSON."""
+        """Compares two compilations that succeeded, as JSON."""
         return (await self._request("POST", "/v1/comparisons", json={"a": _id(a), "b": _id(b)})).content
 
     async def job(self, job: Job | str) -> Job:
-        """A job as it is now."""
+        """The present state of a job."""
         return msgspec.json.decode((await self._request("GET", f"/v1/jobs/{_id(job)}")).content, type=Job)
 
     async def jobs(self, most: int = 100) -> list[Job]:
-        """The jobs that were asked for last, newest first; the points of a sweep are in its table."""
+        """The latest jobs, newest first; the points of a sweep are in its table."""
         found: list[Job] = []
         parameters: dict[str, str] = {}
         while len(found) < most:
@@ -238,7 +238,7 @@ class AsyncClient:
         await self._request("DELETE", f"/v1/jobs/{_id(job)}")
 
     async def plan(self, job: Job | str) -> Plan:
-        """The plan of a job that succeeded, or the provisional one of a job that runs, as soon as it is known."""
+        """The plan of a job that succeeded, or the provisional plan of a running job as soon as it is known."""
         from app.client.results import Plan
 
         return await self._typed(job, Plan)
@@ -264,7 +264,7 @@ class AsyncClient:
         *,
         seed: int | None = None,
     ) -> Run:
-        """Run on the service what was compiled, on given inputs or on inputs made up from a seed, and wait.
+        """Runs a compiled model on the service, on given inputs or on inputs generated from a seed, and waits.
 
         The target is a job of the service or its id, the path of an executable file, an Executable, or a Compilation.
         """
@@ -297,7 +297,7 @@ class AsyncClient:
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Ask for a run of an executable file, or of the one that a compilation made, on an .npz file or a seed.
+        """Requests a run of an executable file, or of a compilation's executable, on an .npz file or a seed.
 
         Files are read in pieces. `options` are time_limit_s and memory_limit_bytes.
         """
@@ -331,21 +331,21 @@ class AsyncClient:
         tail: int | None = None,
         summary: bool = False,
     ) -> str:
-        """The disassembly of a compilation that succeeded; of each segment the first and last commands."""
+        """The disassembly of a compilation that succeeded: the first and last commands of each segment."""
         given = {"group": group, "head": head, "tail": tail, "summary": summary or None}
         parameters = {name: value for name, value in given.items() if value is not None}
         return (await self._request("GET", f"/v1/jobs/{_id(job)}/listing", params=parameters)).text
 
     async def save_executable(self, job: Job | str, path: Path) -> None:
-        """Save the executable of a compilation that succeeded, piece by piece."""
+        """Saves the executable of a compilation that succeeded, piece by piece."""
         await self._save(f"/v1/jobs/{_id(job)}/executables/0", path)
 
     async def save_package(self, job: Job | str, path: Path) -> None:
-        """Save the package of a compilation with dynamic dimensions, piece by piece."""
+        """Saves the package of a compilation with dynamic dimensions, piece by piece."""
         await self._save(f"/v1/jobs/{_id(job)}/package", path)
 
     async def save_trace(self, job: Job | str, path: Path, *, commands: int | None = None) -> None:
-        """Save the trace of a compilation that succeeded, of each segment the first commands."""
+        """Saves the trace of a compilation that succeeded: the first commands of each segment."""
         await self._save(f"/v1/jobs/{_id(job)}/trace" + ("" if commands is None else f"?commands={commands}"), path)
 
     async def tables(self, model: str, profile: str, shapes: Mapping[str, Sequence[int]]) -> bytes:
@@ -355,12 +355,12 @@ class AsyncClient:
         return (await self._request("GET", path, params={"profile": profile, "shape": texts})).content
 
     async def table_statistics(self, model: str, profile: str) -> bytes:
-        """How the tables of an uploaded model were answered, and for which shapes, as JSON."""
+        """Statistics of an uploaded model's tables, as JSON: cache results, and the shapes requested most."""
         path = f"/v1/models/{quote(model, safe='')}/tables/statistics"
         return (await self._request("GET", path, params={"profile": profile})).content
 
     async def follow(self, job: Job | str) -> AsyncGenerator[JobEvent, None]:
-        """The events of a job until it is final; a lost connection is taken up where it broke."""
+        """Yields the events of a job until it is final; resumes after a lost connection."""
         last_id: str | None = None
         failures = 0
         while True:
@@ -387,9 +387,9 @@ class AsyncClient:
             await self._transport.sleep(min(0.1 * failures, 1.0))
 
     async def finished(self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None) -> Job:
-        """Wait for a job; raises ServiceError with its problem if it failed or was cancelled.
+        """Waits for a job; raises ServiceError with its problem if it failed or was cancelled.
 
-        `on_plan` and `on_phase` as `compile` takes them.
+        `on_plan` and `on_phase` as in `compile`.
         """
         from app.client.results import Plan
 
@@ -412,7 +412,7 @@ class AsyncClient:
 
     @asynccontextmanager
     async def _cancelling(self, job: Job) -> AsyncIterator[None]:
-        """Cancel a job where something interrupts the wait for it."""
+        """Cancels a job if the wait for it is interrupted."""
         try:
             yield
         except self._transport.interruptions():
@@ -463,7 +463,7 @@ class AsyncClient:
             answer = await self._transport.request(method, path, content=content, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from None
-        # every answer of a service has an id; one that says it failed may come from a proxy before it
+        # every answer of the service has an id; a failure without one may come from a proxy in front of it
         if "x-request-id" not in answer.headers and answer.status_code < 500:
             raise UnreachableError(
                 f"what answers at {self.url} is not a service of Tessera",
@@ -478,7 +478,7 @@ class AsyncClient:
 def _blocking(
     verb: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of Client that does what one of AsyncClient does."""
+    """Makes the method of Client that corresponds to one of AsyncClient."""
 
     @wraps(verb)
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -488,7 +488,7 @@ def _blocking(
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine over a BlockingTransport, which is never suspended."""
+    """Runs a coroutine over a BlockingTransport, which never suspends, and returns its result."""
     try:
         work.send(None)
     except StopIteration as ended:
@@ -513,11 +513,11 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the service is."""
+        """URL of the service."""
         return self.awaited.url
 
     def follow(self, job: Job | str) -> Iterator[JobEvent]:
-        """The events of a job until it is final; a lost connection is taken up where it broke."""
+        """Yields the events of a job until it is final; resumes after a lost connection."""
         events = self.awaited.follow(job)
         try:
             while True:

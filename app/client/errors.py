@@ -1,4 +1,7 @@
-"""What a service answers, or does not, as errors; without what a connection to one needs."""
+"""Errors of the client: problems that a service reports, and services that do not answer.
+
+This module needs no HTTP library.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,6 @@ class ServiceError(TesseraError):
 
 
 class UnreachableError(TesseraError):
-    """Nothing that speaks for Tessera answers at the URL."""
+    """No Tessera service answers at the URL."""
 
     default_code = "service_unreachable"

@@ -26,11 +26,12 @@ def compile(  # noqa: A001 - the public name, used as tessera.compile
     on_plan: OnPlan | None = None,
     on_phase: OnPhase | None = None,
 ) -> Compilation:
-    """Compile a model for a profile in this process: no service is needed.
+    """Compiles a model for a profile in this process; no service is needed.
 
     `model` is the path of an ONNX file (or of a zip or tar of one), its bytes, or a ModelProto; `profile` a name, the
     path of a YAML or JSON file, its bytes, a mapping, or a Profile. `on_plan` is called with the provisional plan as
-    soon as it is known, `on_phase` as each phase begins. Raises a TesseraError that says who can mend it.
+    soon as it is known, `on_phase` at the begin of each phase. Raises a TesseraError whose class says who can fix the
+    cause.
     """
     from compiler.compile import compile_model
 
@@ -52,7 +53,7 @@ def compile(  # noqa: A001 - the public name, used as tessera.compile
         with _bounds(chosen):
             made = compile_model(source, profile_here, chosen, observer=_Phases(on_phase), announce=announce)
     except InternalError:
-        if raised:  # the caller's own, which the compiler takes for a defect of a pass
+        if raised:  # the caller's own error, which the compiler takes for a defect of a pass
             raise raised[0] from None
         raise
     program = made.executable
@@ -70,7 +71,7 @@ def _plan(plan: documents.Plan) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Phases:
-    """Tells a caller of phases; nothing cancels."""
+    """Reports phases to a caller; never cancels."""
 
     tell: OnPhase | None
 
@@ -85,7 +86,7 @@ class _Phases:
 
 
 def _bounds(options: Options) -> AbstractContextManager[None]:
-    """The limits of time and memory, which are those of the process: signals and its address space."""
+    """The time and memory limits, which apply to the process: they use signals and its address space."""
     if options.time_limit_s is None and options.memory_limit_bytes is None:
         return nullcontext()
     if threading.current_thread() is not threading.main_thread():

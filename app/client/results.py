@@ -1,4 +1,4 @@
-"""What a compilation or a run gives, the same from this process, from a service and from a folder."""
+"""Results of compilations and runs, the same from this process, from a service and from a folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from compiler.program.executable import Executable as Program
     from compiler.program.executable import Value
 
-# Called with the provisional plan, and as a phase begins with its name, its number from 1 and how many there are.
+# Called with the provisional plan; called at the begin of a phase with its name, its number from 1 and their count.
 OnPlan = Callable[["Plan"], None]
 OnPhase = Callable[[str, int, int], None]
 
@@ -35,7 +35,10 @@ _WIDTH = 120
 
 
 class Plan(documents.Plan, frozen=True, kw_only=True):
-    """The plan: groups, tilings, costs and reasons (docs/plan.md). `provisional` while its programs are being made."""
+    """The plan: groups, tilings, costs and reasons (docs/plan.md).
+
+    `provisional` is True while its programs are being made.
+    """
 
     def __str__(self) -> str:
         return _text(self._print)
@@ -62,7 +65,7 @@ class Plan(documents.Plan, frozen=True, kw_only=True):
 
 
 class Report(documents.Report, frozen=True, kw_only=True):
-    """The figures behind a plan: simulated time, stalls, energy, and how its outputs compare with the model's."""
+    """The figures behind a plan: simulated time, stalls, energy, and the comparison of outputs with the model's."""
 
     def __repr__(self) -> str:
         return f"<Report of {_names(self)}: {self._figures()}>"
@@ -78,7 +81,7 @@ class Report(documents.Report, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """What a run gave: the outputs by name, and the report on inputs, programs and outputs.
+    """The result of a run: the outputs by name, and the report on inputs, programs and outputs.
 
     bfloat16 comes as two raw bytes per element; the elements of a sequence have the names name/0, name/1 and so on.
     """
@@ -130,14 +133,14 @@ class Executable:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Executable:
-        """An executable file; raises RequestError for anything else. Damage is found when it is first used."""
+        """Opens an executable file; raises RequestError for any other file. Damage is found at the first use."""
         from app.cli.inputs import existing_executable
 
         return cls(partial(_program_at, existing_executable(Path(path))))
 
     @cached_property
     def program(self) -> Program:
-        """What the file holds, as the compiler has it; raises ExecutableError if it is damaged."""
+        """The parsed contents of the file; raises ExecutableError if it is damaged."""
         return self._read()
 
     @property
@@ -147,7 +150,7 @@ class Executable:
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """The outputs likewise."""
+        """The outputs of the model: names, element types and shapes."""
         return self.program.outputs
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -160,7 +163,7 @@ class Executable:
             write_to(program, file)
 
     def run(self, inputs: Mapping[str, ArrayLike] | None = None, *, seed: int | None = None) -> Run:
-        """Prove the programs safe and run them here, on given inputs or on inputs made up from a seed."""
+        """Proves the programs safe and runs them here, on given inputs or on inputs generated from a seed."""
         import numpy as np
 
         from app.simulations.arrays import write_arrays
@@ -178,7 +181,7 @@ class Executable:
     def listing(
         self, *, group: str | None = None, head: int | None = None, tail: int | None = None, summary: bool = False
     ) -> str:
-        """The disassembly: of each segment the first and last commands, all where neither is given."""
+        """The disassembly: the first and last commands of each segment, all commands without arguments."""
         from app.simulations.listings import Wanted, lines
 
         wanted = Wanted(group=group, head=head, tail=tail, summary=summary)
@@ -209,8 +212,8 @@ class Executable:
 class Compilation:
     """A compiled model: plan, report and executable.
 
-    `executable` is None where the profile describes what programs cannot do. `server` and `job` say which job of which
-    service made it, None here; its executable is fetched from there when it is first used.
+    `executable` is None if the profile describes a machine for which no programs can be made. `server` and `job` name
+    the service and its job, None for a local compilation. A service's executable is fetched at its first use.
     """
 
     def __init__(
@@ -230,7 +233,7 @@ class Compilation:
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Compilation:
-        """What `save` or `tessera compile --out` wrote; raises RequestError for anything else."""
+        """Loads a folder written by `save` or `tessera compile --out`; raises RequestError for anything else."""
         from app.cli import compiling
         from app.cli.inputs import existing_file
         from app.cli.saved import document
@@ -246,7 +249,7 @@ class Compilation:
         )
 
     def save(self, folder: str | PathLike[str]) -> list[str]:
-        """Write what `tessera compile --out` writes, all or nothing; the names of the files."""
+        """Writes the files of `tessera compile --out`, all or nothing; returns their names."""
         from app.cli import compiling
 
         compiled = compiling.Compiled(
@@ -257,14 +260,14 @@ class Compilation:
         return compiling.write(compiled, Path(folder), program=True)
 
     def run(self, inputs: Mapping[str, ArrayLike] | None = None, *, seed: int | None = None) -> Run:
-        """Run the executable here, on given inputs or on inputs made up from a seed; `Client.run` runs on a service.
+        """Runs the executable here, on given inputs or on inputs generated from a seed. `Client.run` uses a service.
 
-        Raises RequestError where there is no executable.
+        Raises RequestError without an executable.
         """
         return self.needed_executable().run(inputs, seed=seed)
 
     def needed_executable(self) -> Executable:
-        """The executable; raises RequestError where there is none."""
+        """The executable; raises RequestError if there is none."""
         if self.executable is None:
             raise RequestError(
                 "the profile describes what programs cannot do, so there is no executable",
@@ -274,7 +277,7 @@ class Compilation:
         return self.executable
 
     def explain(self, group: str | None = None) -> str:
-        """In words how the model is cut and placed, or all there is on a group (s0.g3) or segment (s0)."""
+        """Explains the partition and placement of the model, or a group (s0.g3) or segment (s0) in full."""
         from compiler.explain import explain
 
         return explain(self.plan, group, self.report)
@@ -296,7 +299,7 @@ class Compilation:
 
 
 def executable_of_job(server: str, job: str) -> Executable:
-    """The executable that a job of a service made, fetched when it is first used."""
+    """The executable of a job on a service, fetched at its first use."""
 
     def fetched() -> Program:
         from app.client.client import Client
@@ -310,7 +313,7 @@ def executable_of_job(server: str, job: str) -> Executable:
 
 
 def _program_at(path: Path) -> Program:
-    """An executable file, mapped: it may go afterwards."""
+    """Maps an executable file, which may be deleted afterwards."""
     from app.simulations.simulate import checked_read
 
     with path.open("rb") as file:
@@ -318,7 +321,7 @@ def _program_at(path: Path) -> Program:
 
 
 def write_inputs(inputs: Mapping[str, ArrayLike], path: Path) -> Path:
-    """Write the values of inputs as an .npz file; gives its path."""
+    """Writes the values of inputs as an .npz file; returns its path."""
     from app.simulations.arrays import write_arrays
 
     with path.open("wb") as file:
@@ -336,7 +339,7 @@ def _value(value: Value) -> str:
 
 
 def _text(show: Callable[[Console], None]) -> str:
-    """What is printed, without colours."""
+    """Renders printed output as text without colours."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, markup=False, force_jupyter=False)
@@ -346,7 +349,7 @@ def _text(show: Callable[[Console], None]) -> str:
 
 
 def _html(show: Callable[[Console], None]) -> str:
-    """What is printed, as HTML for a notebook: text from models is escaped."""
+    """Renders printed output as HTML for a notebook; text from models is escaped."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=_WIDTH, record=True, markup=False, highlight=False, force_jupyter=False)

@@ -1,6 +1,6 @@
-"""How requests go out: awaited, or blocking behind the same awaitable interface.
+"""Sends requests: awaited, or blocking behind the same awaitable interface.
 
-asyncio is imported where it is used: the command line does without it.
+asyncio is imported where it is used, because the command line does not need it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Transport(Protocol):
         """Send a request, `content` piece by piece, and read the whole answer."""
 
     def stream(self, path: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx.Response]:
-        """A GET whose answer is read as it comes."""
+        """Sends a GET and reads its answer as it arrives."""
 
     def lines(self, answer: httpx.Response) -> AsyncIterator[str]:
         """The lines of an answer."""
@@ -37,13 +37,13 @@ class Transport(Protocol):
         """Read the whole answer."""
 
     async def sleep(self, duration_s: float) -> None:
-        """Wait."""
+        """Waits."""
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do what takes a while without the network."""
+        """Runs slow work that does not use the network."""
 
     def interruptions(self) -> tuple[type[BaseException], ...]:
-        """What ends a wait from outside."""
+        """The exceptions that interrupt a wait."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -53,7 +53,7 @@ class AwaitedTransport:
     """Requests on the event loop of the caller."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        # The user's own service: no proxy of the environment stands between.
+        # The user's own service: no proxy from the environment is used.
         self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, trust_env=False)
 
     async def request(
@@ -70,7 +70,7 @@ class AwaitedTransport:
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """A GET whose answer is read as it comes."""
+        """Sends a GET and reads its answer as it arrives."""
         async with self._http.stream("GET", path, headers=headers) as answer:
             yield answer
 
@@ -87,19 +87,19 @@ class AwaitedTransport:
         await answer.aread()
 
     async def sleep(self, duration_s: float) -> None:
-        """Wait; others go on."""
+        """Waits; other tasks continue."""
         import asyncio
 
         await asyncio.sleep(duration_s)
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do what takes a while without the network, in a thread."""
+        """Runs slow work that does not use the network in a thread."""
         import asyncio
 
         return await asyncio.to_thread(work, *args, **kwargs)
 
     def interruptions(self) -> tuple[type[BaseException], ...]:
-        """Ctrl-C, and that a task is cancelled."""
+        """The exceptions that interrupt a wait: Ctrl-C, and the cancellation of a task."""
         import asyncio
 
         return KeyboardInterrupt, asyncio.CancelledError
@@ -110,7 +110,7 @@ class AwaitedTransport:
 
 
 class BlockingTransport:
-    """Requests that block; nothing here is ever suspended, so `send(None)` runs a caller's coroutine to its end."""
+    """Requests that block; nothing here ever suspends, so `send(None)` runs a caller's coroutine to its end."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False)
@@ -123,7 +123,7 @@ class BlockingTransport:
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """A GET whose answer is read as it comes."""
+        """Sends a GET and reads its answer as it arrives."""
         with self._http.stream("GET", path, headers=headers) as answer:
             yield answer
 
@@ -142,15 +142,15 @@ class BlockingTransport:
         answer.read()
 
     async def sleep(self, duration_s: float) -> None:
-        """Wait."""
+        """Waits."""
         time.sleep(duration_s)
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do what takes a while without the network."""
+        """Runs slow work that does not use the network."""
         return work(*args, **kwargs)
 
     def interruptions(self) -> tuple[type[BaseException], ...]:
-        """Ctrl-C."""
+        """The exceptions that interrupt a wait: Ctrl-C."""
         return (KeyboardInterrupt,)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the service answers, as the client gives it."""
+"""Answers of the service, as the client returns them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProfilePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is now; times are ISO 8601."""
+    """The present state of a job; times are ISO 8601."""
 
     id: str
     state: str
@@ -51,7 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def final(self) -> bool:
-        """Whether it will not change any more."""
+        """Whether the job has reached its last state."""
         return self.state in ("succeeded", "failed", "cancelled")
 
 

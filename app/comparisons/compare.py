@@ -13,7 +13,7 @@ import msgspec
 from compiler.execution import Part
 from compiler.plan import ModelRef, Plan, PlanGroup, ProfileRef, Report
 
-# What is compared in total, with the unit.
+# The figures that are compared in total, with their units.
 FIGURES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "dram_bytes": "B",
@@ -29,7 +29,7 @@ FIGURES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class Side(Part, frozen=True, kw_only=True):
-    """One of the two: what was compiled for what, and how. `options` are those that differ from the other side's."""
+    """One of the two: its model, profile and options. `options` are those that differ from the other side's."""
 
     model: ModelRef
     profile: ProfileRef
@@ -38,7 +38,7 @@ class Side(Part, frozen=True, kw_only=True):
 
 
 class Difference(Part, frozen=True, kw_only=True):
-    """A figure of both; `change_percent` is from a to b. None: that side has no such figure, or a's is nothing."""
+    """A figure of both sides; `change_percent` is from a to b. None: that side lacks the figure, or a's is 0."""
 
     figure: str
     unit: str
@@ -48,7 +48,7 @@ class Difference(Part, frozen=True, kw_only=True):
 
 
 class GroupSum(Part, frozen=True, kw_only=True):
-    """Groups of one side together; `simulated_latency_s` is None where there is no program."""
+    """Groups of one side together; `simulated_latency_s` is None without a program."""
 
     groups: tuple[str, ...]
     dram_bytes: int
@@ -60,7 +60,7 @@ class GroupSum(Part, frozen=True, kw_only=True):
 class ComparedGroups(Part, frozen=True, kw_only=True):
     """The least set of groups of both sides that share nodes: `same` is one group of the same nodes on each side.
 
-    `a` or `b` is None where that side has none of the nodes in a group: they are folded there, or on the host.
+    `a` or `b` is None if that side has these nodes in no group: they are folded there, or on the host.
     """
 
     nodes: tuple[str, ...]
@@ -71,7 +71,7 @@ class ComparedGroups(Part, frozen=True, kw_only=True):
 
 
 class ComparisonDocument(Part, frozen=True, kw_only=True):
-    """comparison.json: a and b in total, and by groups in a's order, what only b has behind."""
+    """comparison.json: a and b in total and by groups, in a's order; groups of b alone come last."""
 
     schema: Literal["tessera.comparison/1"]
     same_model: bool
@@ -83,14 +83,14 @@ class ComparisonDocument(Part, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The documents of a compilation; without its report nothing of it is simulated."""
+    """The documents of a compilation; without its report there are no simulated figures."""
 
     plan: Plan
     report: Report | None
 
 
 def compare(a: Compiled, b: Compiled) -> ComparisonDocument:
-    """Both side by side; their models should be the same, or no nodes meet."""
+    """Compares both sides; their models should be the same, since groups are matched by nodes."""
     totals = _totals(a), _totals(b)
     return ComparisonDocument(
         schema="tessera.comparison/1",
@@ -135,7 +135,7 @@ def _groups(plan: Plan) -> list[PlanGroup]:
 
 
 def _cycle_s(plan: Plan) -> float:
-    """Seconds of a cycle: the latency of a plan is that of its groups, one after another."""
+    """Seconds per cycle: the latency of a plan is the sum over its groups."""
     cycles = sum(group.cycles for group in _groups(plan))
     return plan.totals.latency_s / cycles if cycles else 0.0
 
@@ -158,7 +158,7 @@ def _totals(side: Compiled) -> Mapping[str, float | None]:
 
 
 def _compared(a: Compiled, b: Compiled) -> Iterator[ComparedGroups]:
-    """The rows: groups that are connected by nodes that they share."""
+    """The rows: groups connected by shared nodes."""
     ours, theirs = _groups(a.plan), _groups(b.plan)
     both = [*ours, *theirs]
     for members in _connected([group.nodes for group in both]):
@@ -177,7 +177,7 @@ def _compared(a: Compiled, b: Compiled) -> Iterator[ComparedGroups]:
 
 
 def _connected(sets: Sequence[Sequence[str]]) -> list[list[int]]:
-    """The numbers of sets that are connected by common members, by their first, each rising."""
+    """The numbers of sets connected by common members, ordered by the first, each ascending."""
     leader = list(range(len(sets)))
 
     def find(number: int) -> int:

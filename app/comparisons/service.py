@@ -1,4 +1,4 @@
-"""Comparing what two jobs led to."""
+"""Compares the results of two jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", Plan, Report)
 
 
 def compared(context: Context, a: str, b: str) -> ComparisonDocument:
-    """Two jobs side by side; raises NotFoundError for what is no compilation, ConflictError while one has no plan."""
+    """Compares two jobs; raises NotFoundError for a job of another kind, ConflictError for one without a plan."""
     return compare(_compiled(context, a), _compiled(context, b))
 
 

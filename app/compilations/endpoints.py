@@ -60,7 +60,7 @@ async def create_compilation(
     context: ContextDependency,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
-    """Compile a model for a profile, both by reference (JSON) or carried along (form)."""
+    """Compile a model for a profile, both given by reference (JSON) or uploaded with the request (form)."""
     if is_multipart(request):
         wanted = await _from_form(request, context)
     else:
@@ -119,7 +119,7 @@ def _resolve_form(context: Context, form: Form) -> Wanted:
             actual=printable((unknown or missing)[0], 60),
             limit="model, profile, options",
         )
-    # Everything small is checked first: a bad option leaves no model behind.
+    # All small parts are checked first: a request with a bad option stores no model.
     options = service.checked_options(context, json_object(form.fields.get("options", b"{}"), "the part 'options'"))
     profile = _form_profile(context, form.fields["profile"])
     if "model" in form.files:

@@ -1,4 +1,4 @@
-"""Turning a request for a compilation into a job."""
+"""Turns a request for a compilation into a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from compiler.version import COMPILER_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a request asks to be compiled, with every name resolved and every value checked."""
+    """The request with every name resolved and every value checked."""
 
     model: str
     profile: Profile
@@ -30,7 +30,7 @@ class Wanted:
 
 
 def checked_options(context: Context, values: dict[str, Any]) -> Options:
-    """The options, within what the service allows; raises RequestError or LimitError naming the option."""
+    """Checks the options against the service's limits; raises RequestError or LimitError naming the option."""
     options = parse_options(values)
     settings = context.settings
     for name, most in (
@@ -81,7 +81,7 @@ def job_request(
     queue: Literal["short", "long"],
     request_id: str | None,
 ) -> JobRequest:
-    """The request for the job of one compilation, its profile kept where the worker reads it."""
+    """The request for the job of one compilation; its profile is stored where the worker reads it."""
     settings = context.settings
     return JobRequest(
         job=job,
@@ -100,7 +100,7 @@ def job_request(
 
 
 def known_model(context: Context, model: str) -> dict[str, str]:
-    """The record of an uploaded model; raises RequestError if it is not there."""
+    """The record of an uploaded model; raises RequestError if it does not exist."""
     record = models.find(context, model)
     if record is None:
         raise unknown_model(model)
@@ -108,7 +108,7 @@ def known_model(context: Context, model: str) -> dict[str, str]:
 
 
 def unknown_model(model: str) -> RequestError:
-    """The error for a reference to a model that is not there."""
+    """The error for a reference to an unknown model."""
     return RequestError(
         f"unknown model {printable(model, 80)!r}",
         code="unknown_model",

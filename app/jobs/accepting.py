@@ -1,4 +1,4 @@
-"""What every request for a job has in common: how it is recorded, and how it is answered (API-4, API-5)."""
+"""Records and answers every request for a job (API-4, API-5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compiler.errors import RequestError, printable
 def accept(
     context: Context, request: JobRequest, *, idempotency_key: str | None, fingerprint: tuple[str, ...]
 ) -> Accepted:
-    """Record a job, with its outcome if that is known; raises RequestError for a key used for another request."""
+    """Records a job, with its outcome if known; raises RequestError for a key used for another request."""
     key = _idempotency(idempotency_key, fingerprint)
     accepted = context.records.accept(request, outcome=context.results.get(request.content), key=key)
     return _checked(context, accepted, idempotency_key)
@@ -33,7 +33,7 @@ def accept_sweep(
     idempotency_key: str | None,
     fingerprint: tuple[str, ...],
 ) -> Accepted:
-    """Record a sweep and its points at once; an outcome beside a point is that of a point that cannot be computed.
+    """Records a sweep and its points at once; an outcome given with a point means that it cannot be computed.
 
     Raises RequestError as `accept` does.
     """
@@ -56,7 +56,7 @@ def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) 
 
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
-    """202 with where to look, or 200 where the job is final already or within the time that the caller waits."""
+    """Answers 202 with a location, or 200 if the job is final already or becomes final while the caller waits."""
     headers = {"Location": f"/v1/{resource}/{accepted.job}"}
     job = await run_in_threadpool(service.get, context, accepted.job)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)

@@ -45,13 +45,13 @@ _DOCUMENT: dict[int | str, dict[str, Any]] = {
 
 @router.get("", operation_id="listJobs", response_model_exclude_none=True)
 def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = PAGE) -> JobPage:
-    """The jobs that were asked for, newest first, in pages; the points of a sweep are in its table."""
+    """The requested jobs, newest first, in pages; the points of a sweep are in its table."""
     return service.listed(context, cursor, limit)
 
 
 @router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
 async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
-    """A job now, or with `Prefer: wait=N` when it has finished; a failed one is 200 with its problem."""
+    """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
     job = await run_in_threadpool(service.get, context, job_id)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None and job.state not in FINAL_STATES:
@@ -74,16 +74,16 @@ def cancel_job(context: ContextDependency, job_id: JobId) -> Job:
 def delete_job(context: ContextDependency, job_id: JobId) -> None:
     """Delete a job that is final, a sweep with its points; one that is not is refused: cancel it first.
 
-    What it led to stays known: the same request is answered at once.
+    Its result stays cached: the same request is answered at once.
     """
     service.delete(context, job_id)
 
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
 def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
-    """The plan of a job that succeeded, or of one that runs as soon as it is known (docs/schemas/plan.json).
+    """The plan of a job that succeeded, or of a running job as soon as it is known (docs/schemas/plan.json).
 
-    That of a running job says `provisional`: times are estimates. It is not to be stored.
+    The plan of a running job says `provisional`: its times are estimates, and it must not be cached.
     """
     digest = service.provisional_plan(service.fields_of(context, job_id))
     if digest is None:
@@ -109,12 +109,12 @@ def get_report(request: Request, context: ContextDependency, job_id: JobId) -> R
 def get_report_page(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan and report of a compilation that succeeded as one HTML file, for a browser (docs/report.md)."""
     found = service.report_page_of(context, job_id)
-    # a later version of the service draws the same documents in another way
+    # a later version of the service renders the same documents in another way
     headers = {"ETag": etag(found.tag), "Cache-Control": "private, no-cache"}
     if not_modified(request, found.tag):
         return Response(status_code=304, headers=headers)
     headers |= {
-        # of an origin of its own: what it shows came with a model, and the API is not its to call
+        # a separate origin: the page shows data from a model, which must not call the API
         "Content-Security-Policy": f"{page.policy()}; frame-ancestors 'none'; sandbox allow-scripts",
         "Content-Disposition": f'inline; filename="{page.FILE_NAME}"',
         "Referrer-Policy": "no-referrer",
@@ -180,7 +180,7 @@ def get_listing(
     tail: ListedCommands = None,
     summary: Annotated[bool, Query(description="Counts and bytes in place of commands")] = False,
 ) -> Response:
-    """The disassembly of a compilation that succeeded: of each segment the first and the last commands."""
+    """The disassembly of a compilation that succeeded: the first and the last commands of each segment."""
     digest = service.document_digest(context, job_id, "executable")
     if head is None and tail is None:
         head, tail = listings.SHORT.head, listings.SHORT.tail
@@ -212,7 +212,7 @@ def get_trace(
         int, Query(ge=0, le=traces.MAX_COMMANDS, description="The first so many commands of each segment")
     ] = traces.COMMANDS,
 ) -> Response:
-    """The commands of a compilation that succeeded, simulated in time, as a trace for Perfetto (docs/time.md)."""
+    """A trace for Perfetto: the simulated commands of a compilation that succeeded (docs/time.md)."""
     digest = service.document_digest(context, job_id, "executable")
     tag = traces.tag(digest, commands)
     headers = {"ETag": etag(tag), "Cache-Control": IMMUTABLE}
@@ -239,11 +239,11 @@ async def follow_job(
     job_id: JobId,
     last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
 ) -> Response:
-    """What happens to a job, as it happens, from the start or after `Last-Event-ID`, until it is final."""
+    """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final."""
     after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
     fields = await run_in_threadpool(service.fields_of, context, job_id)
     if fields["state"] in FINAL_STATES and not await events.anything_after(context.events, job_id, after):
-        return Response(status_code=204)  # tells an EventSource not to connect again
+        return Response(status_code=204)  # stops an EventSource from reconnecting
     return EventSourceResponse(_sent(context, job_id, after), ping=15)
 
 

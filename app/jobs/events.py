@@ -1,4 +1,4 @@
-"""The events of a job as they come: from its stream in Redis, from the start or from where a reader was."""
+"""Streams the events of a job from Redis, from the start or from a reader's last position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Event:
 
 
 def checked_event_id(text: str) -> str:
-    """The id of an event as a client sent it back; raises RequestError if it is none of ours."""
+    """The id of an event as a client sent it back; raises RequestError for any other text."""
     if not _ID.fullmatch(text) or any(int(part) >= 2**64 for part in text.split("-")):
         raise RequestError(
             "Last-Event-ID is not the id of an event of this service",
@@ -39,7 +39,7 @@ def checked_event_id(text: str) -> str:
 
 
 async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> AsyncIterator[Event]:
-    """The events after an id, until the job is final or forgotten."""
+    """Yields the events after an id until the job is final or forgotten."""
     key = events_key(job)
     ended = False
     while True:
@@ -51,19 +51,19 @@ async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> A
                 if fields["state"] in FINAL_STATES:
                     return
         if not answer:
-            # an id ahead of the stream would wait for ever: what the record says ends it, after one more look
+            # an id ahead of the stream would wait for ever: after one more read the record ends it
             if ended or not await client.exists(key):
                 return
             ended = await client.hget(f"tessera:job:{job}", "state") in FINAL_STATES
 
 
 async def anything_after(client: redis.asyncio.Redis, job: str, after: str) -> bool:
-    """Whether there are events after an id already."""
+    """Whether events after an id exist already."""
     return bool(await client.xrange(events_key(job), min=f"({after}", count=1))
 
 
 async def wait_until_final(client: redis.asyncio.Redis, job: str, timeout_s: float) -> None:
-    """Return when the job is final or the time is up."""
+    """Returns when the job is final or the time is up."""
     try:
         async with asyncio.timeout(timeout_s):
             async for _ in follow(client, job):

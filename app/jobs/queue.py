@@ -1,4 +1,4 @@
-"""Celery as the carrier of ids from the relay to the workers (API-6); its own states are never looked at."""
+"""Celery carries ids from the relay to the workers (API-6); its own job states are not used."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from app.redis_urls import celery_url
 from app.settings import Settings
 
 COMPUTE_TASK = "tessera.compute"
-# Where kombu's Redis transport keeps messages that were handed out and not yet acknowledged.
+# The key under which kombu's Redis transport keeps delivered messages that were not acknowledged yet.
 UNACKED_KEYS = ("unacked", "unacked_index", "unacked_mutex")
 
 
 def create_celery(settings: Settings) -> Celery:
-    """A Celery application with the settings of API-6 and no tasks."""
+    """Creates a Celery application with the settings of API-6 and no tasks."""
     if settings.broker_url is None:
         raise ValueError("Celery needs a broker URL")
     visibility = {"visibility_timeout": settings.visibility_timeout_s}
     celery = Celery("tessera", set_as_current=False)
     celery.conf.update(
         broker_url=celery_url(settings.broker_url),
-        # In all three places: whichever is shortest would deliver a running task again.
-        # A connection whose other end is gone without a word must not stop the main loop.
+        # Set in all three places: the shortest timeout would deliver a running task again.
+        # A connection that was lost without notice must not stop the main loop.
         broker_transport_options={
             **visibility,
             "socket_keepalive": True,

@@ -50,9 +50,9 @@ _SCRIPTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What a job asks for; names and digests only, no payload.
+    """The request of a job: names and digests only, no payload.
 
-    Of a simulation `model` is the model that judges its outputs, "" if there is none, and `profile` is "".
+    For a simulation, `model` is the model that judges its outputs ("" if there is none) and `profile` is "".
     """
 
     job: str
@@ -72,7 +72,7 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """What a sweep asks for; its points are jobs of their own, with the ids of `point_id`.
+    """The request of a sweep; its points are jobs of their own, with the ids of `point_id`.
 
     `options` holds the profiles, the grid and the options of each point (SweepOptions), as JSON.
     """
@@ -87,7 +87,7 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idempotency:
-    """An Idempotency-Key and what it was used for, both as digests."""
+    """An Idempotency-Key and the request that used it, both as digests."""
 
     key: str
     fingerprint: str
@@ -103,7 +103,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to work on a computation; every publish presents its fence."""
+    """The right to work on a computation; every publication presents its fence."""
 
     content: str
     fence: int
@@ -117,7 +117,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A message that a worker should get."""
+    """A message for a worker."""
 
     content: str
     fence: int
@@ -126,7 +126,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Whether to go on, and the tightest memory limit among the waiting jobs (0 if unknown)."""
+    """Whether to continue, and the tightest memory limit among the waiting jobs (0 if unknown)."""
 
     answer: Literal["keep", "stop", "lost"]
     memory_limit_bytes: int
@@ -152,7 +152,7 @@ class Records:
     def accept(
         self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
     ) -> Accepted:
-        """Record a job, and its computation and outbox entry unless an outcome is known already."""
+        """Records a job, and its computation and outbox entry unless an outcome is known already."""
         answer, job = self._run("accept", self._asked(request, key), _json(_wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
@@ -170,7 +170,7 @@ class Records:
         return Accepted(answer=answer, job=job)
 
     def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None) -> str:
-        """The `request` of common.lua: what tells whether it was asked before."""
+        """The `request` of common.lua: the fields that identify a repeated request."""
         return _json(
             {
                 "job": request.job,
@@ -182,12 +182,12 @@ class Records:
         )
 
     def job(self, job: str) -> dict[str, str] | None:
-        """The fields of a job, or None if there is no such job."""
+        """The fields of a job, or None if it does not exist."""
         fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
         return fields or None
 
     def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
-        """The fields of a sweep and of its points at one moment, or None if there is no such job any more."""
+        """The fields of a sweep and of its points at one moment, or None if it does not exist any more."""
         total = int(cast(str, self._redis.hget(f"tessera:job:{sweep}", "total") or 0))
         pipeline = self._redis.pipeline(transaction=True)
         for job in (sweep, *(point_id(sweep, number) for number in range(total))):
@@ -196,7 +196,7 @@ class Records:
         return (own, points) if own and all(points) else None
 
     def queue_position(self, content: str) -> int | None:
-        """How many computations stand before this one, plus one; None if it is not queued."""
+        """The position of a computation in the queue, from 1; None if it is not queued."""
         for queue in QUEUES:
             rank = cast(int | None, self._redis.zrank(f"tessera:queue:{queue}", content))
             if rank is not None:
@@ -204,13 +204,13 @@ class Records:
         return None
 
     def cancel(self, job: str) -> State | None:
-        """Cancel a job; its state after that, or None if there is no such job."""
+        """Cancels a job; returns its state afterwards, or None if it does not exist."""
         return cast(State | None, self._run("cancel", job))
 
     def claim(self, count: int = 50, room: Mapping[str, int] | None = None) -> list[Delivery]:
-        """The deliveries that are due; each is due again later unless a worker takes it up.
+        """The deliveries that are due; each becomes due again later unless a worker takes it up.
 
-        `room` is how many more messages each queue's list may hold; without it there is room for all.
+        `room` is the number of further messages that each queue's list may hold; without it there is no limit.
         """
         first_ms, last_ms = _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
         free = dict.fromkeys(QUEUES, count) if room is None else dict(room)
@@ -218,19 +218,19 @@ class Records:
         return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
 
     def messages(self, queue: str) -> int:
-        """Messages that wait in the list of a Celery queue."""
+        """The number of messages that wait in the list of a Celery queue."""
         return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
-        """End what ran out of time or lost its worker; pairs of what was done and to which."""
+        """Ends computations that ran out of time or lost their worker; returns pairs of action and content key."""
         return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
 
     def restart(self) -> int:
-        """Treat every lease as lost and every queued computation as unsent; the number queued."""
+        """Treats every lease as lost and every queued computation as unsent; returns the number queued."""
         return int(self._run("restart", self._settings.max_attempts))
 
     def lease(self, content: str, fence: int, worker: str) -> Lease | None:
-        """Take a queued computation up; None for a duplicate or late delivery."""
+        """Takes up a queued computation; None for a duplicate or late delivery."""
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
         if fields is None:
             return None
@@ -243,30 +243,30 @@ class Records:
             profile=profile,
             options=options,
             attempt=int(attempt),
-            kind=kind or "compilation",  # a computation of the version before has none
+            kind=kind or "compilation",  # computations of the previous version have none
         )
 
     def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
-        """Prolong a lease and report the memory in use, which fails the jobs whose limit it exceeds."""
+        """Prolongs a lease and reports the memory in use, which fails the jobs whose limit it exceeds."""
         answer, limit = self._run("renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes)
         return Renewal(answer=answer, memory_limit_bytes=int(limit))
 
     def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:
-        """Tell the waiting jobs the phase."""
+        """Reports the phase to the waiting jobs."""
         answer = self._run("progress", lease.content, lease.fence, phase, step, total)
         return cast(Literal["keep", "stop", "lost"], answer)
 
     def announce(self, lease: Lease, plan: str) -> Literal["keep", "stop", "lost"]:
-        """Tell the waiting jobs a plan whose programs are not made yet, by the digest of its blob."""
+        """Announces a plan to the waiting jobs, by the digest of its blob, before its programs are made."""
         return cast(Literal["keep", "stop", "lost"], self._run("announce", lease.content, lease.fence, plan))
 
     def publish(self, lease: Lease, outcome: Mapping[str, str]) -> Literal["published", "stopped", "refused"]:
-        """Give every waiting job its outcome, if the fence is still open."""
+        """Gives every waiting job its outcome, if the fence is still open."""
         answer = self._run("finish", lease.content, lease.fence, _json(outcome))
         return cast(Literal["published", "stopped", "refused"], answer)
 
     def stopped(self, lease: Lease) -> Literal["stopped", "refused"]:
-        """Report that the work ended because no job waits for it any more."""
+        """Reports that the work ended because no job waits for it any more."""
         return cast(Literal["stopped", "refused"], self._run("finish", lease.content, lease.fence, ""))
 
     def holds(self, content: str, fence: int) -> bool:
@@ -279,7 +279,7 @@ class Records:
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
     def heartbeat(self, worker: str, ttl_s: float) -> None:
-        """Note that a worker is alive."""
+        """Records that a worker is alive."""
         now = float(self._redis.time()[0])
         pipeline = self._redis.pipeline()
         pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
@@ -287,11 +287,11 @@ class Records:
         pipeline.execute()
 
     def goodbye(self, worker: str) -> None:
-        """Note that a worker has ended."""
+        """Records that a worker has ended."""
         self._redis.zrem(WORKERS_KEY, worker)
 
     def workers(self) -> int:
-        """How many workers gave a recent sign of life."""
+        """The number of workers with a recent heartbeat."""
         now = self._redis.time()[0]
         return self._redis.zcount(WORKERS_KEY, now, "+inf")
 
@@ -300,7 +300,7 @@ class Records:
         return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
 
     def register_model(self, model: str, name: str, size_bytes: int) -> bool:
-        """Make a model known and unpin it; True if it is new."""
+        """Makes a model known and unpins it; True if it is new."""
         return bool(self._run("model_register", model, name, size_bytes))
 
     def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
@@ -316,7 +316,7 @@ class Records:
         return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
 
     def deleted_model(self, model: str) -> None:
-        """The file of a deleted model is gone."""
+        """Records that the file of a deleted model is removed."""
         self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
@@ -329,7 +329,7 @@ def events_key(job: str) -> str:
 
 
 def point_id(sweep: str, number: int) -> str:
-    """The job of a point of a sweep, numbered from 0 in the order of its table."""
+    """The job id of a point of a sweep, numbered from 0 in the order of its table."""
     return f"{sweep}p{number}"
 
 

@@ -1,4 +1,4 @@
-"""The loop that moves outbox entries to Celery and ends what ran out (API-5): relay and reaper in one."""
+"""Moves outbox entries to Celery and ends expired work in one loop (API-5): relay and reaper."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from app.tables.wanted import OPTIMISE_QUEUE, OPTIMISE_TASK, WantedTables
 log = structlog.get_logger(__name__)
 
 
-# Messages that may wait in one of Celery's lists; the records hold the whole queue.
+# The limit on messages in each of Celery's lists; the records hold the whole queue.
 _MESSAGES_MAX = 200
 
 
 class Relay:
-    """A thread beside the API. Any number may run: what two of them send twice, the fence sorts out."""
+    """A thread beside the API. Several may run: the fence rejects messages sent twice."""
 
     def __init__(self, records: Records, wanted: WantedTables, pace: Pace, settings: Settings) -> None:
         self._records = records
@@ -32,21 +32,21 @@ class Relay:
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Starts the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something in the outbox: do not wait for the next round."""
+        """Starts the next round at once, because the outbox has a new entry."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End after the present round."""
+        """Stops after the present round."""
         self._stop.set()
         self._wake.set()
         self._thread.join(timeout=5)
 
     def _room(self) -> dict[str, int]:
-        """How many more messages each of Celery's lists may hold: enough to keep workers busy, not more."""
+        """The number of further messages that each of Celery's lists may hold: just enough to keep workers busy."""
         return {queue: _MESSAGES_MAX - self._records.messages(queue) for queue in QUEUES}
 
     def _run(self) -> None:
@@ -73,7 +73,7 @@ class Relay:
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]
                     celery.send_task(OPTIMISE_TASK, args=(message,), queue=OPTIMISE_QUEUE, retry=False)
-                # a worker may be done with a message before the interval ends
+                # a worker may finish a message before the interval ends
                 pause_s = self._settings.relay_interval_s / (4 if tables else 1)
             except (redis.RedisError, OperationalError, OSError) as error:
                 log.warning("relay_cannot_reach_redis", error=type(error).__name__)

@@ -1,4 +1,4 @@
-"""Which outcome a content key led to: a cache that may be lost (API-1)."""
+"""Caches the outcome of each content key; the cache may be lost (API-1)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from app.settings import Settings
 from app.store import BlobStore
 
 Outcome = dict[str, str]
-# What of an outcome names blobs.
+# The fields of an outcome that refer to blobs.
 BLOBS: Final = ("plan", "report", "pictures", "executable", "outputs", "package")
 
 
 class ResultCache:
-    """Outcomes by content key: references to blobs, or the problem where the model or profile is at fault."""
+    """Outcomes by content key: references to blobs, or the problem if the model or profile is at fault."""
 
     def __init__(self, client: redis.Redis, settings: Settings, store: BlobStore) -> None:
         self._redis = client
@@ -25,7 +25,7 @@ class ResultCache:
         self._store = store
 
     def get(self, content: str) -> Outcome | None:
-        """The outcome, if it is known and its blobs are still there."""
+        """The outcome, if it is known and its blobs still exist."""
         raw = self._redis.get(f"tessera:result:{content}")
         if not isinstance(raw, str):
             return None
@@ -34,5 +34,5 @@ class ResultCache:
         return outcome if all(self._store.exists(digest) for digest in blobs) else None
 
     def put(self, content: str, outcome: Mapping[str, str]) -> None:
-        """Remember an outcome."""
+        """Stores an outcome."""
         self._redis.set(f"tessera:result:{content}", msgspec.json.encode(outcome), px=self._keep_ms)

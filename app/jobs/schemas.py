@@ -19,7 +19,7 @@ class Reference(BaseModel):
 
 
 class JobLinks(BaseModel):
-    """Where to go from a job."""
+    """Links from a job to its resources."""
 
     self: str
     events: str
@@ -60,7 +60,7 @@ class JobSummary(BaseModel):
 
 
 class Job(JobSummary):
-    """One request for a compilation, a simulation or a sweep, and what became of it."""
+    """One request for a compilation, a simulation or a sweep, and its result."""
 
     queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What can be asked of a job."""
+"""Operations on jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.report_page.page import page_tag, report_page
 from compiler.errors import InternalError, printable
 from compiler.plan import Plan, Report
 
-# What a job may have led to: documents, and files.
+# The results of jobs: documents and files.
 RESULTS: Final = ("plan", "report", "executable", "outputs", "package")
 _HINTS: Final = {
     "executable": "Its report says why under values.reason",
@@ -30,7 +30,7 @@ _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
 
 
 def get(context: Context, job_id: str) -> Job:
-    """A job as it is now; raises NotFoundError."""
+    """The present state of a job; raises NotFoundError."""
     fields = fields_of(context, job_id)
     state, kind = cast(State, fields["state"]), kind_of(fields)
     position = context.records.queue_position(fields["content"]) if state == "queued" and kind != "sweep" else None
@@ -61,7 +61,7 @@ def get(context: Context, job_id: str) -> Job:
 
 
 def listed(context: Context, cursor: str | None, limit: int) -> JobPage:
-    """A page of the jobs that were asked for; the points of a sweep are in its table."""
+    """A page of the requested jobs; the points of a sweep are in its table."""
     rows, following = page(context.broker, JOBS_KEY, cursor, limit)
     pipeline = context.broker.pipeline(transaction=False)
     for job_id, _ in rows:
@@ -72,7 +72,7 @@ def listed(context: Context, cursor: str | None, limit: int) -> JobPage:
 
 
 def delete(context: Context, job_id: str) -> None:
-    """Forget a job; raises NotFoundError, or ConflictError for one that is not final or is a point of a sweep."""
+    """Deletes a job; raises NotFoundError, or ConflictError for a job that is not final or is a point of a sweep."""
     fields = fields_of(context, job_id)
     answer = context.records.delete_job(job_id)
     if answer == "not_final":
@@ -120,19 +120,20 @@ def fields_of(context: Context, job_id: str) -> dict[str, str]:
 
 
 def unknown_job(job_id: str) -> NotFoundError:
-    """The error for a job that does not exist, or not any more."""
+    """The error for a job that does not exist, or no longer."""
     return NotFoundError(f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80))
 
 
 def kind_of(fields: dict[str, str]) -> Kind:
-    """What a job is, by its record; one of the version before has no kind."""
+    """The kind of a job, by its record; jobs of the previous version have none."""
     return cast(Kind, fields.get("kind", "compilation"))
 
 
 def document_digest(context: Context, job_id: str, name: str) -> str:
     """The digest of one of a job's RESULTS.
 
-    Raises ConflictError while or because the job has none, NotFoundError for no job or where its kind has no such one.
+    Raises ConflictError if the job has no such result or not yet, NotFoundError for an unknown job or a kind without
+    this result.
     """
     fields = fields_of(context, job_id)
     if fields["state"] != "succeeded":
@@ -158,7 +159,7 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
-    """The documents that a compilation's page is made of, by their digests; `pictures` is None for older jobs."""
+    """The documents of a compilation's page, by their digests; `pictures` is None for older jobs."""
 
     plan: str
     report: str
@@ -166,11 +167,11 @@ class ReportPage:
 
     @property
     def tag(self) -> str:
-        """A digest of all that the page depends on."""
+        """A digest of everything that the page depends on."""
         return page_tag(self.plan, self.report, self.pictures or "")
 
     def text(self, context: Context) -> str:
-        """The HTML; raises NotFoundError where the documents are of another version of Tessera."""
+        """The HTML; raises NotFoundError for documents of another version of Tessera."""
         pictures = b"{}" if self.pictures is None else document(context, self.pictures)
         try:
             return report_page(
@@ -188,18 +189,18 @@ class ReportPage:
 
 
 def report_page_of(context: Context, job_id: str) -> ReportPage:
-    """What the HTML page of a compilation is made of; raises as `document_digest`."""
+    """The parts of a compilation's HTML page; raises as `document_digest`."""
     plan, report = (document_digest(context, job_id, name) for name in ("plan", "report"))
     return ReportPage(plan=plan, report=report, pictures=fields_of(context, job_id).get("pictures"))
 
 
 def provisional_plan(fields: dict[str, str]) -> str | None:
-    """The digest of a running job's plan whose programs are not made yet, by its record."""
+    """The digest of a running job's plan, by its record, before its programs are made."""
     return fields.get("provisional_plan") if fields["state"] == "running" else None
 
 
 def package_digest(context: Context, job_id: str) -> str:
-    """The digest of a compilation's package; raises as `document_digest`, with the reason where none could be made."""
+    """The digest of a compilation's package; raises as `document_digest`, with the reason if there is no package."""
     fields = fields_of(context, job_id)
     reason = no_package_of(fields)
     if reason is not None:
@@ -217,7 +218,7 @@ def package_digest(context: Context, job_id: str) -> str:
 
 
 def no_package_of(fields: dict[str, str]) -> Problem | None:
-    """Why a compilation with dynamic dimensions has no package, by its record."""
+    """The reason why a compilation with dynamic dimensions has no package, by its record."""
     if "no_package" not in fields:
         return None
     return problem(json.loads(fields["no_package"]), 404, fields.get("request_id"))
@@ -232,19 +233,19 @@ def document(context: Context, digest: str) -> bytes:
 
 
 def missing(digest: str) -> InternalError:
-    """The error for a result whose blob is gone."""
+    """The error for a result whose blob is missing."""
     return InternalError("a finished job's result is missing from the store", stage="store", actual=digest)
 
 
 def cancel(context: Context, job_id: str) -> Job:
-    """Cancel a job unless it has finished, and say what it is now; raises NotFoundError."""
+    """Cancels a job unless it has finished, and returns its state; raises NotFoundError."""
     fields_of(context, job_id)
     context.records.cancel(job_id)
     return get(context, job_id)
 
 
 def problem_of(fields: dict[str, str]) -> Problem | None:
-    """Why a job failed, by its record; None if it has not."""
+    """The problem of a failed job, by its record; None if it did not fail."""
     if fields["state"] != "failed":
         return None
     parts = json.loads(fields["problem"])

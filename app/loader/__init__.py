@@ -1,1 +1,1 @@
-"""The small loader: runs a package with numpy and nothing of the compiler (SHAPE-10)."""
+"""The small loader: runs a package with numpy and without the compiler (SHAPE-10)."""

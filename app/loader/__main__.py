@@ -1,4 +1,4 @@
-"""What Python runs of the small loader: it says that numpy is missing before anything that needs it is imported."""
+"""The entry of the small loader: reports a missing numpy before it imports modules that need it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 
 def run() -> int:
-    """The exit code of the command line, or 2 where there is no numpy."""
+    """The exit code of the command line, or 2 without numpy."""
     if find_spec("numpy") is None:
         sys.stderr.write("error: the loader needs numpy, and this Python has none: install it, or run another Python\n")
         return 2

@@ -1,7 +1,7 @@
-"""The small loader's command line: a package and inputs in, outputs out.
+"""The small loader's command line: runs a package on inputs and writes outputs.
 
-It is carried to execution hosts as one file (`tessera loader`) and needs Python and numpy there. It imports what
-reading and running packages needs, nothing that compiles.
+It is copied to execution hosts as one file (`tessera loader`) and needs Python and numpy there. It imports the modules
+that read and run packages, never the compiler.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (TesseraError, OSError) as error:
         return _failed(str(error))
     except (*MEANINGLESS, MemoryError) as error:
-        # ops whose attributes do not go together are found when they are run; or there is not so much room here
+        # contradictory attributes of ops show only when the ops run; or this machine has too little memory
         return _failed(f"the package cannot be run: {type(error).__name__}: {error}")
     return 0
 

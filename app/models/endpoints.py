@@ -21,7 +21,7 @@ from compiler.errors import RequestError, printable
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 ModelId = Annotated[str, Path(description="SHA-256 of the file, in lower-case hex", max_length=200)]
-# What tools call an ONNX file, and a zip or tar of one; what it is, the worker sees by its bytes.
+# Media types that tools use for an ONNX file, or a zip or tar of one; the worker decides by the bytes.
 _RAW_TYPES = (
     "application/octet-stream",
     "application/onnx",
@@ -119,7 +119,7 @@ def list_models(context: ContextDependency, cursor: Cursor = None, limit: Limit 
     responses={304: {"description": "Not modified"}, 404: {"model": Problem}},
 )
 def get_model(request: Request, context: ContextDependency, model_id: ModelId) -> Response:
-    """What is known of a model."""
+    """The record of a model."""
     model = service.get(context, model_id)
     return immutable(request, model.id, model.model_dump_json().encode())
 

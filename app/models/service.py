@@ -1,4 +1,4 @@
-"""What can be done with models. The file is never parsed here: that is the worker's part (API-3)."""
+"""Operations on models. The file is never parsed here; the worker does that (API-3)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
     for _ in range(200):
         if context.records.pin_model(digest):
             break
-        time.sleep(0.05)  # its deletion is under way and takes as long as removing a file
+        time.sleep(0.05)  # its deletion is in progress, which takes as long as removing a file
     else:
         raise ConflictError("this model is being deleted", code="model_in_use", actual=digest)
     writer.commit()

@@ -61,7 +61,7 @@ def get_profile(
     context: ContextDependency,
     profile: ProfileName,
 ) -> Response:
-    """A profile in its canonical form, by name or digest."""
+    """The canonical form of a profile, by name or digest."""
     found = service.get(context, profile)
     return immutable(request, profile_digest(found), profile_json(found))
 
@@ -73,5 +73,5 @@ def get_profile(
     responses={404: {"model": Problem}, 409: {"model": Problem}},
 )
 def delete_profile(context: ContextDependency, profile: ProfileName) -> None:
-    """Delete a user's profile, by name the latest of that name; jobs that use it go on. Built-in ones stay."""
+    """Delete a user's profile, by name the latest of that name; jobs that use it continue. Built-in ones stay."""
     service.delete(context, profile)

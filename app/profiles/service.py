@@ -1,4 +1,4 @@
-"""What can be done with profiles: each is immutable and known by the digest of its canonical form."""
+"""Operations on profiles: each is immutable and known by the digest of its canonical form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIST = "tessera:profiles"
 
 
 def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
-    """Keep a user's profile from YAML or JSON; True if it is new.
+    """Stores a user's profile from YAML or JSON; True if it is new.
 
     Raises ProfileError naming the field, ConflictError for the name of a built-in profile.
     """
@@ -39,7 +39,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
             actual=printable(profile.name, 80),
             hint="Give the profile another name",
         )
-    if profile.name in builtin_names():  # the very same: it is known already and listed once
+    if profile.name in builtin_names():  # an identical profile is known already and listed once
         return ProfileSummary(name=profile.name, digest=profile_digest(profile), builtin=True), False
     digest = keep(context, profile)
     key = f"tessera:profile:{digest}"
@@ -55,7 +55,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
 
 
 def keep(context: Context, profile: Profile) -> str:
-    """Put the canonical form where the worker reads it; its digest."""
+    """Stores the canonical form where the worker reads it; returns its digest."""
     digest = profile_digest(profile)
     if not context.store.exists(digest):
         context.store.put(profile_json(profile))
@@ -112,9 +112,9 @@ def listed(context: Context, cursor: str | None, limit: int) -> ProfilePage:
 
 
 def delete(context: Context, name: str) -> None:
-    """Forget a user's profile by name or digest; raises NotFoundError, or ConflictError for a built-in one.
+    """Deletes a user's profile by name or digest; raises NotFoundError, or ConflictError for a built-in one.
 
-    The file stays: a job that was accepted with it reads it still.
+    The file stays, because accepted jobs still read it.
     """
     profile = get(context, name)
     if context.records.delete_profile(profile_digest(profile)) == "unknown":
@@ -128,9 +128,9 @@ def delete(context: Context, name: str) -> None:
 
 
 def _builtins_seen(cursor: str) -> int | None:
-    """How many built-in profiles the pages before have shown; None if the cursor stands among those of users.
+    """The number of built-in profiles on the earlier pages; None if the cursor is among users' profiles.
 
-    A place among the built-in ones is below 0, where no time is.
+    Positions of built-in profiles are negative, so they differ from every time.
     """
     position = decode_cursor(cursor)[0]
     return None if position >= 0 else min(int(-1 - position), len(builtin_names()))

@@ -1,1 +1,1 @@
-"""Simulations: running an executable on given or made-up inputs (API-3, SIM-1)."""
+"""Simulations: runs of an executable on given or generated inputs (API-3, SIM-1)."""

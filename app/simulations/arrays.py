@@ -1,4 +1,4 @@
-"""Tensors in files: .npz, whose keys are tensor names, read from whoever sent it and written to the byte the same."""
+"""Reads tensors from untrusted .npz files, keyed by tensor name, and writes .npz files with reproducible bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from compiler.errors import LimitError, RequestError, printable
 
 Array = NDArray[Any]
-# What all tensors of one file may take in memory.
+# The memory limit for all tensors of one file.
 MAX_BYTES: Final = 1 << 31
 _MAX_TENSORS: Final = 4096
 _HEADER_BYTES: Final = 10_000
 _CHUNK_BYTES: Final = 1 << 20
 _SUFFIX: Final = ".npy"
 _ZIP: Final = b"PK\x03\x04"
-# Kinds of numpy types that are tensors: booleans, numbers, text, and raw bytes (bfloat16 has no type of its own).
+# Kinds of numpy types for tensors: booleans, numbers, text, and raw bytes (numpy has no bfloat16).
 _KINDS: Final = frozenset("biufcSUV")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -29,8 +29,8 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 def read_arrays(file: BinaryIO, *, limit_bytes: int = MAX_BYTES) -> dict[str, Array]:
     """The tensors of an .npz file by key.
 
-    Nothing is unpickled, and no more is unpacked than the file's directory announces, which is at most `limit_bytes`.
-    Raises RequestError for what is no such file, naming the key, and LimitError for one that is too large.
+    Nothing is unpickled. Unpacking stops at the sizes in the file's directory, whose sum is at most `limit_bytes`.
+    Raises RequestError naming the key for an invalid file, and LimitError for one that is too large.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -76,7 +76,7 @@ def _check_sizes(members: list[zipfile.ZipInfo], limit_bytes: int) -> None:
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> Array:
-    """One tensor: a header that says no more than there is, and its elements as they are."""
+    """Reads one tensor after checking that its header states the size of its data."""
     with archive.open(member) as data:
         try:
             version = np.lib.format.read_magic(data)
@@ -103,7 +103,7 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> Array:
             done += len(chunk)
         if done < size:
             raise _bad(key, "ends early", f"{done} of {size} bytes")
-        data.read(1)  # the checksum is looked at where the member ends
+        data.read(1)  # the checksum is verified at the end of the member
     values: Array = raw.view(dtype)
     values = values.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
     return np.ascontiguousarray(values, dtype=dtype.newbyteorder("=")).reshape(shape)
@@ -116,10 +116,10 @@ def _bad(key: str, what: str, actual: object | None = None) -> RequestError:
 
 
 def write_arrays(file: BinaryIO, values: Mapping[str, Any]) -> None:
-    """Write values as .npz: equal values give equal bytes.
+    """Writes values as .npz: equal values give equal bytes.
 
-    Text becomes fixed-width; bfloat16 two raw bytes per element; the elements of a sequence have keys name/0, name/1
-    and so on; an empty optional has no key.
+    Text becomes fixed-width; bfloat16 becomes two raw bytes per element. The elements of a sequence have keys name/0,
+    name/1 and so on; an empty optional has no key.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for key, value in plain_tensors(values).items():
@@ -129,7 +129,7 @@ def write_arrays(file: BinaryIO, values: Mapping[str, Any]) -> None:
 
 
 def plain_tensors(values: Mapping[str, Any]) -> dict[str, Array]:
-    """Values as arrays by key, sequences taken apart."""
+    """Values as arrays by key; a sequence becomes its elements."""
     found: dict[str, Array] = {}
     for name, value in values.items():
         if value is None:

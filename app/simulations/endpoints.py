@@ -70,7 +70,7 @@ async def create_simulation(
     context: ContextDependency,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
-    """Run an executable, uploaded or of a compilation, on given inputs or on inputs made up from a seed."""
+    """Run an executable, uploaded or of a compilation, on given inputs or on inputs generated from a seed."""
     wanted = await (_from_form(request, context) if is_multipart(request) else _from_json(request, context))
     accepted = await run_in_threadpool(
         service.submit, context, wanted, idempotency_key=idempotency_key, request_id=request_id_of(request)
@@ -117,7 +117,7 @@ async def _from_form(request: Request, context: Context) -> Wanted:
 
 
 def _resolve_form(context: Context, form: Form) -> Wanted:
-    """Everything small is checked first: a request that is refused leaves no file behind."""
+    """Small parts are checked first: a refused request leaves no file behind."""
     given = form.fields.keys() | form.files.keys()
     unknown = sorted(given - _PARTS.keys())
     if unknown:

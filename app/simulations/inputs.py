@@ -1,4 +1,4 @@
-"""The inputs of an executable: given ones made to fit, or made-up ones that follow from a seed."""
+"""The inputs of an executable: given ones converted to its types, or generated ones from a seed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from compiler.errors import LimitError, RequestError, printable
 from compiler.program.executable import ChipSegment, Executable, HostSegment, Value
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
-# The seed of made-up inputs if none is given.
+# The default seed of generated inputs.
 DEFAULT_SEED: Final = 5
 _SMALL: Final = 8
 _TRUE_SHARE: Final = 0.75
 
 
 def fitted_inputs(executable: Executable, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Given tensors by input name, with the types that .npz does not know restored.
+    """Matches given tensors to the inputs by name, and restores the types that .npz does not know.
 
-    Raises RequestError naming the key where one is unknown, missing, or of another element type or shape.
+    Raises RequestError naming the key of an input that is unknown, missing, or of another element type or shape.
     """
     known = {value.name: value for value in executable.inputs}
     for key in arrays:
@@ -69,10 +69,10 @@ def _type(value: Value) -> str:
 
 
 def made_up_inputs(executable: Executable, seed: int) -> dict[str, Array]:
-    """Values for every input; what one gets depends on the seed, its name and its type, and on the tables it may index.
+    """Generates values for every input from the seed, its name, its type and the tables that it may index.
 
-    The model is not asked, so the same file gives the same values on every machine. Raises RequestError for an input
-    that is no tensor of known shape, LimitError where inputs are too large to be made up.
+    The model is not read, so the same file gives the same values on every machine. Raises RequestError for an input
+    that is not a tensor of known shape, LimitError if the inputs are too large to generate.
     """
     for value in executable.inputs:
         if value.shape is None or value.dtype not in (*DTYPE_NAMES, "string"):
@@ -118,7 +118,7 @@ def _values(value: Value, seed: int, most: int) -> Array:
 
 
 def _largest_integer(executable: Executable) -> int:
-    """An integer that may be an index, a count or a flag: within every table that is read through indices."""
+    """The largest value of an integer that may be an index, a count or a flag: within every table read by indices."""
     if any(isinstance(segment, HostSegment) for segment in executable.segments):
         return 1
     most = _SMALL - 1
@@ -127,6 +127,6 @@ def _largest_integer(executable: Executable) -> int:
             for table in segment.program.tables:
                 unit = segment.program.units[table.unit]
                 if unit.kind == "Gather" or unit.gathers >= 0:
-                    # along which axis does not matter: the smallest extent is within every one
+                    # the indexed axis does not matter: the smallest extent is within every one
                     most = min(most, min(table.operand_shapes[max(0, unit.gathers)], default=1) - 1)
     return max(0, most)

@@ -1,4 +1,4 @@
-"""Listings of executables as the service and the command line give them (PROG-3)."""
+"""Listings of executables for the service and the command line (PROG-3)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from compiler.program.executable import ChipSegment, Executable, HostSegment, re
 from compiler.program.listing import ListingOptions, listing
 from compiler.version import COMPILER_VERSION
 
-# The most commands of one segment that one request may ask for at either end.
+# The most commands that one request may ask for at each end of a segment.
 MAX_COMMANDS: Final = 100_000
-# What reading one executable for its listing may take in memory.
+# The memory limit for reading one executable for its listing.
 _LIMIT_BYTES: Final = 1 << 30
 _LINES_PER_PIECE: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What of an executable is listed: one group or all, the first and last commands of a segment (None: all)."""
+    """The selection: one group or all, the first and last commands of a segment (None: all)."""
 
     group: str | None = None
     head: int | None = None
@@ -32,17 +32,17 @@ class Wanted:
     summary: bool = False
 
 
-# What is listed unless more is asked for.
+# The default selection.
 SHORT: Final = Wanted(head=1000, tail=100)
 
 
 def tag(digest: str, wanted: Wanted) -> str:
-    """A digest of all that a listing depends on."""
+    """A digest of everything that a listing depends on."""
     return hashlib.sha256(repr((digest, astuple(wanted), COMPILER_VERSION)).encode()).hexdigest()
 
 
 def lines(executable: Executable, wanted: Wanted) -> Iterator[str]:
-    """The listing of all segments, or of the one that has the group; raises RequestError for a group nobody has."""
+    """The listing of all segments, or of the segment with the group; raises RequestError for an unknown group."""
     options = ListingOptions(
         groups=None if wanted.group is None else (wanted.group,),
         head=wanted.head,
@@ -74,7 +74,7 @@ def lines(executable: Executable, wanted: Wanted) -> Iterator[str]:
 def pieces(store: BlobStore, digest: str, wanted: Wanted) -> Iterator[str]:
     """The text of an executable in a store, piece by piece.
 
-    It is read before the first piece is asked for, so what is wrong with the request is said at once.
+    The file is read before the first piece is requested, so that errors in the request are raised at once.
     """
     with ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""What a simulation runs on, as the records carry it from the API to the worker."""
+"""Options of a simulation, as the records carry them from the API to the worker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a simulation runs on, as its record holds it: blobs by digest.
+    """Options of a simulation, as its record holds them: blobs by digest.
 
     `job` is the compilation that made the executable, `report` its report, whose limits judge the outputs; both are
-    None for an uploaded executable. `inputs` None: they are made up from the seed.
+    None for an uploaded executable. If `inputs` is None, the inputs are generated from the seed.
     """
 
     executable: str

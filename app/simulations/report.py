@@ -12,9 +12,10 @@ from compiler.plan import ModelRef, ProfileRef
 
 
 class TensorReport(Part, frozen=True, kw_only=True):
-    """A tensor in figures: `mean` and `rms` are those of its finite elements; None for text and where there are none.
+    """A tensor in figures: `mean` and `rms` cover its finite elements; None for text and without any.
 
-    `finite` is the number of elements that are neither infinite nor NaN, None for text. A sequence is its parts.
+    `finite` is the number of elements that are neither infinite nor NaN, None for text. A sequence is given by its
+    parts.
     """
 
     name: str
@@ -29,9 +30,10 @@ class TensorReport(Part, frozen=True, kw_only=True):
 
 
 class VerifiedSegment(Part, frozen=True, kw_only=True):
-    """What the verifier found of a chip segment's program before it ran (PROG-4); a host segment has its nodes only.
+    """The verifier's figures for a chip segment's program before it ran (PROG-4); a host segment has its nodes only.
 
-    `touched_bytes`: what all commands read and write together. `used_bytes`: by memory level, in the fullest memory.
+    `touched_bytes` is the total that all commands read and write. `used_bytes` is by memory level, in the fullest
+    memory.
     """
 
     id: str
@@ -46,7 +48,7 @@ class VerifiedSegment(Part, frozen=True, kw_only=True):
 
 
 class ComparisonReport(Part, frozen=True, kw_only=True):
-    """The outputs beside those of the original model; `reason` says why nothing was compared."""
+    """Comparison of the outputs with those of the original model; `reason` says why nothing was compared."""
 
     judge: str | None
     reason: str | None
@@ -56,10 +58,10 @@ class ComparisonReport(Part, frozen=True, kw_only=True):
 
 
 class SimulationReport(Part, frozen=True, kw_only=True):
-    """simulation.json: what ran, on which inputs, and what came out.
+    """simulation.json: the executable that ran, its inputs, and its outputs.
 
-    `mode` is `values`: time is not simulated. `seed` is None where inputs were given. `comparison` is None where the
-    original model is not known.
+    `mode` is `values`: time is not simulated. `seed` is None for given inputs. `comparison` is None if the original
+    model is unknown.
     """
 
     schema: Literal["tessera.simulation/1"]

@@ -10,7 +10,7 @@ from app.simulations.inputs import DEFAULT_SEED
 
 
 class SimulationRequest(BaseModel):
-    """The executable of a compilation that succeeded, run on made-up inputs."""
+    """The executable of a compilation that succeeded, to run on generated inputs."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Turning a request for a simulation into a job."""
+"""Turns a request for a simulation into a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BOUNDS = ("time_limit_s", "memory_limit_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The executable that a request means; `model` judges its outputs, "" if it is not known."""
+    """The executable of a request; `model` judges its outputs, "" if it is unknown."""
 
     executable: str
     name: str
@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a request asks to be simulated, with every reference resolved."""
+    """The request with every reference resolved."""
 
     target: Target
     seed: int
@@ -79,7 +79,7 @@ def bounds(context: Context, values: dict[str, Any]) -> tuple[float | None, int 
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
     """Accept a job; raises RequestError for a key used for another request."""
     accepted = _submit(context, wanted, wanted.target.model, idempotency_key, request_id)
-    if accepted.answer == "unknown_model":  # deleted since we looked: it runs without a judge
+    if accepted.answer == "unknown_model":  # deleted in the meantime: the executable runs without a judge
         return _submit(context, wanted, "", idempotency_key, request_id)
     return accepted
 

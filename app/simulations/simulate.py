@@ -1,4 +1,4 @@
-"""Running an executable that nobody vouches for: read, proved, run, described (PROG-4, SIM-1).
+"""Reads, verifies, runs and describes an untrusted executable (PROG-4, SIM-1).
 
 The command line and the worker call this; the API process does not.
 """
@@ -48,14 +48,14 @@ class Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What a simulation gives: the outputs by name, and the report on them."""
+    """The result of a simulation: the outputs by name, and the report on them."""
 
     outputs: Mapping[str, Any]
     report: SimulationReport
 
 
 class Watcher:
-    """An observer of phases: told before each, and asked whether to go on."""
+    """An observer of phases: called before each phase, and asked whether to continue."""
 
     def __init__(self, phase: Callable[[str, int, int], None], cancelled: Callable[[], bool]) -> None:
         self._phase = phase
@@ -69,7 +69,7 @@ class Watcher:
 
 
 def silent() -> Watcher:
-    """A watcher that watches nothing and never cancels."""
+    """A watcher that ignores phases and never cancels."""
     return Watcher(lambda *_: None, lambda: False)
 
 
@@ -83,10 +83,10 @@ def simulate(
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
     watcher: Watcher | None = None,
 ) -> Simulation:
-    """Run an executable file on given inputs, or on inputs made up from the seed.
+    """Runs an executable file on given inputs, or on inputs generated from the seed.
 
-    Raises ExecutableError or ProgramError (naming segment, command and violation) for a file that is damaged or not
-    safe, RequestError for inputs that do not fit, ModelError naming a host node that nothing can run, LimitError, and
+    Raises ExecutableError or ProgramError (naming segment, command and violation) for a file that is damaged or unsafe,
+    RequestError for inputs that do not fit, ModelError naming a host node that no runtime can run, LimitError, and
     CompilationCancelledError.
     """
     watch = watcher or silent()
@@ -104,7 +104,7 @@ def run_and_describe(
     judge: Judge | None = None,
     watcher: Watcher | None = None,
 ) -> Simulation:
-    """As `simulate`, for an executable that has been read or was just made."""
+    """As `simulate`, for an executable that was read or made in this process."""
     watch = watcher or silent()
     watch.begin("verify")
     segments = tuple(_verified(executable))
@@ -187,10 +187,10 @@ def _verified(executable: Executable) -> Iterator[VerifiedSegment]:
 
 
 def _comparison(judge: Judge, inputs: Mapping[str, Array], outputs: Mapping[str, Any]) -> ComparisonReport:
-    """The outputs beside the original model's, each within the limit that its compilation stated, or its type's own."""
+    """Compares the outputs with the original model's, by the compilation's limits or by those of each type."""
     try:
         reference = run_reference(judge.source, inputs, zeros_for_missing=True)
-    except RequestError as error:  # the model was rewritten, for another batch
+    except RequestError as error:  # the model was changed to another batch
         return _not_compared(str(error))
     if not reference.has_run:
         return _not_compared(reference.reason)

@@ -1,7 +1,7 @@
-"""Traces of executables as the service and the command line give them (SIM-4).
+"""Traces of executables for the service and the command line (SIM-4).
 
-The service makes a trace in a process of its own, which has limits of time and memory and is ended with the request:
-what is simulated is as large as somebody's program.
+The service makes a trace in a separate process with limits of time and memory, which ends with the request: the work
+depends on the size of a program from outside.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from compiler.version import COMPILER_VERSION
 
 FILE_NAME: Final = "trace.perfetto-trace"
 MEDIA_TYPE: Final = "application/vnd.perfetto.trace"
-# So many commands of each segment are in a trace, unless another number is asked for, which may be so large.
+# The default number of commands per segment in a trace, and its maximum.
 COMMANDS: Final = 100_000
 MAX_COMMANDS: Final = 1_000_000
-# What reading one executable for its trace may take in memory.
+# The memory limit for reading one executable for its trace.
 _LIMIT_BYTES: Final = 1 << 30
-# So many traces are made at one time.
+# The number of traces made at one time.
 AT_ONCE: Final = 2
 _CHUNK_BYTES: Final = 1 << 16
 
 
 def tag(digest: str, commands: int) -> str:
-    """A digest of all that a trace depends on."""
+    """A digest of everything that a trace depends on."""
     return hashlib.sha256(repr(("trace", digest, commands, COMPILER_VERSION)).encode()).hexdigest()
 
 
 def pieces(
     store_dir: Path, digest: str, commands: int, time_limit_s: float, makers: BoundedSemaphore
 ) -> Generator[bytes, None, None]:
-    """The trace of an executable in a store, piece by piece: of each segment the first commands.
+    """The trace of an executable in a store, piece by piece: the first commands of each segment.
 
-    `makers`: places for those who make traces. What is wrong before the first piece is said at once: UnavailableError
-    if all places are taken, LimitError beyond a limit, InternalError if the executable is missing.
+    `makers` limits the number of traces made at one time. Errors before the first piece are raised at once:
+    UnavailableError if all places are taken, LimitError beyond a limit, InternalError if the executable is missing.
     """
     with ExitStack() as stack:
         if not makers.acquire(blocking=False):
@@ -78,14 +78,14 @@ def pieces(
 
 
 def _closing(found: Iterator[bytes], stack: ExitStack) -> Generator[bytes, None, None]:
-    """The pieces; closes the stack at the end, and once it was begun also where no piece is asked for."""
+    """Yields the pieces and closes the stack at the end, even if no piece is requested."""
     with stack:
         yield b""
         yield from found
 
 
 def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:
-    """What ended a child before it gave anything."""
+    """The error that ended a child before its first output."""
     if code == -signal.SIGALRM:
         return LimitError(
             "a trace takes longer than the service gives to one",
@@ -103,7 +103,7 @@ def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:
 
 def main(store_dir: str, digest: str, commands: str, time_limit_s: str) -> int:
     """Write the trace of an executable in a store to the standard output, within limits."""
-    # the service, which imports this module, reads no programs
+    # the service imports this module too, and reads no programs
     from compiler.program.executable import read
     from compiler.program.timing.trace import trace_of
 

@@ -17,8 +17,9 @@ _LOG_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Child:
-    """A program that runs while the supervisor does: in a session of its own, so that Ctrl-C reaches only the
-    supervisor, and killed by Linux if the supervisor dies.
+    """A program that runs as long as the supervisor does.
+
+    It has a session of its own, so that Ctrl-C reaches only the supervisor. Linux kills it if the supervisor dies.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Child:
             self._process.send_signal(sig)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for the end, and bring it about if it takes longer."""
+        """Waits for the end, and kills the program if it takes too long."""
         if self._process is None:
             return
         try:
@@ -78,7 +79,7 @@ class Child:
 
 
 def _pump(pipe: IO[bytes], path: Path) -> None:
-    """Copy what a child says to its log file, which has one predecessor and a bounded size."""
+    """Copies a child's output to its log file, which is bounded in size and keeps one predecessor."""
     descriptor = pipe.fileno()
     file = path.open("ab")
     try:

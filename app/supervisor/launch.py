@@ -1,7 +1,7 @@
-"""Becomes a supervised child: asks Linux to be killed with its parent, then turns into the given program.
+"""Turns itself into a supervised child: asks Linux to be killed with its parent, then executes the given program.
 
-Run as a script, isolated (`python -I -S launch.py SIGNAL PARENT PROGRAM...`), so that nothing has to run
-between fork and exec in the supervisor, which has threads. The request survives the exec.
+Run as a script, isolated (`python -I -S launch.py SIGNAL PARENT PROGRAM...`), so that the supervisor, which has
+threads, runs no code between fork and exec. The request to Linux survives the exec.
 """
 
 import ctypes
@@ -12,11 +12,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Arrange the death signal and exec."""
+    """Sets the death signal and calls exec."""
     sig, parent, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, sig, 0, 0, 0)
-    if os.getppid() != parent:  # it died before this line
+    if os.getppid() != parent:  # the parent died before this line
         sys.exit(1)
     os.execv(program[0], program)
 

@@ -15,8 +15,8 @@ from app.errors import SetupError
 class DirectoryLock:
     """A file lock that the supervisor and all of its children hold together.
 
-    The children inherit the open file, so after a hard kill of the supervisor the lock is free only when the
-    last of its children has gone: a new one never meets an old Redis on the same files.
+    The children inherit the open file. After a hard kill of the supervisor the lock is free only when its last child
+    has ended, so a new supervisor never meets an old Redis on the same files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -45,7 +45,7 @@ class DirectoryLock:
                     actual=owner,
                     hint="Stop that service or choose another directory with --data-dir",
                 )
-            time.sleep(0.05)  # its children are on their way out
+            time.sleep(0.05)  # its children are just ending
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()} {psutil.Process().create_time()}".encode(), 0)
 
@@ -64,7 +64,7 @@ class DirectoryLock:
         return True
 
     def _owner(self) -> int | None:
-        """The supervisor that holds the lock, if it is alive and not another process of the same number."""
+        """The supervisor that holds the lock, if it is alive and not another process with the same number."""
         words = os.pread(self._descriptor, 100, 0).decode("ascii", "replace").split()
         if len(words) != 2 or not words[0].isdecimal():
             return None

@@ -1,4 +1,4 @@
-"""The embedded Redis: where its program is, how it is run, and whether its data fits."""
+"""The embedded Redis: finds its program, runs it, and checks the version of its data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_version(directory: Path, version: str) -> None:
 
 
 def socket_path(directory: Path) -> Path:
-    """Where the socket goes: beside the data, or in a short private folder if that path is too long."""
+    """The path of the socket: beside the data, or in a short private folder if that path is too long."""
     path = directory / "redis.sock"
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
         return path
@@ -121,7 +121,7 @@ def create_child(directory: Path, socket: Path, log_path: Path, lock_descriptor:
 
 
 def wait_until_ready(child: Child, socket: Path, timeout_s: float = 30.0) -> None:
-    """Return when our own child answers on the socket; raises SetupError if it ends or a stranger answers."""
+    """Returns when our own child answers on the socket; raises SetupError if it ends or another server answers."""
     client = connect(f"unix://{socket}")
     deadline = time.monotonic() + timeout_s
     try:
@@ -129,7 +129,7 @@ def wait_until_ready(child: Child, socket: Path, timeout_s: float = 30.0) -> Non
             try:
                 answers = socket.exists() and client.info("server")
             except (redis.RedisError, OSError):
-                answers = None  # not there yet, or loading its file
+                answers = None  # not there yet, or still loading its file
             if answers:
                 if int(answers["process_id"]) == child.pid:
                     return

@@ -1,4 +1,4 @@
-"""The embedded service (API-2): starts Redis, the worker and the API, and starts again what dies."""
+"""The embedded service (API-2): starts Redis, the worker and the API, and restarts those that die."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _WORKER_STOP_S = 3.0
 class EmbeddedService:
     """Redis, a worker and the API under this process; use as a context manager.
 
-    Invariants: the children live no longer than this process, however it ends; no two services share a data
-    directory; what was accepted is in Redis' append-only file and is taken up again at the next start.
+    Invariants: the children never outlive this process, however it ends; no two services share a data directory;
+    accepted jobs are in Redis' append-only file and resume at the next start.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,7 +58,7 @@ class EmbeddedService:
 
     @property
     def url(self) -> str:
-        """Where the API is; known once started."""
+        """URL of the API; known once started."""
         assert self._listener is not None
         host, port = self._listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -70,21 +70,21 @@ class EmbeddedService:
 
     @property
     def settings(self) -> Settings:
-        """The settings it was made with."""
+        """The settings of this service."""
         return self._settings
 
     @property
     def data_dir(self) -> Path:
-        """Where everything is kept."""
+        """The data directory."""
         return self._data_dir
 
     @property
     def log_dir(self) -> Path:
-        """Where the children's logs are."""
+        """The folder of the children's logs."""
         return self._data_dir / "logs"
 
     def start(self) -> None:
-        """Start everything; raises SetupError with everything stopped again."""
+        """Starts everything; if it raises SetupError, everything is stopped again."""
         try:
             self._start()
         except BaseException:
@@ -92,7 +92,7 @@ class EmbeddedService:
             raise
 
     def wait_until(self, path: str = "/readyz", timeout_s: float = 60.0) -> None:
-        """Return when `/livez` (it answers) or `/readyz` (it can do work) is fulfilled.
+        """Returns when `/livez` (it answers) or `/readyz` (it can work) succeeds.
 
         Raises SetupError if that takes too long or a part of the service keeps dying.
         """
@@ -121,11 +121,11 @@ class EmbeddedService:
         )
 
     def stop(self) -> None:
-        """Stop everything: first who works, then Redis. Jobs not finished are taken up at the next start."""
+        """Stops everything, workers first, Redis last. Unfinished jobs resume at the next start."""
         with self._stop_once:
             self._stopping.set()
             if self._watcher is not None:
-                # It stays until its children have stopped: what it forked dies with it (PR_SET_PDEATHSIG).
+                # It lives until its children have stopped: its forked children die with it (PR_SET_PDEATHSIG).
                 self._idle.wait()
             for child in self._children:
                 if child.name != "redis":
@@ -134,8 +134,8 @@ class EmbeddedService:
                 if child.name == "api":
                     child.wait(4.0)
                 elif child.name == "worker":
-                    # Celery takes its time even when idle. Once no lease is held there is nothing left to
-                    # wait for, and a lease that is cut off is taken up at the next start.
+                    # Celery stops slowly even when idle. Without leases there is nothing to wait for, and an
+                    # interrupted lease is taken up at the next start.
                     deadline = time.monotonic() + _WORKER_STOP_S
                     while child.running() and time.monotonic() < deadline and self._leases_held():
                         time.sleep(0.02)
@@ -184,11 +184,11 @@ class EmbeddedService:
         redis_dir = self._data_dir / "redis"
         redis_dir.mkdir(exist_ok=True, mode=0o700)
         self._redis_socket = redis_socket = redis_server.socket_path(redis_dir)
-        redis_socket.unlink(missing_ok=True)  # we hold the lock, so whoever left it is gone
+        redis_socket.unlink(missing_ok=True)  # we hold the lock, so its owner is gone
         broker = redis_server.create_child(redis_dir, redis_socket, self.log_dir / "redis.log", self._lock.descriptor)
         self._children.append(broker)
         broker.start()
-        # They load while Redis does; the worker must not see the old messages, so it comes after the purge.
+        # They load while Redis does. The worker must not see the old messages, so it starts after the purge.
         api = self._api(redis_socket)
         self._children.append(api)
         api.start()
@@ -225,14 +225,14 @@ class EmbeddedService:
         return listener
 
     def _recover(self, url: str) -> None:
-        """Celery's messages are made anew from the outbox; every lease belonged to a process that is gone."""
+        """Remakes Celery's messages from the outbox; every lease belonged to a process that is gone."""
         client = connect(url)
         client.delete(*QUEUES, *UNACKED_KEYS)
         Records(client, self._settings).restart()
         client.close()
 
     def _note_stop(self) -> None:
-        """Tell the next start that this end was asked for, so that what it cuts off is not held against the jobs."""
+        """Records that this stop was requested, so that the next start does not count it as a failure of the jobs."""
         client = connect(f"unix://{self._redis_socket}?db=0")
         with suppress(redis.RedisError):
             client.set(STOPPED_KEY, 1)
@@ -268,7 +268,7 @@ class EmbeddedService:
         )
 
     def _environment(self, redis_socket: Path) -> dict[str, str]:
-        """The settings as the children read them: ours, whatever else the environment says."""
+        """The settings as environment variables for the children; they override the present environment."""
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
         settings = self._settings.model_copy(
             update={"broker_url": f"unix://{redis_socket}?db=0", "cache_url": f"unix://{redis_socket}?db=1"}
@@ -278,7 +278,7 @@ class EmbeddedService:
         return {**kept, **ours, **own}
 
     def _watch(self) -> None:
-        """Start again what died, at once the first time and ever more slowly while it keeps dying."""
+        """Restarts dead children: at once the first time, then with growing delays while they keep dying."""
         backoff = {child.name: _FIRST_BACKOFF_S for child in self._children}
         started = {child.name: time.monotonic() for child in self._children}
         due: dict[str, float] = {}
@@ -298,7 +298,7 @@ class EmbeddedService:
                     started[child.name] = now
                     try:
                         child.start()
-                    except OSError:  # no memory or no process to be had just now: the child counts as died again
+                    except OSError:  # no memory or no process available: the child counts as dead again
                         continue
         self._idle.set()
         self._released.wait()

@@ -70,7 +70,7 @@ def _accepted(context: Context, body: SweepRequest, idempotency_key: str | None,
     responses={304: {"description": "Not modified"}, 404: {"model": Problem}},
 )
 def get_sweep(request: Request, context: ContextDependency, sweep_id: SweepId) -> Response:
-    """The table and front of a sweep (docs/schemas/sweep.json), of the points that are final while it runs."""
+    """The table and front of a sweep (docs/schemas/sweep.json); while it runs, of its final points."""
     report = service.report(context, sweep_id)
     body = sweep_json(report)
     if report.state in FINAL_STATES:

@@ -1,4 +1,4 @@
-"""What a sweep says of one point: the figures of a compilation that its table is made of."""
+"""Figures of one point of a sweep: the values in its table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compiler.profile.fields import on_chip_bytes
 class Figures(Part, frozen=True, kw_only=True):
     """A compilation in figures, for the whole batch.
 
-    `estimated_latency_s` is the planner's closed form; `simulated_latency_s` that of the commands, segment after
-    segment, None where there is no program. `on_chip_bytes` is the capacity of all memories on the chips together.
-    `degraded`: defects that the plan was made around; a plan with any is in no front and reaches no target.
+    `estimated_latency_s` is the planner's closed form; `simulated_latency_s` is that of the commands, segment after
+    segment, None without a program. `on_chip_bytes` is the capacity of all memories on the chips together. `degraded`
+    lists defects that the plan works around; a degraded plan is in no front and reaches no target.
     """
 
     estimated_latency_s: float
@@ -30,7 +30,7 @@ class Figures(Part, frozen=True, kw_only=True):
 
     @property
     def latency_s(self) -> float:
-        """The latency that is known best."""
+        """The best known latency."""
         return self.estimated_latency_s if self.simulated_latency_s is None else self.simulated_latency_s
 
 
@@ -51,5 +51,5 @@ def figures_of(plan: Plan, report: Report, profile: Profile) -> Figures:
 
 
 def figures_json(figures: Figures) -> str:
-    """The figures as a record holds them."""
+    """The figures as JSON for a record."""
     return msgspec.json.encode(figures).decode()

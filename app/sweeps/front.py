@@ -1,4 +1,4 @@
-"""The Pareto front of a table: the rows that no other row is better than (SIM-5)."""
+"""The Pareto front of a table: the rows that no other row dominates (SIM-5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def pareto_front(figures: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """The numbers of the rows that no other dominates, rising; `figures` is rows × criteria, of all less is better.
+    """The numbers of the rows that no other dominates, ascending; `figures` is rows × criteria, less is better.
 
     A row dominates another if it is at most as large everywhere and smaller somewhere, so equal rows all stay.
     """

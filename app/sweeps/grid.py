@@ -1,4 +1,4 @@
-"""A grid of profiles and fields, and the points it has: each a profile that was checked like any (SIM-5)."""
+"""A grid of profiles and fields, and its points: each a profile, checked like any other (SIM-5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class VariedField(Part, frozen=True, kw_only=True):
-    """A field of the profile by its path, and the values it takes."""
+    """A field of the profile by its path, and its values."""
 
     field: str
     values: tuple[Value, ...]
@@ -31,7 +31,7 @@ Grid = tuple[VariedField, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One profile of a sweep: a base with fields changed, or the problem that this makes no profile."""
+    """One profile of a sweep: a base with fields changed, or the problem that makes it invalid."""
 
     base: Profile
     values: Mapping[str, Value]
@@ -41,7 +41,8 @@ class Point:
 def parse_grid(given: Mapping[str, object]) -> Grid:
     """The grid of field names and their values, as paths and numbers.
 
-    Raises RequestError for an unknown field, one named twice, a value that is no amount of the field's unit, or none.
+    Raises RequestError for an unknown or repeated field, a value that is not an amount in the field's unit, or a field
+    without values.
     """
     if len(given) > MAX_FIELDS:
         raise _too_many("fields", len(given), MAX_FIELDS)

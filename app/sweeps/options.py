@@ -1,4 +1,4 @@
-"""What a sweep runs over, as its record holds it."""
+"""Options of a sweep, as its record holds them."""
 
 from __future__ import annotations
 

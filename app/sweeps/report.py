@@ -17,14 +17,14 @@ from compiler.execution import Part
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile.fields import Value
 
-# What the front is minimal in, besides latency.
+# The criteria of the front, besides latency.
 _CRITERIA: Final = ("energy_j", "dram_bytes", "on_chip_bytes")
 
 
 class PointReport(Part, frozen=True, kw_only=True):
-    """A row of the table: the profile of that name with `values` in its fields, and what became of it.
+    """A row of the table: the profile of that name with `values` in its fields, and its result.
 
-    `figures` are those of a point that succeeded, `problem` is why one failed. `job` is its job on a service.
+    `figures` are those of a point that succeeded, `problem` is the reason of a failure. `job` is its job on a service.
     """
 
     profile: str
@@ -36,12 +36,12 @@ class PointReport(Part, frozen=True, kw_only=True):
 
 
 class SweepReport(Part, frozen=True, kw_only=True):
-    """sweep.json: one model for many profiles. Rows stand in grid order, also while `done` of them are final.
+    """sweep.json: one model for many profiles.
 
-    `front` are the numbers of the rows, from 0, that no other row is better than in latency, energy, DRAM bytes and
-    on-chip bytes; equal rows are all in it, rows of degraded plans are not. `latency` says which latency that is:
-    `simulated` if all rows with figures have a simulation, else `estimated`; None without any figures.
-    `values_checked`: whether values were compared too.
+    Rows stand in grid order, also while only `done` of them are final. `front` holds the numbers of the rows, from 0,
+    that no other row beats in latency, energy, DRAM bytes and on-chip bytes. Equal rows are all in it, rows of degraded
+    plans are not. `latency` says which latency that is: `simulated` if all rows with figures have a simulation, else
+    `estimated`; None without any figures. `values_checked` says whether values were compared too.
     """
 
     schema: Literal["tessera.sweep/1"]
@@ -60,7 +60,7 @@ class SweepReport(Part, frozen=True, kw_only=True):
 
 
 class SweepHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a sweep is known before any of its points: the head of its report."""
+    """The head of a sweep's report, known before any of its points."""
 
     model: ModelRef
     profiles: tuple[ProfileRef, ...]

@@ -1,4 +1,4 @@
-"""Turning a request for a sweep into jobs, and their records into its table."""
+"""Turns a request for a sweep into jobs, and their records into its table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_OPTIONS_BYTES: Final = 16 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a request asks to be swept, with every name resolved and every value checked."""
+    """The request with every name resolved and every value checked."""
 
     model: str
     profiles: Sequence[Profile]
@@ -50,7 +50,7 @@ def resolved(
     grid: Mapping[str, object],
     options: Mapping[str, Any],
 ) -> Wanted:
-    """A request with its references resolved; raises RequestError or LimitError for what is none."""
+    """Resolves the references of a request; raises RequestError or LimitError if it is invalid."""
     compilations.known_model(context, model)
     return Wanted(
         model=model,
@@ -61,7 +61,7 @@ def resolved(
 
 
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
-    """Accept a sweep with all its points, or nothing of it; raises RequestError as a compilation does, LimitError."""
+    """Accepts a sweep with all its points, or nothing; raises RequestError as a compilation does, LimitError."""
     record = compilations.known_model(context, wanted.model)
     points = points_of(wanted.profiles, wanted.grid)
     options = SweepOptions(
@@ -104,7 +104,7 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
 def _accepted_point(
     context: Context, wanted: Wanted, sweep: SweepRequest, number: int, point: Point
 ) -> tuple[JobRequest, Mapping[str, str] | None]:
-    """The job of a point, with its outcome if its profile is not valid: then its base stands for it."""
+    """The job of a point, with its outcome if its profile is invalid; then the record names its base."""
     fault = point.profile if isinstance(point.profile, TesseraError) else None
     profile = point.profile if isinstance(point.profile, Profile) else point.base
     request = compilations.job_request(
@@ -112,14 +112,14 @@ def _accepted_point(
         compilations.Wanted(model=wanted.model, profile=profile, options=wanted.options),
         job=point_id(sweep.job, number),
         model_name=sweep.model_name,
-        queue="long",  # a sweep lets single requests pass
+        queue="long",  # single requests go before a sweep
         request_id=sweep.request_id,
     )
     return request, None if fault is None else {"state": "failed", "problem": json.dumps(fault.to_dict())}
 
 
 def report(context: Context, sweep: str) -> SweepReport:
-    """The table of a sweep as it is now; raises NotFoundError for what is no sweep."""
+    """The present table of a sweep; raises NotFoundError for any other job."""
     kind = jobs.kind_of(jobs.fields_of(context, sweep))
     if kind != "sweep":
         raise NotFoundError(

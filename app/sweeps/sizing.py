@@ -1,4 +1,4 @@
-"""The smallest value of a field that reaches a target: which values are tried, and what they say (SIM-5)."""
+"""Searches the smallest value of a field that reaches a target (SIM-5)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from compiler.profile import Profile
 from compiler.profile.fields import Field, value_of
 from compiler.profile.quantities import quantity
 
-# Without a range given: from a sixteenth of what the profile has to sixteen times as much, in 64ths of it.
+# The default range: from a sixteenth of the profile's value to sixteen times as much, in 64ths of it.
 _RANGE: Final = 16
 _PARTS: Final = 64
 
 Amount = int | float
-# Compiles the model with each of the values in the field, and answers with the rows in the same order.
+# Compiles the model with each of the values in the field, and returns the rows in the same order.
 Evaluate = Callable[[Sequence[Amount]], Sequence[PointReport]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The values that may be tried: whole multiples of the granularity, from `first` to `last` of them."""
+    """The values that may be tried: whole multiples of the granularity, from `first` to `last`."""
 
     granularity: Amount
     first: int
@@ -42,9 +42,9 @@ class Range:
 
 
 class CurvePoint(Part, frozen=True, kw_only=True):
-    """A value that was tried: what it makes of the figure aimed at, and whether that reaches the target.
+    """A value that was tried, its figure, and whether that reaches the target.
 
-    `actual` and `limit` are None where the point failed; `row` says why.
+    `actual` and `limit` are None if the point failed; `row` says why.
     """
 
     value: Amount
@@ -55,14 +55,12 @@ class CurvePoint(Part, frozen=True, kw_only=True):
 
 
 class SizeReport(Part, frozen=True, kw_only=True):
-    """size.json: the smallest value tried that reaches the target, and the curve of all that were tried, rising.
+    """size.json: the smallest value tried that reaches the target, and the curve of all values tried, ascending.
 
-    `state` is cancelled where the search was interrupted: the curve then holds the values that were finished.
-    `smallest` is None if none reaches it; `best` is the value nearest to it, or furthest
-    below it.
-    `larger_misses` are values above `smallest` that miss the target: where there are any, the curve is not monotone.
-    Unless interrupted, `smallest` is known to within `granularity`: the next smaller multiple was tried and missed, or
-    is below the range.
+    `state` is cancelled if the search was interrupted: the curve then holds the finished values. `smallest` is None if
+    no value reaches the target; `best` is the value nearest to it, or furthest below it. `larger_misses` lists values
+    above `smallest` that miss the target; if there are any, the curve is not monotone. Unless interrupted, `smallest`
+    is known to within `granularity`: the next smaller multiple was tried and missed, or is below the range.
     """
 
     schema: Literal["tessera.size/1"]
@@ -81,7 +79,7 @@ class SizeReport(Part, frozen=True, kw_only=True):
 
 
 def range_of(profile: Profile, field: Field, *, low: str | None, high: str | None, granularity: str | None) -> Range:
-    """The values to try of a field of a profile; raises RequestError for a field without amounts or an empty range."""
+    """The values to try for a field of a profile; raises RequestError for a field without amounts or an empty range."""
     base = value_of(profile, field)
     if field.kind not in ("integer", "number") or isinstance(base, bool | str):
         raise _invalid(f"{field.path} has no size", actual=printable(str(base), 80))
@@ -107,10 +105,10 @@ def range_of(profile: Profile, field: Field, *, low: str | None, high: str | Non
 
 
 def smallest(within: Range, target: Target, evaluate: Evaluate) -> Mapping[int, PointReport]:
-    """Rows by multiple of the granularity: a ladder of doublings, then halvings between the first rung that reaches.
+    """Tries a ladder of doublings, then halvings below the first rung that reaches the target; rows by multiple.
 
-    A planner's result need not be monotone in a capacity, so nothing is concluded of values that were not tried.
-    Nothing more is tried once a row is cancelled.
+    A planner's result may not be monotone in a capacity, so untried values stay unknown. The search stops once a row is
+    cancelled.
     """
     ladder = [within.first]
     while ladder[-1] < within.last:
@@ -132,12 +130,12 @@ def smallest(within: Range, target: Target, evaluate: Evaluate) -> Mapping[int, 
 
 
 def is_interrupted(rows: Mapping[int, PointReport]) -> bool:
-    """Whether a row was cut off."""
+    """Whether a row was interrupted."""
     return any(row.state == "cancelled" for row in rows.values())
 
 
 def curve_of(within: Range, target: Target, rows: Mapping[int, PointReport]) -> tuple[CurvePoint, ...]:
-    """The rows that were finished as a curve, by rising value."""
+    """The finished rows as a curve, by ascending value."""
     return tuple(
         CurvePoint(
             value=within.value(number),

@@ -12,35 +12,35 @@ from app.sweeps.figures import Figures
 from compiler.errors import RequestError, printable
 from compiler.profile.quantities import quantity
 
-# The figures that may be aimed at, with their units.
+# The figures that a target may name, with their units.
 _UNITS: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "B", "latency": "s", "energy": "J"})
 _OF_FLOOR: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*[x×*]\s*floor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """At most so much of a figure: bytes, seconds or joules, or with `of_floor` times the floor of its DRAM bytes."""
+    """An upper limit for a figure: in bytes, seconds or joules, or with `of_floor` as a multiple of its DRAM floor."""
 
     figure: str
     limit: float
     of_floor: bool
 
     def value(self, figures: Figures) -> float:
-        """The figure that is aimed at; latency is simulated where there is a program."""
+        """The target's figure of a point; latency is simulated if there is a program."""
         values = {"dram_bytes": figures.dram_bytes, "latency": figures.latency_s, "energy": figures.energy_j}
         return values[self.figure]
 
     def limit_for(self, figures: Figures) -> float:
-        """The most that it may be."""
+        """The upper limit for a point."""
         return self.limit * figures.dram_bytes_floor if self.of_floor else self.limit
 
     def reached(self, figures: Figures | None) -> bool:
-        """Whether a point with these figures reaches the target; none without figures or of a degraded plan does."""
+        """Whether these figures reach the target; missing figures and degraded plans never do."""
         return figures is not None and not figures.degraded and self.value(figures) <= self.limit_for(figures)
 
 
 def parse_target(text: str) -> Target:
-    """A target from `figure=amount`, or from an amount whose unit says the figure; raises RequestError."""
+    """Parses `figure=amount`, or an amount whose unit implies the figure; raises RequestError."""
     figure, separator, amount = (part.strip() for part in text.partition("="))
     if not separator:
         figure, amount = _figure_of(figure), figure
@@ -60,7 +60,7 @@ def parse_target(text: str) -> Target:
 
 
 def _figure_of(amount: str) -> str:
-    """The figure whose unit an amount has, "" for none; a ratio of the floor is of DRAM bytes."""
+    """The figure implied by an amount's unit, "" for no figure; a ratio of the floor implies DRAM bytes."""
     if _OF_FLOOR.fullmatch(amount):
         return "dram_bytes"
     return next((figure for figure, unit in _UNITS.items() if amount[:1].isdigit() and amount.endswith(unit)), "")

@@ -1,1 +1,1 @@
-"""Parameter tables for shapes: made when they are asked for, cached, made better in the background (SHAPE-7)."""
+"""Parameter tables for shapes: made on request, cached, optimised in the background (SHAPE-7)."""

@@ -1,4 +1,4 @@
-"""Buckets: shapes that nobody asked for before, served by the optimised table of a larger one (SHAPE-5)."""
+"""Buckets: a new shape is served by the optimised table of a larger shape (SHAPE-5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-# what proves a cover would load it with the first request that is served by a bucket: 10 ms
+# check_cover needs this module; loading it with the first request from a bucket would take 10 ms
 import numpy.ma  # noqa: F401
 import redis
 
@@ -23,15 +23,15 @@ from compiler.shapes.clip import clipped
 from compiler.shapes.simple import with_cores
 from compiler.shapes.table import check_cover
 
-# Buckets per dimension, and requests before there are any; they are chosen anew when requests have doubled.
+# Buckets per dimension, and requests before the first choice; they are chosen again when requests have doubled.
 _BUCKETS: Final = 8
 _FIRST_CHOICE: Final = 32
-# A bucket serves a shape if its table costs at most so many times the simple one that need not be kept then.
+# A bucket serves a shape if its table costs at most this many times the simple table.
 _WORTH: Final = 1.01
 
 
 class Boundaries(msgspec.Struct, frozen=True, kw_only=True):
-    """Where buckets end, per dimension by name: rising extents; chosen after so many requests."""
+    """The upper ends of buckets, per dimension by name, ascending, and the number of requests behind the choice."""
 
     requests: int
     extents: tuple[tuple[int, ...], ...]
@@ -53,19 +53,19 @@ class BucketChoice:
     settings: Settings
 
     def of(self, package: str) -> Boundaries | None:
-        """What was chosen for a package."""
+        """The boundaries chosen for a package."""
         value = self.client.get(_key(package))
         return msgspec.json.decode(value, type=Boundaries) if isinstance(value, str) else None
 
     def choose_if_due(self, package: str) -> None:
-        """Choose by the shapes that were asked for, if there are twice as many requests as at the last choice."""
+        """Chooses boundaries by the requested shapes, if requests have doubled since the last choice."""
         last = self.of(package)
         requests = self.counts.count(package, REQUESTS)
         if requests < (_FIRST_CHOICE if last is None else 2 * last.requests):
             return
         shapes = self.counts.of(package, MAX_SHAPES).shapes
         if not shapes:
-            return  # they may be forgotten before the count of requests is
+            return  # shapes may be forgotten before the count of requests
         extents = []
         for along in zip(*(shape for shape, _ in shapes), strict=True):
             lengths: Counter[int] = Counter()
@@ -77,13 +77,13 @@ class BucketChoice:
 
 
 def bucket_tables(opened: OpenPackage, boundaries: Boundaries, dims: Mapping[str, int]) -> dict[int, Asked]:
-    """By routine the table of the bucket, where it is another one and may serve."""
+    """The table of the bucket by routine, if it differs from the shape's own and may serve."""
     bucket = boundaries.bucket(dims)
     if bucket is None or bucket == dims:
         return {}
     try:
         opened.model.doubts.check(bucket)
-    except RequestError:  # each extent was asked for, but not these together, at which the model is none
+    except RequestError:  # each extent was requested, but not together, and the model does not allow the combination
         return {}
     return {one.routine: one for one in opened.asked(bucket)}
 
@@ -91,7 +91,7 @@ def bucket_tables(opened: OpenPackage, boundaries: Boundaries, dims: Mapping[str
 def served(
     opened: OpenPackage, asked: Asked, bucket: Asked, table: StoredTable, simple_cycles: float
 ) -> StoredTable | None:
-    """The bucket's optimised table clipped to a shape, proved to cover it; None where it is not worth it."""
+    """The bucket's optimised table clipped to a shape, proved to cover it; None if it costs too much."""
     library = opened.model.libraries[asked.routine]
     shape = _tiled(asked, library.routine.tiled)
     larger = _tiled(bucket, library.routine.tiled)

@@ -1,6 +1,6 @@
-"""The cache of parameter tables in Redis, and the locks under which they are made (SHAPE-7).
+"""The cache of parameter tables in Redis, and the locks for making them (SHAPE-7).
 
-Everything here may be lost at any time: it costs the time to make it again. No FastAPI: the worker uses this too.
+The cache may be lost at any time; its tables are then made again. No FastAPI: the worker uses this too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ASKED: Final = b"asked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What was found under a key: the bytes, the table if they are one, and whether a better one is on its way."""
+    """The contents of a key: the bytes, the table if they are valid, and whether a better one was requested."""
 
     value: bytes | None
     table: StoredTable | None
@@ -28,7 +28,7 @@ class Entry:
 
     @property
     def damaged(self) -> bytes:
-        """What is there in the place of a table, nothing if that is one."""
+        """The bytes found instead of a table; empty if the table is valid."""
         return b"" if self.value is None or self.table is not None else self.value
 
 
@@ -46,52 +46,56 @@ class TableCache:
         )
 
     def read(self, keys: Sequence[str]) -> dict[str, Entry]:
-        """What is there for each key; a damaged or foreign value is no table."""
+        """The entry of each key; damaged or foreign bytes count as no table."""
         return _entries(keys, self._redis.mget(_read_keys(keys))) if keys else {}
 
     def claim(self, keys: Sequence[str], token: str) -> dict[str, Entry]:
-        """Those of the keys whose simple tables the caller is to make, and what is there now; others make the rest."""
+        """Locks keys for the caller to make their simple tables; returns those it got, with their present entries.
+
+        Other callers make the rest.
+        """
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.set(simple_lock(key), token, nx=True, px=self._lock_ms)
-        # after the locks: another may have made a table between the caller's look and its lock
+        # after the locks: another caller may have made a table between the caller's look and its lock
         pipeline.mget(_read_keys(keys))
         *locks, values = pipeline.execute()
         entries = _entries(keys, values)
         return {key: entries[key] for key, won in zip(keys, locks, strict=True) if won}
 
     def put(self, tables: Mapping[str, StoredTable], found: Mapping[str, Entry], token: str) -> None:
-        """Store tables, each in one step and no simple one over an optimised one, and give their simple locks back.
+        """Stores tables, each in one step, and releases their simple locks.
 
-        `found`: what was in their places, which is replaced if it was no table.
+        A simple table never replaces an optimised one. `found` holds the earlier entries, which are replaced if they
+        were damaged.
         """
         keys = [place for key in tables for place in (value_key(key), simple_lock(key))]
         values = [part for key, table in tables.items() for part in (encoded(key, table), found[key].damaged)]
         self._put(keys=keys, args=(self._keep_ms, token, *values))
 
     def release(self, keys: Sequence[str], token: str) -> None:
-        """Give back what was claimed and is not made."""
+        """Releases the locks of tables that the caller does not make."""
         for key in keys:
             self._release(keys=(simple_lock(key),), args=(token,))
 
     def ask(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys whose optimised tables nobody has asked for, as far as is known; now the caller has."""
+        """Marks optimised tables as requested; returns the keys that nobody had requested yet."""
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.set(optimise_lock(key), _ASKED, nx=True, px=self._optimise_ms)
         return [key for key, won in zip(keys, pipeline.execute(), strict=True) if won]
 
     def unask(self, keys: Sequence[str]) -> None:
-        """Nobody makes these any more: whoever asks for one again wants it anew, but for those that somebody began."""
+        """Removes the requests for tables that nobody will make, except those in work; they can be requested again."""
         for key in keys:
             self._release(keys=(optimise_lock(key),), args=(_ASKED,))
 
     def begin(self, key: str, token: str) -> bool:
-        """Whether the caller is to make the optimised table: nobody else works on it."""
+        """Whether the caller is to make the optimised table, because nobody else works on it."""
         return bool(self._begin(keys=(optimise_lock(key),), args=(token, self._optimise_ms)))
 
     def end(self, key: str, token: str) -> None:
-        """An optimisation has ended, however it did."""
+        """Records that an optimisation has ended, whatever its result."""
         self._release(keys=(optimise_lock(key),), args=(token,))
 
 
@@ -100,7 +104,7 @@ def _read_keys(keys: Sequence[str]) -> list[str]:
 
 
 def _entries(keys: Sequence[str], values: Sequence[Any]) -> dict[str, Entry]:
-    """What `_read_keys` found."""
+    """The entries of the values found by `_read_keys`."""
     return {
         key: Entry(value=value, table=decoded(key, value), asked=lock is not None)
         for key, value, lock in zip(keys, values[: len(keys)], values[len(keys) :], strict=True)
@@ -108,15 +112,15 @@ def _entries(keys: Sequence[str], values: Sequence[Any]) -> dict[str, Entry]:
 
 
 def value_key(key: str) -> str:
-    """Where a table is kept."""
+    """The key of a table."""
     return f"tessera:table:{FORM}:{key}"
 
 
 def simple_lock(key: str) -> str:
-    """Who makes the simple table."""
+    """The key of the lock for making the simple table."""
     return f"{value_key(key)}:simple"
 
 
 def optimise_lock(key: str) -> str:
-    """Whether the optimised table was asked for, or who makes it."""
+    """The key of the request for the optimised table, or of the lock of its maker."""
     return f"{value_key(key)}:optimise"

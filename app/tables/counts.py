@@ -1,4 +1,4 @@
-"""How often tables were asked for, and of which shapes: per package, and in all (SHAPE-5, API-8)."""
+"""Counts requests for tables and shapes, per package and in all (SHAPE-5, API-8)."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import redis
 
 from app.settings import Settings
 
-# The count of requests, of whatever many tables.
+# The number of requests, regardless of their number of tables.
 REQUESTS: Final = "requests"
 _TOTALS: Final = "tessera:table-counts"
-# Shapes of a package that are counted; the rarest give way to new ones.
+# The limit on counted shapes per package; the rarest are dropped for new ones.
 MAX_SHAPES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Counts by name (see `answered` and `made`), and the shapes asked for most as extents with their counts."""
+    """Counts by name (see `answered` and `made`), and the most requested shapes as extents with their counts."""
 
     counts: Mapping[str, int]
     shapes: tuple[tuple[tuple[int, ...], int], ...]
 
 
 def answered(cache: str, kind: str) -> str:
-    """The count of tables that were answered so."""
+    """The name of the count of tables answered in this way."""
     return f"answered:{cache}:{kind}"
 
 
 def made(kind: str) -> str:
-    """The count of tables that were computed."""
+    """The name of the count of tables computed."""
     return f"made:{kind}"
 
 
 class TableCounts:
-    """The counts, over the broker's Redis: a flush of the cache leaves them."""
+    """The counts, in the broker's Redis, so that a flush of the cache keeps them."""
 
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self._redis = client
@@ -45,13 +45,13 @@ class TableCounts:
         self._count = client.register_script((resources.files("app.tables") / "scripts" / "count.lua").read_text())
 
     def add(self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None) -> None:
-        """Count for a package; `extents`: of its dimensions by name, if a shape was asked for."""
+        """Counts for a package; `extents` gives the values of its dimensions by name, if a shape was requested."""
         pairs = [part for pair in sorted(counts.items()) for part in pair]
         shape = "" if extents is None else ",".join(map(str, extents))
         self._count(keys=(), args=(package, shape, MAX_SHAPES, self._keep_ms, *pairs))
 
     def of(self, package: str, shapes: int) -> Figures:
-        """What was counted for a package, with that many of its shapes."""
+        """The counts of a package, with at most that many shapes."""
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.hgetall(f"tessera:package:{package}:counts")
         pipeline.zrevrange(f"tessera:package:{package}:shapes", 0, shapes - 1, withscores=True)
@@ -66,6 +66,6 @@ class TableCounts:
         return int(str(self._redis.hget(f"tessera:package:{package}:counts", name) or 0))
 
     def totals(self) -> dict[str, int]:
-        """What was counted of all packages."""
+        """The counts of all packages together."""
         counts = cast(dict[str, str], self._redis.hgetall(_TOTALS))
         return {name: int(count) for name, count in counts.items()}

@@ -1,4 +1,4 @@
-"""What the service answers for a shape: tables.json, its types and its bytes (SHAPE-7)."""
+"""The answer of the service for a shape: tables.json, its types and its bytes (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ _MODES: Final[dict[int, Mode]] = {
 class AxisRun(Part, frozen=True, kw_only=True):
     """Equal pieces along a tiled axis: the first begins at `start`, each next one `length` further.
 
-    `low` to `high` are the lengths that the unit accepts there; `mode` says how it works on pieces shorter than `high`
-    (SHAPE-4).
+    The unit accepts the lengths `low` to `high` there; `mode` is its method for pieces shorter than `high` (SHAPE-4).
     """
 
     start: int
@@ -43,9 +42,9 @@ class AxisRun(Part, frozen=True, kw_only=True):
 
 
 class TableRun(Part, frozen=True, kw_only=True):
-    """A grid of equal calls of a unit (SHAPE-2): `order` names the tiled axes from the outermost loop in.
+    """A grid of equal calls of a unit (SHAPE-2): `order` names the tiled axes, the outermost loop first.
 
-    The `shared` outermost loops are turned together with the run before it.
+    The `shared` outermost loops also run over the calls of the run before it.
     """
 
     unit: str
@@ -55,11 +54,11 @@ class TableRun(Part, frozen=True, kw_only=True):
 
 
 class RoutineTable(Part, frozen=True, kw_only=True):
-    """The parameter table of a routine: `shape` is its result's, of which `tiled` axes are divided among calls.
-    `summed` are the dimensions that calls sum over and that the shape does not show.
+    """The parameter table of a routine: `shape` is the shape of its result, whose `tiled` axes are divided among calls.
 
-    Cycles are modelled. `optimised_cost_cycles` is null until that table was made, and where its search is too large;
-    of a `bucket-hit` it is what the optimised table of the bucket costs, clipped to the shape (SHAPE-5).
+    `summed` are the dimensions that calls sum over and that the shape does not show. Cycles are modelled.
+    `optimised_cost_cycles` is null until that table is made, and if its search is too large. For a `bucket-hit` it is
+    the cost of the bucket's optimised table, clipped to the shape (SHAPE-5).
     """
 
     routine: int
@@ -81,8 +80,8 @@ class RoutineTable(Part, frozen=True, kw_only=True):
 class TablesDocument(Part, frozen=True, kw_only=True):
     """tables.json: the parameter tables of a model for the shapes of its inputs.
 
-    `cache` is that of the routine that fared worst, `kind` is `optimised` if all tables are. Costs are sums over the
-    routines; what the host runs is not in them.
+    `cache` is the worst result among the routines; `kind` is `optimised` if all tables are. Costs are sums over the
+    routines; host nodes are not included.
     """
 
     compiler_version: str
@@ -100,7 +99,7 @@ class TablesDocument(Part, frozen=True, kw_only=True):
 
 
 def tables_document(opened: OpenPackage, dims: Mapping[str, int], found: Sequence[Found]) -> TablesDocument:
-    """The answer of what was found."""
+    """Makes the answer from the tables found."""
     model = opened.model
     optimised = [one.table.optimised_cycles for one in found]
     known = [cycles for cycles in optimised if cycles is not None]

@@ -41,8 +41,8 @@ def get_tables(
 ) -> Response:
     """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
 
-    At a miss they are the simple ones; optimised ones take their place as workers make them. They are of the package
-    whose compilation was asked for last, of this model and profile; `package` says its digest.
+    After a miss they are simple tables; optimised ones replace them as workers make them. They belong to the package of
+    the latest requested compilation of this model and profile, whose digest is in `package`.
     """
     body = tables_json(service.tables(context, model_id, profile, shape))
     digest = hashlib.sha256(body).hexdigest()
@@ -56,6 +56,6 @@ def get_tables(
 def get_table_statistics(
     response: Response, context: ContextDependency, model_id: ModelId, profile: ProfileName
 ) -> TableStatistics:
-    """How a model's tables were answered, and which shapes were asked for most."""
+    """Statistics of a model's tables: cache results, and the shapes requested most."""
     response.headers["Cache-Control"] = "no-store"
     return service.statistics(context, model_id, profile)

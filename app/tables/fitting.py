@@ -1,7 +1,7 @@
-"""What was found in a cache against the routine that it was asked for (SHAPE-7).
+"""Checks cached tables against the routines that need them (SHAPE-7).
 
-Values bear a digest that damage does not have; who can write to a cache on purpose can make one. A value that no table
-of the routine is counts as none, and is replaced.
+A digest detects damage, but not tables that someone wrote to the cache on purpose. A value that is no table of the
+routine counts as missing, and is replaced.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from app.tables.stored import StoredTable, is_of
 
 
 def fits(opened: OpenPackage, asked: Asked, table: StoredTable) -> bool:
-    """Whether a table can be the one that was asked for."""
+    """Whether a table fits the request."""
     library = opened.model.libraries[asked.routine]
     return is_of(table, library.units, tuple(asked.problem[axis] for axis in library.routine.tiled))
 
 
 def fitting(opened: OpenPackage, asked: Mapping[str, Asked], entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Entries by key, without tables that do not fit; `asked` holds what each key stands for."""
+    """Entries by key, without tables that do not fit; `asked` gives the request of each key."""
     return {
         key: entry if entry.table is None or fits(opened, asked[key], entry.table) else replace(entry, table=None)
         for key, entry in entries.items()

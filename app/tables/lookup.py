@@ -1,4 +1,4 @@
-"""Finding tables in the cache, and making the simple ones that are not there, each once (SHAPE-7)."""
+"""Finds tables in the cache, and makes missing simple ones once each (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from app.tables.wanted import Wanted, WantedTables
 
 Hit = Literal["hit", "bucket-hit", "miss"]
 
-# How often who waits for another's table looks for it.
+# The polling interval for a table that another caller makes.
 _POLL_S: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A routine's table, and whether it was in the cache when it was asked for, or that of a bucket was."""
+    """A routine's table, and whether it was in the cache at the request, or came from a bucket."""
 
     asked: Asked
     cache: Hit
@@ -37,7 +37,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLookup:
-    """The cache, who makes what is not in it, and what is counted."""
+    """The cache, the makers of missing tables, and the counts."""
 
     cache: TableCache
     wanted: WantedTables
@@ -47,7 +47,7 @@ class TableLookup:
     settings: Settings
 
     def find(self, opened: OpenPackage, dims: Mapping[str, int]) -> tuple[Found, ...]:
-        """The tables of a model at given dimensions, one per routine; what can be better is wanted from then on."""
+        """The tables of a model at given dimensions, one per routine; requests optimised tables for those not final."""
         self.pace.asked()
         asked = opened.asked(dims)
         prepared = {one.key: opened.prepared[one.key] for one in asked if one.key in opened.prepared}
@@ -71,7 +71,7 @@ class TableLookup:
     def _from_buckets(
         self, opened: OpenPackage, dims: Mapping[str, int], missing: Sequence[Asked]
     ) -> tuple[dict[str, StoredTable], dict[str, StoredTable], list[Asked]]:
-        """By key the tables that buckets serve, the simple ones that were made to judge, and what buckets lack."""
+        """The tables from buckets by key, the simple ones made to judge them, and the bucket tables still missing."""
         boundaries = self.buckets.of(opened.digest)
         larger = {} if boundaries is None else bucket_tables(opened, boundaries, dims)
         by_key = {one.key: one for one in larger.values()}
@@ -97,9 +97,9 @@ class TableLookup:
     def _made(
         self, opened: OpenPackage, misses: Sequence[Asked], simple: Mapping[str, StoredTable]
     ) -> tuple[dict[str, StoredTable], int]:
-        """Tables that nobody had: made under a lock each, or by who holds it; without one if that takes too long.
+        """Makes missing tables, each under a lock or by waiting for the holder; without a lock if that takes too long.
 
-        `simple`: those that this request has made already. With them, how many were made here and stored.
+        `simple` holds those that this request has made already. Also returns the number of tables made and stored here.
         """
         token = secrets.token_hex(8)
         by_key = {one.key: one for one in misses}
@@ -113,7 +113,7 @@ class TableLookup:
                 time.sleep(_POLL_S)
                 tables |= _present(fitting(opened, by_key, self.cache.read(left)))
                 continue
-            present = _present(entries)  # another made them between our look and our lock
+            present = _present(entries)  # another caller made them between our look and our lock
             self.cache.release(list(present), token)
             lacking = [by_key[key] for key in entries if key not in present]
             tables |= present | self._stored(opened, lacking, entries, simple, token)
@@ -128,7 +128,7 @@ class TableLookup:
         simple: Mapping[str, StoredTable],
         token: str,
     ) -> dict[str, StoredTable]:
-        """Make tables and store them; locks are given back either way."""
+        """Makes tables and stores them; releases the locks in every case."""
         try:
             fresh = {one.key: simple.get(one.key) or making.simple(opened, one) for one in lacking}
         except BaseException:
@@ -139,7 +139,7 @@ class TableLookup:
         return fresh
 
     def _want(self, opened: OpenPackage, better: Sequence[Asked]) -> None:
-        """Ask for the optimised tables that nobody has asked for."""
+        """Requests the optimised tables that nobody has requested yet."""
         by_key = {one.key: one for one in better}
         new = self.cache.ask(list(by_key)) if by_key else []
         if new:

@@ -1,4 +1,4 @@
-"""Simple tables in the form in which they are cached: made where they are asked for (SHAPE-6)."""
+"""Simple tables in their cached form, made by the caller that needs them (SHAPE-6)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from app.tables.stored import StoredTable, one_call, stored_runs
 
 
 def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
-    """The simple table; of a routine of one call that call, which nothing can better.
+    """The simple table; for a routine of one call, that call, which cannot be improved.
 
-    It is a grid by construction. A proof of its cover would take longer than to make it, while a request waits.
+    The table is a grid by construction. Proving its cover would take longer than making it, while a request waits.
     """
     table = opened.model.simple_table(asked.routine, asked.problem)
     if table is None:

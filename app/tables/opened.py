@@ -1,4 +1,4 @@
-"""Packages that are held open: read once by a process, the least recently used closed first (SHAPE-10)."""
+"""Keeps packages open: each process reads a package once and closes the least recently used first (SHAPE-10)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from compiler.shapes.package import Package, read_package
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A table that is needed: of a routine, by number, for a problem; `key` names its content.
+    """A requested table: the number of its routine and its problem; `key` names its content.
 
-    A problem is the shape of the routine's result, and behind it the dimensions that its calls sum over.
+    A problem is the shape of the routine's result, followed by the dimensions that its calls sum over.
     """
 
     routine: int
@@ -30,7 +30,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenPackage:
-    """A package by its digest, and what is derived from it once."""
+    """A package by its digest, and data derived from it once."""
 
     digest: str
     package: Package
@@ -42,7 +42,7 @@ class OpenPackage:
 
     @cached_property
     def routine_keys(self) -> tuple[str, ...]:
-        """Per routine what its tables depend on beside the shape."""
+        """Per routine a key of everything that its tables depend on, except the shape."""
         return tuple(routine_key(self.model, number) for number in range(len(self.model.libraries)))
 
     @cached_property
@@ -53,7 +53,7 @@ class OpenPackage:
 
     @cached_property
     def prepared(self) -> Mapping[str, StoredTable]:
-        """By key the tables that travel in the package: they need no cache."""
+        """The tables in the package by key: they need no cache."""
         found: dict[str, StoredTable] = {}
         for one in self.package.tables:
             for asked, table, cycles in zip(self.asked(one.dims), one.tables, one.simple_cycles, strict=True):
@@ -72,7 +72,7 @@ class OpenPackage:
 
 
 class OpenPackages:
-    """At most `limit` open packages of a store."""
+    """Keeps at most `limit` packages of a store open."""
 
     def __init__(self, store: BlobStore, limit: int) -> None:
         self._store = store
@@ -83,13 +83,13 @@ class OpenPackages:
 
     @property
     def limit(self) -> int:
-        """How many are held open at most."""
+        """The limit on open packages."""
         return self._limit
 
     def get(self, digest: str) -> OpenPackage:
-        """The package of this digest, opened if it is not; meanwhile others are handed out.
+        """The package of this digest, opened if necessary; other packages stay available meanwhile.
 
-        Raises FileNotFoundError where it is gone from the store, and what `read_package` raises.
+        Raises FileNotFoundError if the store lacks it, and the errors of `read_package`.
         """
         with self._lock:
             found = self._known(digest)
@@ -114,14 +114,14 @@ class OpenPackages:
                     self._opening.pop(digest, None)
 
     def _known(self, digest: str) -> OpenPackage | None:
-        """An open package, used just now; under the lock."""
+        """An open package, marked as used now; call it under the lock."""
         if digest not in self._open:
             return None
         self._open.move_to_end(digest)
         return self._open[digest][0]
 
     def close(self) -> None:
-        """Close all; who still works with one keeps its bytes until then."""
+        """Closes all packages; callers that still use one keep its bytes until they finish."""
         with self._lock:
             for _, resources in self._open.values():
                 resources.close()
@@ -130,6 +130,6 @@ class OpenPackages:
     def _read(self, digest: str) -> tuple[OpenPackage, ExitStack]:
         with ExitStack() as stack:
             data = stack.enter_context(self._store.mapped(digest))
-            # our own workers wrote it, under this digest; constants are not looked at here, tables not proved again
+            # our own workers wrote it, under this digest; constants are not read here, tables not proved again
             package = read_package(memoryview(data), is_ours=True)
             return OpenPackage(digest=digest, package=package), stack.pop_all()

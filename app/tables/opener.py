@@ -1,4 +1,4 @@
-"""Opens packages before somebody asks for their tables, so that not the first request of a process waits (SHAPE-7)."""
+"""Opens packages before their tables are requested, so that the first request does not wait (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from compiler.errors import TesseraError
 
 log = structlog.get_logger(__name__)
 
-# Those that workers made last, by when; remember_package of common.lua adds to them.
+# The latest packages that workers made, by time; remember_package of common.lua adds to them.
 NEWEST_KEY = "tessera:packages:newest"
 
 
 class PackageOpener:
-    """A thread beside the API: opens each of the newest packages once; others are opened as they are asked for."""
+    """A thread beside the API that opens each of the newest packages once; others are opened on request."""
 
     def __init__(self, client: redis.Redis, packages: OpenPackages, interval_s: float) -> None:
         self._redis = client
@@ -30,16 +30,16 @@ class PackageOpener:
         self._thread = threading.Thread(target=self._run, name="opener", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the package that is being opened, or without its end: it only reads."""
+        """Stops after the package that is being opened, or abandons it: it only reads."""
         self._stop.set()
         self._thread.join(timeout=1)
 
     def open_newest(self) -> None:
-        """Open what was made since the last time; raises redis.RedisError."""
+        """Opens the packages made since the last call; raises redis.RedisError."""
         found = self._redis.zrevrange(NEWEST_KEY, 0, self._packages.limit - 1)
         newest = [digest for digest in map(str, found) if is_digest(digest)]
         for digest in reversed([digest for digest in newest if digest not in self._seen]):
@@ -47,14 +47,14 @@ class PackageOpener:
                 return
             try:
                 self._open(digest)
-            except (TesseraError, OSError) as error:  # whoever asks for it is told
+            except (TesseraError, OSError) as error:  # a request for the package will report the error
                 log.info("package_not_opened", package=digest, error=type(error).__name__)
-            except Exception:  # not tried again, and in the way of no other
+            except Exception:  # not tried again, so that it delays no other package
                 log.exception("package_not_opened", package=digest)
         self._seen = frozenset(newest)
 
     def _open(self, digest: str) -> None:
-        """Open a package, and make its tables at the largest extents for nobody: what a first table takes is made."""
+        """Opens a package and makes its tables at the largest extents, so that requests find all loaded."""
         opened = self._packages.get(digest)
         for asked in opened.asked({name: one.high for name, one in opened.model.ranges.items()}):
             making.simple(opened, asked)

@@ -1,4 +1,4 @@
-"""Optimised tables in the form in which they are cached; apart from `making`, for they need machine code (SHAPE-6)."""
+"""Optimised tables in their cached form; apart from `making`, because they need machine code (SHAPE-6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compiler.shapes.table import check_cover
 
 
 def settled(opened: OpenPackage, asked: Asked, simple: StoredTable) -> StoredTable:
-    """The optimised table; the simple one for good where the search would be too large."""
+    """The optimised table, or the simple one as final if the search would be too large."""
     library = opened.model.libraries[asked.routine]
     cost = opened.model.cost_at(asked.routine, asked.problem)
     try:

@@ -1,4 +1,4 @@
-"""When workers may turn to optimised tables: they take the processors that answers need (SHAPE-7)."""
+"""Delays optimised tables while requests come in: both need the same processors (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-# Without a request for so long there is a pause; what is wanted waits for one, though not longer than this.
+# A pause begins after this long without a request; optimised tables wait for one, up to the second limit.
 QUIET_S: Final = 0.1
 HELD_S: Final = 1.0
 
@@ -16,7 +16,7 @@ HELD_S: Final = 1.0
 class Pace:
     """Holds tables back while requests come one after another, for a second at most.
 
-    One thread asks `due`, any may say `asked`.
+    One thread calls `due`; any thread may call `asked`.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -24,11 +24,11 @@ class Pace:
     _held_since: float | None = None
 
     def asked(self) -> None:
-        """Somebody asks for the tables of a shape."""
+        """Records a request for the tables of a shape."""
         self._asked_at = self.clock()
 
     def due(self) -> bool:
-        """Whether to hand out what is wanted; once tables were held back for long enough, until the next pause."""
+        """Whether to hand out waiting tables; after the longest delay they are handed out until the next pause."""
         now = self.clock()
         if now - self._asked_at >= QUIET_S:
             self._held_since = None

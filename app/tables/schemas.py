@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 
 class AnswerCount(BaseModel):
-    """How many tables were answered so."""
+    """The number of tables answered in this way."""
 
     cache: Literal["hit", "bucket-hit", "miss"]
     kind: Literal["simple", "optimised"]
@@ -16,14 +16,14 @@ class AnswerCount(BaseModel):
 
 
 class ShapeCount(BaseModel):
-    """A shape by its dynamic dimensions, and how often it was asked for."""
+    """A shape by its dynamic dimensions, and its number of requests."""
 
     dims: dict[str, int]
     requests: int = Field(description="Exact while no more than 4096 shapes were asked for, else an upper bound")
 
 
 class TableStatistics(BaseModel):
-    """What was asked of a package since it was made, as far as it is remembered."""
+    """Requests for a package's tables since it was made, as far as they are remembered."""
 
     package: str
     requests: int

@@ -1,4 +1,4 @@
-"""What can be asked of the tables of a model (API-3). The model itself is never read here: its package is."""
+"""Operations on the tables of a model (API-3). The model itself is never read here, only its package."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SHAPES_SHOWN: Final = 100
 def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> TablesDocument:
     """The tables of a model for shapes of its inputs.
 
-    Raises NotFoundError for an unknown model or profile and where there is no package, RequestError for shapes that
-    the package does not have.
+    Raises NotFoundError for an unknown model or profile and without a package, RequestError for shapes outside of the
+    package's ranges.
     """
     opened = package_of(context, model, profile)
     dims = opened.model.dims_of_words(shapes)
@@ -35,7 +35,7 @@ def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) ->
 
 
 def statistics(context: Context, model: str, profile: str) -> TableStatistics:
-    """What was asked of a model's package; raises NotFoundError as `tables`."""
+    """Statistics of the requests for a model's package; raises NotFoundError as `tables`."""
     opened = package_of(context, model, profile)
     figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN)
     names = sorted(opened.model.ranges)
@@ -66,7 +66,7 @@ def package_of(context: Context, model: str, profile: str) -> OpenPackage:
         return context.packages.get(digest)
     except FileNotFoundError:
         raise _no_package(profile, "it is gone from the store") from None
-    except (ExecutableError, RequestError) as error:  # another version of the compiler made it
+    except (ExecutableError, RequestError) as error:  # made by another version of the compiler
         raise _no_package(profile, error.message) from None
 
 

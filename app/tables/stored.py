@@ -1,4 +1,4 @@
-"""A table as the cache keeps it: a few dozen bytes a run, and a digest that tells damage and strangers (SHAPE-7)."""
+"""The stored form of a table: a few dozen bytes per run, and a digest against damage and foreign data (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compiler.shapes.units import MAX_TILED_AXES, UnitSet
 
 Kind = Literal["simple", "optimised"]
 
-# Of these values; another form has other keys.
+# The version of this form; another form has other keys.
 FORM: Final = "T1"
 _PREFIX: Final = FORM.encode()
 _MARKS: Final[dict[Kind, bytes]] = {"simple": b"s", "optimised": b"o"}
@@ -25,7 +25,7 @@ _HEAD_BYTES: Final = len(_PREFIX) + 1 + _DIGEST_BYTES
 
 
 class StoredAxis(msgspec.Struct, frozen=True, array_like=True):
-    """Pieces along one axis: the first's start, each one's length, how many; how a unit longer than that works."""
+    """Pieces along one axis: start, length and count, and the tail mode of a unit that is longer than a piece."""
 
     start: int
     length: int
@@ -43,9 +43,9 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredTable(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A table, what it costs, and what the simple and the optimised one cost, each as soon as it is known.
+    """A table and its cost, and the costs of the simple and the optimised table as far as known.
 
-    `settled` is True once there is nothing left to try: the optimised table is here, or cannot be searched for.
+    `settled` is True once the table is final: it is the optimised table, or the search for it is too large.
     """
 
     kind: Kind
@@ -57,17 +57,17 @@ class StoredTable(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def cycles(self) -> float:
-        """What the table costs."""
+        """The cost of the table."""
         return self.simple_cycles if self.kind == "simple" or self.optimised_cycles is None else self.optimised_cycles
 
     @property
     def calls(self) -> int:
-        """How many calls the runs stand for."""
+        """The number of calls in all runs."""
         return sum(prod(axis.count for axis in run.axes) for run in self.runs)
 
 
 def stored_runs(table: ShapeTable) -> tuple[StoredRun, ...]:
-    """The runs of a table without what its units say anyway."""
+    """The runs of a table without the data that its units already contain."""
     rank = len(table.shape)
     columns = zip(
         *(table.runs[name].tolist() for name in ("unit", "shared", "order", "start", "length", "count", "mode")),
@@ -88,7 +88,7 @@ def stored_runs(table: ShapeTable) -> tuple[StoredRun, ...]:
 
 
 def one_call(cycles: float) -> StoredTable:
-    """The table of a routine that no table divides: its only call, which nothing can better."""
+    """The table of a routine that has only one call, which cannot be improved."""
     return StoredTable(
         kind="optimised",
         settled=True,
@@ -100,7 +100,7 @@ def one_call(cycles: float) -> StoredTable:
 
 
 def prepared(table: ShapeTable | None, simple_cycles: float) -> StoredTable:
-    """A table that was made beforehand: nothing is left to try."""
+    """A table made beforehand, which is final."""
     if table is None:
         return one_call(simple_cycles)
     return StoredTable(
@@ -114,9 +114,9 @@ def prepared(table: ShapeTable | None, simple_cycles: float) -> StoredTable:
 
 
 def is_of(table: StoredTable, units: UnitSet, shape: tuple[int, ...]) -> bool:
-    """Whether a table calls units that there are, for pieces inside a shape over the tiled axes.
+    """Whether a table calls known units, for pieces inside a shape over the tiled axes.
 
-    Whether they cover it is not asked: that would take longer than to make a table.
+    It does not prove that the pieces cover the shape, which would take longer than making a table.
     """
     costs = (table.simple_cycles, table.cycles)
     if table.shape != shape or len(table.runs) > MAX_RUNS or not all(0 <= cycles < inf for cycles in costs):
@@ -156,13 +156,13 @@ def restored(stored: StoredTable, units: UnitSet) -> ShapeTable:
 
 
 def encoded(key: str, table: StoredTable) -> bytes:
-    """The value under a key."""
+    """The value to store for a key."""
     body = msgspec.msgpack.encode(table)
     return _PREFIX + _MARKS[table.kind] + _digest(key, body) + body
 
 
 def decoded(key: str, value: bytes | None) -> StoredTable | None:
-    """The table of a value, None where there is none or it is not what was stored under this key."""
+    """The table in a value; None if it is damaged or belongs to another key."""
     if value is None or value[: len(_PREFIX)] != _PREFIX:
         return None
     body = value[_HEAD_BYTES:]

@@ -1,1 +1,1 @@
-"""Addresses for buffers whose lives are known."""
+"""Memory allocation: addresses for buffers with known lifetimes."""

@@ -1,11 +1,12 @@
-"""Addresses for buffers by their lifetimes, with as low a peak as can be found (PROG-2).
+"""Assigns addresses to buffers by their lifetimes and searches for a low peak (PROG-2).
 
-Finding the lowest peak is NP-hard, so this is a search in three steps. Buffers are placed one after another, each at
-the lowest address that is free for all of its life; some order of placing always gives the optimum (the buffers of an
-optimal allocation by address), so only orders are searched. First come four orders that do well: by size, by begin, by
-area, by life. Where none reaches the goal, each is improved: as soon as placing meets a buffer that would reach the
-best peak so far, that buffer moves half-way to the front and placing begins again. The search ends as soon as the peak
-is the most bytes live at any step, since no allocation can be lower, or fits the capacity.
+Finding the lowest peak is NP-hard, so this is a heuristic search. It places buffers one after another, each at the
+lowest address that is free for its whole life. At least one order of placing gives the optimum (an optimal allocation's
+buffers by address), so the search covers orders only.
+
+It first tries four orders: by size, by begin, by area, by life. Then it improves each of them: when a buffer would
+reach the best peak so far, that buffer moves half-way to the front and placing begins again. The search ends when the
+peak equals the most bytes live at any step (no allocation can be lower) or fits the capacity.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ import numpy as np
 from compiler.errors import InternalError
 from compiler.units import ceil_div
 
-# Placings that improve one order. Most end early, at the first buffer that would reach the best peak.
+# Placings to improve one order. Most end early, at the first buffer that would reach the best peak.
 _ROUNDS: Final = 128
-# Placed buffers looked at before improvement ends: half a second or so.
+# Placed buffers to compare with before improvement ends: about half a second.
 _WORK: Final = 4_000_000
-# Up to so many neighbours in time are listed and sorted for a place; with more it passes through all that is placed.
+# Up to this many buffers alive at the same time are listed and sorted per place; above it, all placed ones are scanned.
 _FEW: Final = 256
-# With more places than this, what is placed is passed through as arrays.
+# Above this many places, the placed ones are scanned as arrays.
 _MANY: Final = 192
 
 
@@ -38,9 +39,9 @@ _MANY: Final = 192
 class Buffer:
     """Bytes at one address during the steps `begin` to `end` (half-open, at least one step).
 
-    `shares` names the buffer whose space this one takes over exactly, for results made in place: both have the same
-    address, this one is no larger, and its life begins as the other's ends or in the other's last step. The space
-    keeps the first one's size until the last one that takes it over ends.
+    `shares` names the buffer whose space this one reuses, for results made in place. Both have the same address, and
+    this one is no larger. Its life begins when the other's ends, or in the other's last step. The space keeps the first
+    buffer's size until the last buffer that reuses it ends.
     """
 
     name: str
@@ -53,10 +54,10 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """An address per buffer, by name in ascending order.
+    """One address per buffer, by name in ascending order.
 
-    `peak_bytes` is one more than the highest address used; `lower_bound_bytes` the most bytes live at any step, with
-    what alignment costs in any allocation.
+    `peak_bytes` is the highest address used plus one. `lower_bound_bytes` is the most bytes live at any step, with the
+    padding that alignment forces on every allocation.
     """
 
     addresses: Mapping[str, int]
@@ -65,13 +66,13 @@ class Allocation:
 
     @property
     def ratio(self) -> float:
-        """The peak over the lower bound, at least 1; 1 where there are no bytes at all."""
+        """Peak divided by lower bound, at least 1; 1 without any bytes."""
         return self.peak_bytes / self.lower_bound_bytes if self.lower_bound_bytes else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What lies at an address."""
+    """One buffer in memory at its address."""
 
     address: int
     size_bytes: int
@@ -80,7 +81,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """What memory holds during the steps `begin` to `end` (half-open), by ascending address."""
+    """The contents of memory during the steps `begin` to `end` (half-open), by ascending address."""
 
     begin: int
     end: int
@@ -89,7 +90,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """One address to be found: for a buffer and those that take over its space one after another."""
+    """A space to find one address for: a buffer and the buffers that reuse its space in turn."""
 
     names: tuple[str, ...]
     size_bytes: int
@@ -99,11 +100,11 @@ class _Place:
 
 
 def allocate(buffers: Iterable[Buffer], capacity_bytes: int | None = None) -> Allocation:
-    """An address per buffer, live ones disjoint, with a low peak (PROG-2).
+    """Assigns an address to each buffer so that live buffers are disjoint and the peak is low (PROG-2).
 
-    With `capacity_bytes` the first allocation found that fits is taken. One that fits need not be found, nor exist:
-    compare `peak_bytes`. The result does not depend on the order of `buffers`. Raises InternalError on buffers that
-    contradict themselves or each other (equal names, empty lives, space taken over from nobody or twice).
+    With `capacity_bytes` the search stops at the first allocation that fits. It may find no allocation that fits, or
+    there may be none: compare `peak_bytes`. The result does not depend on the order of `buffers`. Raises InternalError
+    for contradictory buffers (equal names, empty lives, space reused twice or from an unknown buffer).
     """
     places = _places_of(buffers)
     bound = _lower_bound(places)
@@ -142,7 +143,7 @@ def verify_allocation(buffers: Iterable[Buffer], allocation: Allocation) -> None
     lows = np.array([at[buffer.name] for buffer in ordered], dtype=np.int64)
     highs = lows + np.array([buffer.size_bytes for buffer in ordered], dtype=np.int64)
     owners = np.array([place_of[buffer.name] for buffer in ordered], dtype=np.int64)
-    # what begins after a buffer and before its end lives at the same time as it
+    # a buffer that begins between another's begin and end is alive at the same time
     until = np.searchsorted(begins, [buffer.end for buffer in ordered])
     for index, buffer in enumerate(ordered):
         later = slice(index + 1, int(until[index]))
@@ -153,10 +154,11 @@ def verify_allocation(buffers: Iterable[Buffer], allocation: Allocation) -> None
 
 
 def occupancy(buffers: Iterable[Buffer], allocation: Allocation) -> tuple[Occupancy, ...]:
-    """What lies where, step by step: the map of address × time (PROG-2).
+    """Lists the contents of memory step by step: the map of address × time (PROG-2).
 
-    Runs of steps between which nothing begins or ends, from the first begin to the last end without holes. Buffers
-    without bytes are left out; in a step that makes a result in place both buffers appear at the one address.
+    Each entry is a run of steps in which no buffer begins or ends; together they cover the first begin to the last end
+    without gaps. Buffers without bytes are left out. In a step that makes a result in place both buffers appear at the
+    same address.
     """
     by_begin = sorted((buffer for buffer in buffers if buffer.size_bytes), key=lambda buffer: buffer.begin)
     steps = sorted({step for buffer in by_begin for step in (buffer.begin, buffer.end)})
@@ -174,7 +176,7 @@ def occupancy(buffers: Iterable[Buffer], allocation: Allocation) -> tuple[Occupa
 
 
 def _first_gap(taken: Iterable[tuple[int, int]], place: _Place) -> int:
-    """The lowest address for a place beside ranges (address, top) in order of their addresses."""
+    """The lowest address for a place beside the ranges (address, top), which are in order of address."""
     at, size = 0, place.size_bytes
     for low, high in taken:
         if low - at >= size:
@@ -185,46 +187,46 @@ def _first_gap(taken: Iterable[tuple[int, int]], place: _Place) -> int:
 
 
 class _Placed:
-    """What is placed so far, by address."""
+    """The places with an address so far, sorted by address."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int]] = []  # (address, top, begin, end)
 
     @property
     def count(self) -> int:
-        """How many places are."""
+        """Number of places."""
         return len(self._rows)
 
     def add(self, address: int, place: _Place) -> None:
-        """Enter a place."""
+        """Adds a place."""
         insort(self._rows, (address, address + place.size_bytes, place.begin, place.end))
 
     def lowest(self, place: _Place) -> int:
-        """The lowest address at which a place shares no byte with what lives at the same time."""
+        """The lowest address at which a place overlaps no place that is alive at the same time."""
         first, last = place.begin, place.end
         taken = ((low, high) for low, high, begin, end in self._rows if begin < last and end > first)
         return _first_gap(taken, place)
 
 
 class _ManyPlaced:
-    """As `_Placed`, in arrays: of thousands of places each passes through all before it."""
+    """As `_Placed`, in arrays: with thousands of places, each new one is compared with all earlier ones."""
 
     def __init__(self, most: int) -> None:
         self.count = 0
         self._rows = np.empty((4, most), dtype=np.int64)  # addresses, tops, begins, ends
 
     def add(self, address: int, place: _Place) -> None:
-        """Enter a place."""
+        """Adds a place."""
         at = int(np.searchsorted(self._rows[0, : self.count], address, side="right"))
         self._rows[:, at + 1 : self.count + 1] = self._rows[:, at : self.count]
         self._rows[:, at] = address, address + place.size_bytes, place.begin, place.end
         self.count += 1
 
     def lowest(self, place: _Place) -> int:
-        """The lowest address at which a place shares no byte with what lives at the same time."""
+        """The lowest address at which a place overlaps no place that is alive at the same time."""
         low, high, begin, end = self._rows[:, : self.count]
         taken = (begin < place.end) & (end > place.begin)
-        # it may begin at 0 or behind all that lies below
+        # candidates: 0, and the top of everything below
         starts = np.concatenate(([0], -(-np.maximum.accumulate(high[taken]) // place.alignment_bytes)))
         starts *= place.alignment_bytes
         fits = low[taken] - starts[:-1] >= place.size_bytes
@@ -232,7 +234,7 @@ class _ManyPlaced:
 
 
 class _Search:
-    """The best placing so far, and the orders tried."""
+    """The best placing so far, and the orders already tried."""
 
     def __init__(self, places: Sequence[_Place]) -> None:
         self.peak_bytes: int | None = None
@@ -247,7 +249,7 @@ class _Search:
         self._work = _WORK
 
     def place(self, order: tuple[int, ...]) -> int | None:
-        """Place in this order; the place that would reach the best peak so far, or None if that was beaten."""
+        """Places in this order; returns None for a new best peak, else the place that would reach the old one."""
         self.tried[order] = None
         addresses = [-1] * len(order)
         tops = [0] * len(order)
@@ -274,7 +276,7 @@ class _Search:
         return None
 
     def improve(self, order: tuple[int, ...], goal: int) -> None:
-        """Move what would reach the best peak towards the front and place again, while that gives new orders."""
+        """Moves the place that would reach the best peak to the front and places again, while orders are new."""
         for _ in range(_ROUNDS):
             if self.peak_bytes is None or self.peak_bytes <= goal or self._work <= 0:
                 return
@@ -286,9 +288,9 @@ class _Search:
                 order = changed
 
     def _changed(self, order: tuple[int, ...], late: int) -> tuple[int, ...] | None:
-        """An order not tried yet, with the place at position `late` half-way to the front, or half-way again.
+        """Returns an untried order with the place at position `late` moved half-way to the front, or half-way again.
 
-        Where all of those were tried (there are few orders of few buffers) another place moves, the last ones first.
+        If all of those were tried (few buffers have few orders), another place moves, the last ones first.
         """
         for position in (late, *range(len(order) - 1, 0, -1)):
             to = position
@@ -300,8 +302,8 @@ class _Search:
         return None
 
     def _neighbours(self) -> list[list[int] | None]:
-        """For each place those that live at some step of its life, itself included, where they are few."""
-        # lives that began before the end, without those that ended before the begin
+        """For each place the places alive at some step of its life, itself included; None if there are too many."""
+        # lives that began before the end, minus those that ended before the begin
         counts = np.searchsorted(np.sort(self._begins), self._ends) - np.searchsorted(
             np.sort(self._ends), self._begins, side="right"
         )
@@ -314,7 +316,7 @@ class _Search:
 
 
 def _orders(places: Sequence[_Place]) -> list[tuple[int, ...]]:
-    """The orders to begin with: largest, earliest, largest area, longest first; ties by name."""
+    """The initial orders: largest, earliest, largest area, longest life first; ties by name."""
 
     def life(index: int) -> int:
         return places[index].end - places[index].begin
@@ -332,7 +334,7 @@ def _orders(places: Sequence[_Place]) -> list[tuple[int, ...]]:
 
 
 def _places_of(buffers: Iterable[Buffer]) -> list[_Place]:
-    """Buffers joined with those that take over their space, by name of the first."""
+    """Joins each buffer with those that reuse its space; sorted by the first one's name."""
     by_name: dict[str, Buffer] = {}
     heirs: dict[str, Buffer] = {}
     for buffer in sorted(buffers, key=lambda buffer: buffer.name):
@@ -376,13 +378,13 @@ def _places_of(buffers: Iterable[Buffer]) -> list[_Place]:
 def _lower_bound(places: Sequence[_Place]) -> int:
     """The most bytes live at any step.
 
-    Addresses are multiples of the alignments' common divisor, so all but the topmost live place take up whole
-    multiples of it; which one is topmost is not known, so the largest padding is left out.
+    Addresses are multiples of the alignments' greatest common divisor, so every live place except the topmost occupies
+    whole multiples of it. The topmost place is unknown, so the largest padding is subtracted.
     """
     unit = gcd(*(place.alignment_bytes for place in places))
     bound = total = 0
     ending: list[tuple[int, int]] = []  # (end, padded size) of live places
-    padding: list[tuple[int, int]] = []  # (-padding, end) of live places and of some that have ended
+    padding: list[tuple[int, int]] = []  # (-padding, end) of live places and of some ended ones
     for place in sorted(places, key=lambda place: place.begin):
         while ending and ending[0][0] <= place.begin:
             total -= heappop(ending)[1]

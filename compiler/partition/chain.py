@@ -1,4 +1,4 @@
-"""The first cut of a graph: chip and host segments in turns (IMPORT-6), each in an order of execution."""
+"""The first cut of a graph: alternating chip and host segments (IMPORT-6), each in execution order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from compiler.ir.graph import Graph
 
 
 def alternating_parts(graph: Graph) -> tuple[tuple[bool, tuple[int, ...]], ...]:
-    """The ops in runs that are all the host's (True) or all the chip's (False), in an order of execution.
+    """Splits the ops into alternating runs for the host (True) and for the chip (False), in execution order.
 
-    Each run takes everything that is ready, so runs are few; of the two sides to begin with, the one that gives
-    fewer runs is chosen, the chip where both give as many. Near-linear.
+    Each run takes every op that is ready, so runs are few. The first run belongs to the side that gives fewer runs, to
+    the chip if both give as many. Near-linear.
     """
     if not graph.ops:
         return ()

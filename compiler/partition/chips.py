@@ -1,4 +1,4 @@
-"""Which chip runs which segment of a chain, and what then moves between chips and host (PART-5)."""
+"""Assigns the segments of a chain to chips, and counts the traffic between chips and host (PART-5)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from compiler.ops.facts import GraphFacts
 ChipStrategy = Literal["single", "one-each", "balanced"]
 CHIP_STRATEGIES: Final[tuple[ChipStrategy, ...]] = get_args(ChipStrategy)
 _Ints = NDArray[np.int64]
-# More than any sum of cycles or bytes, and half of what an int64 holds, so that adding to it stays within.
+# Larger than any sum of cycles or bytes, and half of the int64 range, so that adding to it cannot overflow.
 _BITS: Final = 62
 _NEVER: Final = 2**_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLoad:
-    """What one segment asks of the chip that runs it."""
+    """The cycles and weights of one segment on the chip that runs it."""
 
     cycles: int
     weight_bytes: int
@@ -31,9 +31,9 @@ class SegmentLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """One tensor between segments: the segment that makes it (None: the host) and those that read it, all later.
+    """One tensor between segments: the segment that makes it (None: the host) and the later ones that read it.
 
-    `to_host` says that the host reads it too: a graph output, or the input of a host segment.
+    `to_host` is True if the host reads it too: as a graph output, or as the input of a host segment.
     """
 
     producer: int | None
@@ -44,7 +44,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipLoad:
-    """What one chip runs: its segments in order, their cycles one after another, and the weights it keeps."""
+    """The load of one chip: its segments in order, the sum of their cycles, and the weights that it holds."""
 
     chip: int
     segments: tuple[int, ...]
@@ -63,7 +63,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipAssignment:
-    """The chip of each segment; each chip's load, idle ones too; the traffic, sorted, the host first."""
+    """The chip of each segment; the load of each chip, idle ones included; the traffic, sorted, the host first."""
 
     chip_of: tuple[int, ...]
     chips: tuple[ChipLoad, ...]
@@ -71,10 +71,10 @@ class ChipAssignment:
 
 
 def hand_overs(facts: GraphFacts, segments: Sequence[Sequence[int]], number: Mapping[int, int]) -> list[HandOver]:
-    """What passes between chip segments and the host: graph inputs and outputs, host results, results of segments.
+    """Lists the tensors between chip segments and the host: graph inputs and outputs, host and segment results.
 
-    `segments`: the ops of each, the host's among them; `number`: by place in the chain what those of the chip are
-    called.
+    `segments` holds the ops of each segment, host segments included. `number` maps a place in the chain to the number
+    of its chip segment.
     """
     graph = facts.graph
     home = {op: index for index, ops in enumerate(segments) for op in ops}
@@ -104,10 +104,10 @@ def assign_chips(
     capacities: Sequence[int | None],
     strategy: ChipStrategy,
 ) -> ChipAssignment:
-    """The segments of a chain on `len(capacities)` chips, one or more.
+    """Assigns the segments of a chain to `len(capacities)` chips, one or more.
 
-    A chip keeps the weights of all its segments; each capacity is in bytes, None where there is no limit.
-    Raises LimitError where segments outnumber the chips (`one-each`) or a chip's weights exceed its capacity.
+    A chip holds the weights of all its segments; each capacity is in bytes, None without a limit. Raises LimitError if
+    there are more segments than chips (`one-each`) or if weights exceed a chip's capacity.
     """
     for hand_over in handed_over:
         producer = -1 if hand_over.producer is None else hand_over.producer
@@ -140,7 +140,7 @@ def _chip_load(chip: int, segments: Sequence[SegmentLoad], chip_of: Sequence[int
 
 
 def _traffic(hand_overs: Sequence[HandOver], chip_of: Sequence[int]) -> tuple[Traffic, ...]:
-    """Each tensor goes once to each other chip that reads it, and once to the host."""
+    """Sums the traffic: each tensor goes once to every other chip that reads it, and once to the host."""
     sums: dict[tuple[int, int], int] = {}
     for hand_over in hand_overs:
         source = -1 if hand_over.producer is None else chip_of[hand_over.producer]
@@ -180,13 +180,13 @@ def _one_each(segments: int, chips: int) -> list[int]:
 def _balanced(
     segments: Sequence[SegmentLoad], hand_overs: Sequence[HandOver], capacities: Sequence[int | None]
 ) -> list[int]:
-    """Contiguous runs, in the order of the chips, some perhaps empty, within the chips' capacities.
+    """Assigns contiguous runs to the chips in order, within their capacities; a run may be empty.
 
-    Minimises the largest load in cycles, then the bytes between chips; of equals the one with lower chip numbers
-    from the front. Exact, by dynamic programming from the back: O(chips · n²) time, O(n²) memory.
+    Minimises the largest load in cycles, then the bytes between chips; ties go to lower chip numbers from the front.
+    Exact, by dynamic programming from the back: O(chips · n²) time, O(n²) memory.
     """
     sums = [0, *accumulate(segment.cycles for segment in segments)]
-    # of a sum that only a clock far beyond its memory's rate makes, the lowest digits decide nothing
+    # only a clock far faster than its memory makes such large sums; their lowest digits do not matter
     cycles = np.array([total >> max(0, sums[-1].bit_length() - _BITS) for total in sums], dtype=np.int64)
     weights = np.array([0, *accumulate(segment.weight_bytes for segment in segments)], dtype=np.int64)
     bounds = [_farthest(weights, capacity) for capacity in capacities]
@@ -197,8 +197,8 @@ def _balanced(
 
 
 def _smallest_load(cycles: _Ints, bounds: Sequence[_Ints]) -> int:
-    """The smallest largest sum of cycles of runs within the bounds, one per chip."""
-    # load[i]: that of the segments from i on, with this chip and those after it
+    """The smallest possible maximum of the runs' cycles, with one run per chip within the bounds."""
+    # load[i]: the largest load of the segments from i on, with this chip and the later ones
     load = np.full(len(cycles), _NEVER, dtype=np.int64)
     load[-1] = 0
     for farthest in reversed(bounds):
@@ -208,9 +208,9 @@ def _smallest_load(cycles: _Ints, bounds: Sequence[_Ints]) -> int:
 
 
 def _fewest_bytes(entering: _Ints, bounds: Sequence[_Ints]) -> list[int]:
-    """The chips of runs within the bounds, one per chip, that the fewest bytes enter from earlier ones."""
+    """Assigns runs within the bounds so that the fewest bytes enter from earlier chips."""
     size = len(entering) - 1
-    # behind[c][i]: fewest bytes that enter the runs from i on, with chip c and those after it
+    # behind[c][i]: fewest bytes that enter the runs from i on, with chip c and the later ones
     behind = [np.full(size + 1, _NEVER, dtype=np.int64)]
     behind[0][size] = 0
     for farthest in reversed(bounds):
@@ -222,26 +222,26 @@ def _fewest_bytes(entering: _Ints, bounds: Sequence[_Ints]) -> list[int]:
         begin = len(chip_of)
         run = slice(begin, int(farthest[begin]) + 1)
         amounts = entering[begin, run] + behind[chip + 1][run]
-        # the longest run of the equals keeps chip numbers low
+        # among equals the longest run keeps chip numbers low
         chip_of += [chip] * int(np.flatnonzero(amounts == amounts.min())[-1])
     return chip_of
 
 
 def _farthest(sums: _Ints, bound: int | None) -> _Ints:
-    """Per i, the last j with sums[j] - sums[i] <= bound; i itself always is one."""
+    """For each i the last j with sums[j] - sums[i] <= bound; at least i itself."""
     if bound is None:
         return np.full(len(sums), len(sums) - 1, dtype=np.int64)
     return (np.searchsorted(sums, sums + bound, side="right") - 1).astype(np.int64)
 
 
 def _check_capacities(weights: _Ints, bounds: Sequence[_Ints], capacities: Sequence[int | None]) -> None:
-    """Raises LimitError unless the chips, filled one after another as far as each goes, hold all weights.
+    """Raises LimitError unless the chips, filled one after another, hold all weights.
 
-    It names a segment that no chip holds, or else the last chip and what is left for it.
+    The error names a segment that fits no chip, or else the last chip and the weights left for it.
     """
     limits = [capacity for capacity in capacities if capacity is not None]
     if len(limits) < len(capacities):
-        return  # some chip holds everything
+        return  # some chip holds all weights
     limit = max(limits)
     largest = int(np.diff(weights).max(initial=0))
     if largest > limit:
@@ -258,7 +258,7 @@ def _entering_bytes(size: int, hand_overs: Sequence[HandOver]) -> _Ints:
     change = np.zeros((size + 1, size + 2), dtype=np.int64)
     for hand_over in hand_overs:
         if hand_over.producer is not None:
-            # the first reader from i on decides from which j on the tensor enters
+            # the first reader from i on decides the j from which on the tensor enters
             for previous, consumer in pairwise([hand_over.producer, *sorted(set(hand_over.consumers))]):
                 change[previous + 1 : consumer + 1, consumer + 1] += hand_over.size_bytes
     entering: _Ints = np.cumsum(change, axis=1, dtype=np.int64)

@@ -1,13 +1,14 @@
-"""Where a set of ops may be cut into parts that run one after another (PART-1, PART-3).
+"""Positions at which a set of ops can be cut into parts that run one after another (PART-1, PART-3).
 
-The set is a tuple of op indices in execution order; they need not be neighbours in the graph. A cut is a position
-1..n-1: before the op at that place of the tuple. Cutting a convex set at any of them gives convex parts in a valid
-order. All functions return ascending positions; none needs more than the ops of the set and their edges, but
-`named_cuts` when a name is not found among them.
+The set is a tuple of op indices in execution order; the ops need not be neighbours in the graph. A cut is a position
+1..n-1 of the tuple: it lies before the op at that position. Cutting a convex set at any position gives convex parts in
+a valid order. All functions return ascending positions. They read only the ops of the set and their edges; `named_cuts`
+also searches the graph for a name that is not in the set.
 
-A tensor crosses a position if the part before holds it and a later op of the set reads it: it was made before, or it
-enters the set (a graph input, another segment's result) and is read on both sides, so that a cut makes it be loaded
-twice. Constants never cross; neither does a result that only ops outside the set read, for it is stored either way.
+A tensor crosses a position if the part before holds it and a later op of the set reads it. It was made before the
+position, or it enters the set (a graph input, another segment's result) and is read on both sides, so that a cut loads
+it twice. Constants never cross. A result that only ops outside the set read does not cross either, because it is stored
+in any case.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from compiler.errors import InternalError, RequestError
 from compiler.ir.graph import Graph
 
 _Ints = NDArray[np.int64]
-# More than any sum of bytes, and half of what an int64 holds, so that adding bytes to it stays within.
+# Larger than any sum of bytes, and half of the int64 range, so that adding bytes to it cannot overflow.
 _NEVER: Final = 2**62
-# The largest sum of shares is below 2 to this many units, so sums are exact.
+# The largest sum of shares is below 2 to the power of this, in units of the rounding, so sums are exact.
 _SHARE_BITS: Final = 52
 
 
 def output_taps(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
-    """The positions after target ops: those whose result is a graph output and the input of other ops (PART-1)."""
+    """Positions after target ops: ops whose result is a graph output and also the input of other ops (PART-1)."""
     outputs = set(graph.outputs)
     results = [graph.ops[index].output for index in ops]
     return tuple(p for p, name in enumerate(results[:-1], 1) if name in outputs and graph.consumers.get(name))
@@ -44,15 +45,15 @@ def articulation_cuts(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
 
 
 def crossing_bytes(graph: Graph, ops: Sequence[int]) -> NDArray[np.int64]:
-    """Bytes of the tensors that cross each position 0..n; nothing crosses the first and the last."""
+    """Bytes of the tensors that cross each position 0..n; no tensor crosses the first and the last."""
     return _crossing(len(ops), *_lifetimes(graph, ops))
 
 
 def named_cuts(graph: Graph, ops: Sequence[int], names: Iterable[str]) -> tuple[int, ...]:
-    """The positions after the ONNX nodes that the user named (PART-3).
+    """Positions after the ONNX nodes that the user named (PART-3).
 
-    A node that became several ops ends with the last of them in the set; one that has none there cuts nothing.
-    Raises RequestError (unknown_node) for a name that no op of the graph comes from.
+    A node that became several ops ends with the last of them in the set; a node without ops in the set makes no cut.
+    Raises RequestError (unknown_node) for a name that belongs to no op of the graph.
     """
     last = {node: p for p, index in enumerate(ops, 1) for node in graph.ops[index].origin}
     wanted = tuple(dict.fromkeys(names))
@@ -78,12 +79,14 @@ def _refuse_name(graph: Graph, name: str) -> NoReturn:
 
 
 def balanced_cuts(graph: Graph, ops: Sequence[int], shares: ArrayLike, parts: int) -> tuple[int, ...]:
-    """The cuts into `parts` parts (one per op if there are fewer ops) with the smallest largest resource share.
+    """Cuts into `parts` parts (one per op if there are fewer ops) with the smallest largest resource share.
 
-    `shares` is [ops, resources]: what each op takes of each resource, as a share of its limit. A part's share is the
-    sum over its ops, so weights that two of its ops share count for each. Of the best cuts those with the fewest bytes
-    crossing, summed over cuts; of these the earliest (lexicographically). Exact, with shares rounded to 2^-51 of the
-    largest sum of a resource. Source: PART-3. O(parts · n log n) time, O(parts · n) memory.
+    `shares` is [ops, resources]: the use of each resource by each op, as a share of its limit. A part's share is the
+    sum over its ops, so weights shared by two of its ops count for each. Among the best cuts, those with the fewest
+    crossing bytes (summed over cuts) win, then the earliest (lexicographically).
+
+    Exact, with shares rounded to 2^-51 of the largest sum of a resource. Source: PART-3. O(parts · n log n) time,
+    O(parts · n) memory.
     """
     size = len(ops)
     parts = min(parts, size)
@@ -91,7 +94,7 @@ def balanced_cuts(graph: Graph, ops: Sequence[int], shares: ArrayLike, parts: in
         return ()
     sums = _share_sums(shares, size)
     bound = _smallest_bound(sums, parts)
-    # farthest[i]: where a part that begins at i ends at the latest
+    # farthest[i]: the latest end of a part that begins at i
     ends = [np.searchsorted(column, column[:-1] + bound, side="right") - 1 for column in sums]
     farthest: _Ints = np.minimum.reduce(ends)
     bytes_at = crossing_bytes(graph, ops)
@@ -109,7 +112,7 @@ def balanced_cuts(graph: Graph, ops: Sequence[int], shares: ArrayLike, parts: in
 
 
 def _lifetimes(graph: Graph, ops: Sequence[int]) -> tuple[_Ints, _Ints, _Ints]:
-    """Of each tensor that an op of the set reads: the place that first has it, that of its last reader, its bytes."""
+    """For each tensor that an op of the set reads: its first position, the position of its last reader, its bytes."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for place, index in enumerate(ops):
@@ -161,7 +164,7 @@ def _smallest_bound(sums: list[_Ints], parts: int) -> int:
 
 
 def _parts_needed(columns: list[list[int]], bound: int, most: int) -> int:
-    """How many parts the ops need when each takes as many as the bound allows; stops counting beyond `most`."""
+    """The number of parts if each takes as many ops as the bound allows; stops counting beyond `most`."""
     begin, count, size = 0, 0, len(columns[0]) - 1
     while begin < size and count <= most:
         begin = min(bisect_right(column, column[begin] + bound, begin) for column in columns) - 1
@@ -170,15 +173,15 @@ def _parts_needed(columns: list[list[int]], bound: int, most: int) -> int:
 
 
 def _after_cut(bytes_at: _Ints, rest: _Ints) -> _Ints:
-    """Per position 0..n-1, the bytes of a cut there and of those behind it."""
+    """Per position 0..n-1, the bytes of a cut there and of all later cuts."""
     after: _Ints = np.minimum(bytes_at[:-1] + rest, _NEVER)
     return after
 
 
 def _window_minima(values: _Ints, farthest: _Ints) -> _Ints:
-    """Per i, the minimum of values[i+1..farthest[i]], ends inside n; _NEVER where there is none.
+    """Per i, the minimum of values[i+1..farthest[i]] within n; _NEVER for an empty window.
 
-    Two windows of a power of two cover each window, so one table of minima over those serves all.
+    Each window is covered by two windows whose length is a power of two, so one table of their minima serves all.
     """
     size = len(values)
     first = np.arange(1, size + 1)

@@ -1,14 +1,14 @@
-"""Merging of neighbours in a chain of segments that compile: which runs become one executable (PART-4).
+"""Merges neighbouring segments of a chain into executables that compile (PART-4).
 
-Members are numbered 0..n-1; a run is a half-open range of them. Each strategy is one function that reads as the SPEC
-words it. What they have in common:
+Members are numbered 0..n-1; a run is a half-open range of them. Each strategy is one function that follows the wording
+of the SPEC. Rules for all strategies:
 
-- A run of more than one member is proposed only within the maxima; `thresholds` alone knows minima. A member that is
-  too large by itself stays, as a run of one.
-- Whether a run compiles is asked at most once, of singles never, and nothing is inferred from other runs: a run may
-  compile although a part of it does not.
-- `optimal` is for one chip; for several, `merge_for_chips` deals the chain out to them first. Each trial is a
-  compilation: where they become too many the runs are those of `forward-greedy`.
+- A run of more than one member is proposed only within the maxima; only `thresholds` uses the minima. A member that is
+  too large by itself stays a run of one.
+- Each run is compiled at most once, a single member never. The result says nothing about other runs: a run may compile
+  although a part of it does not.
+- `optimal` is for one chip. For several chips `merge_for_chips` first divides the chain among them. Each trial is a
+  compilation; if there are too many trials, the result is that of `forward-greedy`.
 - A run of three or more that fails is regrouped: its last member is left out, then the next, down to two.
 """
 
@@ -27,7 +27,7 @@ Run = tuple[int, int]
 Compiles = Callable[[int, int], bool]
 MergeStrategy = Literal["pairwise", "thresholds", "forward", "forward-greedy", "bidirectional", "optimal"]
 MERGE_STRATEGIES: Final[tuple[MergeStrategy, ...]] = get_args(MergeStrategy)
-# `optimal` compiles so many runs on trial for each member of a chain, and for a short chain so many in all.
+# The limit of trial compilations of `optimal`: per member of a chain, and in all for a short chain.
 _TRIALS_OF_MEMBER: Final = 8
 _TRIALS: Final = 256
 _Ints = NDArray[np.int64]
@@ -37,10 +37,10 @@ _Possible = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one member asks of the accelerator; no figure is negative.
+    """The load of one member on the accelerator; no figure is negative.
 
-    `cycles`: how long a chip computes on it. `entering_bytes`: what crosses into it from the members before it, should
-    it begin a run. Only merging for several chips asks for these two.
+    `cycles` is the time to compute it on a chip. `entering_bytes` are the bytes that enter from earlier members if it
+    begins a run. Only merging for several chips uses these two.
     """
 
     macs: int
@@ -52,9 +52,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """Bounds on the sums of a run of more than one member, both inclusive; None where there is none (SPEC section 13).
+    """Inclusive bounds on the sums of a run of more than one member; None: no bound (SPEC section 13).
 
-    The maxima hold for every strategy, the minima for `thresholds`.
+    The maxima apply to every strategy, the minima to `thresholds`.
     """
 
     min_macs: int | None = None
@@ -65,7 +65,7 @@ class MergeLimits:
     max_vector_nodes: int | None = None
 
     def allow(self, first: Load, second: Load) -> bool:
-        """Whether two members together keep the maxima."""
+        """Whether two members together stay within the maxima."""
         pairs = (
             (first.macs + second.macs, self.max_macs),
             (first.weight_bytes + second.weight_bytes, self.max_weight_bytes),
@@ -76,7 +76,7 @@ class MergeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStep:
-    """A run that was compiled on trial, members `begin` to `end` (half-open), and whether it succeeded."""
+    """A trial compilation of the members `begin` to `end` (half-open), and whether it succeeded."""
 
     begin: int
     end: int
@@ -85,7 +85,7 @@ class MergeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """The runs, which cover the chain in order, and what was tried to find them, in that order."""
+    """The runs, which cover the chain in order, and the trials that found them, in order."""
 
     runs: tuple[Run, ...]
     steps: tuple[MergeStep, ...]
@@ -99,10 +99,10 @@ def merge_chain(
     *,
     farthest: Sequence[int] | None = None,
 ) -> Merged:
-    """The runs of the chain that become one executable each.
+    """Merges the members of a chain into runs, one executable each.
 
-    `compiles(begin, end)` says whether a run of two or more members compiles. `farthest`, where given, is a cheap
-    necessary condition: no run from member i compiles beyond farthest[i]. It spares calls of `compiles` and never
+    `compiles(begin, end)` returns whether a run of two or more members compiles. `farthest`, if given, is a cheap
+    necessary condition: no run from member i compiles beyond farthest[i]. It saves calls of `compiles` and never
     changes the result.
     """
     chain = _Chain(loads, compiles, limits, farthest)
@@ -133,11 +133,11 @@ def merge_for_chips(
     reprograms: bool,
     farthest: Sequence[int] | None = None,
 ) -> Merged:
-    """Strategy `optimal` for several chips: each chip gets consecutive members, merged to runs.
+    """Strategy `optimal` for several chips: each chip gets consecutive members, merged into runs.
 
-    Minimises, in this order: cycles of the slowest chip, bytes that cross between chips, and on each chip what
-    `optimal` minimises for one. `reprograms` says that a chip with several executables loads their weights for every
-    batch: then one executable per chip is preferred wherever the chain compiles so.
+    Minimises, in this order: cycles of the slowest chip, bytes between chips, and on each chip the criteria of
+    `optimal` for one chip. `reprograms` means that a chip with several executables loads their weights for every batch;
+    then one executable per chip is preferred wherever it compiles.
     """
     chain = _Chain(loads, compiles, limits, farthest)
     runs = _within_trials(chain, lambda: _for_chips(chain, chips, reprograms=reprograms))
@@ -153,11 +153,11 @@ def _for_chips(chain: _Chain, chips: int, *, reprograms: bool) -> list[Run]:
 
 
 class _TooManyTrialsError(Exception):
-    """More runs would have to be compiled on trial than is sensible."""
+    """The search needs more trial compilations than allowed."""
 
 
 def _within_trials(chain: _Chain, find: Callable[[], list[Run]]) -> list[Run]:
-    """What `find` finds within the trials that a chain has; else the runs of `forward-greedy`."""
+    """The result of `find`, or the runs of `forward-greedy` if `find` needs more trials than allowed."""
     chain.trials_left = max(_TRIALS, _TRIALS_OF_MEMBER * chain.size)
     try:
         return find()
@@ -167,7 +167,7 @@ def _within_trials(chain: _Chain, find: Callable[[], list[Run]]) -> list[Run]:
 
 
 class _Chain:
-    """The members' loads under the limits, and what has been tried so far."""
+    """The members' loads, the limits, and the trials so far."""
 
     def __init__(
         self, loads: Sequence[Load], compiles: Compiles, limits: MergeLimits, farthest: Sequence[int] | None
@@ -194,7 +194,7 @@ class _Chain:
         return [sums[end] - sums[begin] for sums in self._sums]
 
     def below_maxima(self, begin: int, end: int) -> bool:
-        """Whether no sum of the run exceeds its maximum; if one does, so does that of every longer run."""
+        """Whether no sum of the run exceeds its maximum; if one does, longer runs exceed it too."""
         return all(m is None or v <= m for v, m in zip(self.load(begin, end), self._maxima, strict=True))
 
     def above_minima(self, begin: int, end: int) -> bool:
@@ -202,7 +202,7 @@ class _Chain:
         return all(m is None or v >= m for v, m in zip(self.load(begin, end), self._minima, strict=True))
 
     def merges(self, begin: int, end: int) -> bool:
-        """Whether the run lies within the maxima and compiles; compiled on trial the first time it is asked."""
+        """Whether the run lies within the maxima and compiles; the first call compiles it on trial."""
         if end - begin == 1:
             return True
         known = self._compiled.get((begin, end))
@@ -217,14 +217,14 @@ class _Chain:
         return known
 
     def possible(self, begin: int, end: int) -> _Possible:
-        """[i, j]: whether nothing known beforehand speaks against the run from i to j, inside a stretch."""
+        """[i, j]: whether the run from i to j, within a stretch, may still compile by everything known so far."""
         table = np.zeros((self.size, self.size + 1), dtype=np.bool_)
         for first in range(begin, end):
             table[first, first + 1 : min(self._reach[first], end) + 1] = True
         return table
 
     def shares(self, begin: int, ends: _Ints, within: Run) -> _Floats:
-        """The largest share, over MACs, weight bytes and vector nodes, of runs from `begin` in a stretch's sums."""
+        """The largest share of a stretch's MACs, weight bytes and vector nodes, for runs from `begin`."""
         found = np.zeros(len(ends))
         for sums in self._floats:
             total = sums[within[1]] - sums[within[0]]
@@ -241,7 +241,7 @@ class _Chain:
         return tuple(MergeStep(begin=b, end=e, compiled=compiled) for (b, e), compiled in self._compiled.items())
 
     def _farthest(self, begin: int, farthest: Sequence[int] | None) -> int:
-        """Where a run from `begin` ends at the latest by what is known beforehand; a single member always may be."""
+        """The latest end of a run from `begin` by the known bounds; a single member is always possible."""
         ends = [self.size if farthest is None else farthest[begin]]
         for sums, maximum in zip(self._sums, self._maxima, strict=True):
             if maximum is not None:
@@ -254,7 +254,7 @@ def _singles(begin: int, end: int) -> list[Run]:
 
 
 def _pairwise(chain: _Chain) -> list[Run]:
-    """Disjoint pairs of neighbours; a pair that fails leaves both as they are."""
+    """Joins disjoint pairs of neighbours; a pair that fails stays two runs."""
     runs = []
     for begin in range(0, chain.size, 2):
         end = min(begin + 2, chain.size)
@@ -263,10 +263,10 @@ def _pairwise(chain: _Chain) -> list[Run]:
 
 
 def _thresholds(chain: _Chain) -> list[Run]:
-    """From the front, the longest run within the maxima, if it reaches the minima; regrouped if it fails.
+    """From the front, takes the longest run within the maxima if it reaches the minima; regroups it if it fails.
 
-    Sums only grow with a run, so where the longest one misses a minimum every shorter one does, and its first member
-    stays single.
+    Sums only grow with a run. If the longest run misses a minimum, every shorter one does, and its first member stays
+    single.
     """
     runs: list[Run] = []
     begin = 0
@@ -282,7 +282,7 @@ def _thresholds(chain: _Chain) -> list[Run]:
 
 
 def _regroup(chain: _Chain, begin: int, end: int) -> list[Run]:
-    """The run as far as it compiles within the minima; members left out from its end stay single."""
+    """Shortens a run until it compiles within the minima; members left out at its end stay single."""
     kept = end
     while kept - begin > 1 and not (chain.above_minima(begin, kept) and chain.merges(begin, kept)):
         kept -= 1
@@ -290,7 +290,7 @@ def _regroup(chain: _Chain, begin: int, end: int) -> list[Run]:
 
 
 def _forward(chain: _Chain) -> list[Run]:
-    """Current and next become one and the scan goes on behind them; else current stays and next becomes current."""
+    """Joins current and next and goes on behind them; if that fails, current stays alone and next becomes current."""
     runs: list[Run] = []
     begin = 0
     while begin < chain.size:
@@ -305,8 +305,8 @@ def _forward(chain: _Chain) -> list[Run]:
 def _forward_greedy(chain: _Chain) -> list[Run]:
     """As forward, but a run that compiles keeps growing.
 
-    Where a run of three or more fails, its last member is left out, which gives the run before it; as in the forward
-    scan, the one left out becomes current.
+    If a run of three or more fails, its last member is left out, which gives the run before it. As in the forward scan,
+    that member becomes current.
     """
     runs: list[Run] = []
     begin = 0
@@ -320,10 +320,10 @@ def _forward_greedy(chain: _Chain) -> list[Run]:
 
 
 def _bidirectional(chain: _Chain) -> list[Run]:
-    """The forward scan from the front and its mirror from the back, meeting in the middle.
+    """Scans forward from the front and mirrored from the back; the two meet in the middle.
 
-    The scan that has settled fewer members goes next, on a tie the front: after a success at the front and a failure
-    at the back, the back tries again, as in G-2.
+    The scan that has settled fewer members goes next, the front on a tie: after a success at the front and a failure at
+    the back, the back tries again, as in G-2.
     """
     front: list[Run] = []
     back: list[Run] = []
@@ -345,16 +345,16 @@ def _bidirectional(chain: _Chain) -> list[Run]:
 
 
 def _optimal(chain: _Chain, begin: int, end: int) -> list[Run]:
-    """The fewest runs of a stretch; of those the best balance, then the shortest longest run, then the first in order.
+    """The fewest runs of a stretch; on ties the best balance, then the shortest longest run, then the first in order.
 
-    A run's share is the largest, over MACs, weight bytes and vector nodes, of its sum over the stretch's; the best
-    balance is the smallest largest share. Exact for any outcome of compiling: the best cover is computed as if every
-    run not yet tried compiled, its runs are tried, largest share first, and after a failure the cover is computed
-    anew. A cover whose runs all compile is then the best of all. Runs that cannot be in such a cover are never tried;
-    in the worst case all runs within the maxima are. O(n²) per cover.
+    A run's share is its largest share of the stretch's MACs, weight bytes or vector nodes; the best balance has the
+    smallest largest share. Exact for any outcome of compiling: the best cover is computed as if every untried run
+    compiled, and its runs are tried, largest share first. After a failure the cover is computed again. A cover whose
+    runs all compile is the best one. Runs that cannot be in such a cover are never tried; in the worst case all runs
+    within the maxima are. O(n²) per cover.
     """
     if begin == end or chain.merges(begin, end):
-        return [(begin, end)] if begin < end else []  # no other cover has so few
+        return [(begin, end)] if begin < end else []  # no other cover has so few runs
     possible = chain.possible(begin, end)
     while True:
         cover = _best_cover(chain, begin, end, possible)
@@ -366,14 +366,14 @@ def _optimal(chain: _Chain, begin: int, end: int) -> list[Run]:
 
 
 def _first_failure(chain: _Chain, runs: Sequence[Run]) -> Run | None:
-    """The first of the runs that does not compile."""
+    """The first run that does not compile."""
     return next((run for run in runs if not chain.merges(*run)), None)
 
 
 def _best_cover(chain: _Chain, begin: int, end: int, possible: _Possible) -> list[Run]:
-    """The cover by possible runs with the fewest; then the smallest largest share; then the shortest longest run.
+    """The cover with the fewest runs, all possible; then the smallest largest share; then the shortest longest run.
 
-    The last decides where loads tell nothing apart (members without work); then the lexicographically first.
+    The run length decides where loads are equal (members without work); then the lexicographically first cover wins.
     """
     shares = np.full((end + 1, end + 1), np.inf)
     lengths = np.full((end + 1, end + 1), np.inf)
@@ -401,7 +401,7 @@ def _least_largest(measure: _Floats, begin: int, end: int) -> float:
 
 
 def _fewest(allowed: _Possible, begin: int, end: int) -> list[Run]:
-    """The lexicographically first cover by allowed runs with the fewest."""
+    """The lexicographically first cover with the fewest runs, all of them allowed."""
     count = np.full(end + 1, end + 1, dtype=np.int64)
     count[end] = 0
     for first in reversed(range(begin, end)):
@@ -417,7 +417,7 @@ def _fewest(allowed: _Possible, begin: int, end: int) -> list[Run]:
 
 
 def _one_run_each(chain: _Chain, chips: int) -> list[Run] | None:
-    """The best runs, at most one per chip, that all compile, tried as `_optimal` does; None if there are none."""
+    """The best runs, at most one per chip, that all compile, tried as in `_optimal`; None if there are none."""
     possible = chain.possible(0, chain.size)
     while True:
         cover = _dealt(chain, chips, possible)
@@ -430,14 +430,14 @@ def _one_run_each(chain: _Chain, chips: int) -> list[Run] | None:
 
 
 def _dealt(chain: _Chain, chips: int, possible: _Possible) -> list[Run]:
-    """The chain in at most so many possible stretches; empty if there is no such way.
+    """Divides the chain into at most `chips` stretches, all of them possible; empty if there is no such way.
 
-    Least first: the cycles of the longest, the bytes that cross between them, their number; then lexicographically
-    first. Exact, by dynamic programming from the back: O(chips · n²).
+    Minimises the cycles of the longest stretch, then the bytes between stretches, then their number; then takes the
+    lexicographically first. Exact, by dynamic programming from the back: O(chips · n²).
     """
     size = chain.size
     ends = [np.flatnonzero(row) for row in possible]
-    # least[c][i]: of the members from i on, in at most c stretches, the smallest largest cycles
+    # least[c][i]: the smallest largest cycles of the members from i on, in at most c stretches
     least = [np.full(size + 1, np.inf)]
     least[0][size] = 0.0
     for _ in range(chips):
@@ -450,7 +450,7 @@ def _dealt(chain: _Chain, chips: int, possible: _Possible) -> list[Run]:
     if not np.isfinite(bound):
         return []
     ends = [to[chain.cycles[to] - chain.cycles[begin] <= bound] for begin, to in enumerate(ends)]
-    # a stretch more counts less than any byte
+    # an additional stretch costs less than one byte
     price = np.where(np.arange(size + 1) < size, chain.entering.astype(np.float64) * (chips + 1) + 1, 0.0)
     behind = [np.where(np.arange(size + 1) < size, np.inf, 0.0)]
     for _ in range(chips):

@@ -14,20 +14,20 @@ from compiler.profile.description import FIELDS, Entry
 from compiler.profile.quantities import UNITS, amount_text
 from compiler.profile.schema import Profile
 
-# Where comments begin; a longer line has its comment above.
+# The column of trailing comments; the comment of a longer line stands above it.
 _COLUMN: Final = 40
 _HEADING: Final = (
     "# A hardware profile of Tessera. Comments give the unit and meaning of each field. Amounts may have a unit",
     "# (2MiB, 12.8GB/s, 1.2GHz, 150ns); a number without one is in the unit of the comment. Fields that begin with",
     "# `# ` are absent: to add one, remove these two characters and give a value.",
 )
-# Text that YAML reads as it stands.
+# Text that YAML reads without quotes.
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z][\w .,;/()-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line of annotated YAML; one that is left out stands as a comment."""
+    """A line of annotated YAML; an absent field is written as a comment."""
 
     depth: int
     text: str
@@ -45,13 +45,13 @@ class _Line:
 
 
 def annotated(profile: Profile) -> str:
-    """A profile as YAML with a comment on each field; it reads back as the same profile."""
+    """Writes a profile as YAML with a comment on each field; it reads back as the same profile."""
     lines = _lines(FIELDS, msgspec.to_builtins(profile), 0, left_out=False)
     return "\n".join((*_HEADING, *map(str, lines))) + "\n"
 
 
 def reference() -> str:
-    """All fields of a profile as Markdown: a table for each part with unit, values, default and meaning."""
+    """Writes all fields of a profile as Markdown: a table per part with unit, values, default and meaning."""
     places: dict[str, list[str]] = {}
     parts: dict[str, Entry] = {}
     for path, entry in _parts(FIELDS, ""):
@@ -84,7 +84,7 @@ def _lines_of(entry: Entry, value: Any, depth: int, *, left_out: bool) -> Iterat
 
 
 def _is_absent(value: Any) -> bool:
-    """Whether nothing is stated: no value, or a part in which all fields are absent."""
+    """Whether the value is absent, or is a part whose fields are all absent."""
     return value is None or (isinstance(value, dict) and all(map(_is_absent, value.values())))
 
 
@@ -95,14 +95,14 @@ def _held(each: Entry, value: Any) -> str:
 
 
 def _comment(entry: Entry) -> str:
-    """Unit, meaning and the words that a field takes."""
+    """Unit, meaning and permitted words of a field."""
     unit = f"{UNITS[entry.unit].words}: " if entry.unit else ""
     words = f" ({', '.join(entry.words)})" if len(entry.words) > 1 else ""
     return f"{unit}{entry.meaning}{words}"
 
 
 def _scalar(value: Any, unit: str) -> str:
-    """A value as YAML; amounts that are long in their own unit have a prefix."""
+    """A value as YAML; long amounts get a unit prefix."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -116,7 +116,7 @@ def _scalar(value: Any, unit: str) -> str:
 
 
 def _parts(entries: Iterable[Entry], prefix: str) -> Iterator[tuple[str, Entry]]:
-    """The parts of a profile by path; of a table the part that each element type has."""
+    """The parts of a profile by path; a table by element type gives the part of each type."""
     for entry in entries:
         path = f"{prefix}{entry.name}"
         held = entry if entry.each is None else entry.each

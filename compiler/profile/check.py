@@ -1,4 +1,4 @@
-"""Checks the values of a profile: all faults at once, each with path, what was found and what is allowed (PROF-4)."""
+"""Checks the values of a profile and reports all faults at once: path, value found, values allowed (PROF-4)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from compiler.profile.quantities import quantity
 from compiler.profile.schema import Dram, Engines, Matrix, Memory, Profile
 from compiler.units import DTYPE_NAMES, element_bytes
 
-# More of them tell nobody anything: the file is not a profile.
+# A file with more faults is no profile, so listing more helps nobody.
 MAX_FAULTS: Final = 100
 _WIDEST_ELEMENT_BYTES: Final = max(element_bytes(dtype) for dtype in DTYPE_NAMES)
-# Longer numbers are not written out, which would take long.
+# Longer numbers are not printed in full, which would be slow.
 _BITS_MAX: Final = 256
 
 # A field's path, its value (None: absent) and what is allowed.
@@ -27,7 +27,7 @@ _Relation: TypeAlias = tuple[str, object, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A field that is not as it has to be: its path, what was found, what is allowed, and a hint or ""."""
+    """An invalid field: its path, the value found, the values allowed, and a hint or ""."""
 
     path: str
     found: str
@@ -36,9 +36,9 @@ class Fault:
 
 
 def checked(values: Mapping[str, Any]) -> tuple[Profile | None, tuple[Fault, ...]]:
-    """The profile that plain values make, or None and its faults, at most MAX_FAULTS.
+    """Returns the profile made of plain values, or None and its faults, at most MAX_FAULTS.
 
-    Relations between fields are checked in those parts that have no faults themselves.
+    Relations between fields are checked in the parts without faults.
     """
     reader = _Reader()
     plain = reader.part(values, FIELDS, "")
@@ -55,12 +55,12 @@ def checked(values: Mapping[str, Any]) -> tuple[Profile | None, tuple[Fault, ...
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads values by the schema: amounts become numbers, and what is wrong is noted."""
+    """Reads values by the schema: converts amounts to numbers and records faults."""
 
     faults: list[Fault] = field(default_factory=list)
 
     def part(self, values: Mapping[str, Any], part: Sequence[Entry], path: str) -> dict[str, Any]:
-        """The fields of a part that were given and are right."""
+        """The valid fields of a part among those given."""
         entries = {entry.name: entry for entry in part}
         plain = {}
         for name, value in values.items():
@@ -74,7 +74,7 @@ class _Reader:
         return plain
 
     def value(self, value: Any, entry: Entry, path: str) -> Any:
-        """A value as a number, word, list or object; of one that is wrong nothing, and it is noted."""
+        """A value as a number, word, list or object; a wrong value gives None and is recorded."""
         if value is None and entry.default is None:
             return None
         if entry.entries or entry.each is not None:
@@ -102,7 +102,7 @@ class _Reader:
         return plain
 
     def _note_name(self, path: str, found: object, what: str, name: str, known: Iterable[str]) -> None:
-        """Note a name that is not among the known ones, with the one that is meant or the place where it belongs."""
+        """Records an unknown name, with a similar known name or the part that the field belongs to as a hint."""
         if len(self.faults) < MAX_FAULTS:
             hint = did_you_mean(name, known)
             if not hint:
@@ -120,7 +120,7 @@ def _fault(path: str, found: object, allowed: str, hint: str = "") -> Fault:
 
 
 def _shown(value: object) -> str:
-    """A value in a line of text, however deep or long it is."""
+    """A value as one short line of text."""
     if value is None:
         return "absent"
     if isinstance(value, Mapping | list | tuple):
@@ -131,7 +131,7 @@ def _shown(value: object) -> str:
 
 
 def _relations(parts: Mapping[str, Any], has_sram: bool) -> Iterator[Fault]:
-    """What one field alone cannot say, of those parts that are right."""
+    """Checks relations between fields of the valid parts."""
     for level in ("sram", "nram", "wram"):
         if parts.get(level) is not None:
             yield from (_fault(*relation) for relation in _memory_relations(level, parts[level]))

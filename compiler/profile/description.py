@@ -1,4 +1,4 @@
-"""What the schema says of each field of a profile: type, unit, meaning and default, read from `schema.py` alone."""
+"""Describes each field of a profile as `schema.py` states it: type, unit, meaning and default."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ABSENT = msgspec.NODEFAULT
 class Entry:
     """A field of a part.
 
-    `kind` is its type without None, `type` the whole annotated type. `default` is ABSENT where a value has to be given.
-    Of a part `entries` are the fields and `about` is the first line of its docstring. Of a table by element type
-    `each` is what it holds for each of them.
+    `kind` is its type without None, `type` the whole annotated type. `default` is ABSENT for a required field. If the
+    field is a part, `entries` holds its fields and `about` the first line of its docstring. If it is a table by element
+    type, `each` describes the entry of one type.
     """
 
     name: str
@@ -38,23 +38,23 @@ class Entry:
 
     @property
     def may_be_left_out(self) -> bool:
-        """Whether a profile may do without the field."""
+        """Whether a profile may omit the field."""
         return self.default is not ABSENT
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that the field takes, if it takes a few."""
+        """The words that the field accepts, empty for other fields."""
         return tuple(map(str, self.kind.values)) if isinstance(self.kind, inspect.LiteralType) else ()
 
     @property
     def allowed(self) -> str:
-        """What values the field takes, in words."""
+        """The values that the field accepts, in words."""
         if isinstance(self.kind, inspect.StrType) and self.kind.pattern is not None:
             return f"text of {self.meaning}"
         return _allowed(self.kind, self.unit)
 
     def below(self, path: str) -> Iterator[tuple[str, Entry]]:
-        """The fields at and below this one that hold a value, by path; of a table as many as element types."""
+        """The fields with values at and below this one, by path; a table gives one per element type."""
         if self.each is not None:
             for dtype in DTYPE_NAMES:
                 yield from self.each.below(f"{path}.{dtype}")
@@ -66,7 +66,7 @@ class Entry:
 
 
 def json_schema(part: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of a part: where a number has a unit, a text such as 256KiB will do too."""
+    """The JSON schema of a part; a number with a unit may also be text such as 256KiB."""
     schema = msgspec.json.schema(part)
     _admit_amounts(schema)
     return schema
@@ -100,7 +100,7 @@ def _entry(name: str, annotated: Any, default: Any) -> Entry:
 
 
 def _plain_kind(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
-    """A type without None and notes, and the notes on the way to it."""
+    """A type without None and metadata, and the metadata found on the way to it."""
     if isinstance(kind, inspect.Metadata):
         inner, noted = _plain_kind(kind.type)
         return inner, {**noted, **(kind.extra_json_schema or {})}
@@ -155,7 +155,7 @@ def _bound(bound: float, unit: str) -> str:
 
 
 def _admit_amounts(schema: Any) -> None:
-    """Let text stand where a number has a unit, all through a schema."""
+    """Permits text wherever a number has a unit, throughout a schema."""
     if isinstance(schema, dict):
         unit = schema.get("unit")
         if isinstance(unit, str) and isinstance(schema.get("type"), str):
@@ -169,7 +169,7 @@ def _admit_amounts(schema: Any) -> None:
 
 # The fields of a profile, in the order of the schema.
 FIELDS: Final = _entries(Profile)
-# All that hold a value rather than a part, by path.
+# All fields that hold a value rather than a part, by path.
 VALUES: Final[Mapping[str, Entry]] = MappingProxyType(
     {path: entry for top in FIELDS for path, entry in top.below(top.name)}
 )

@@ -1,4 +1,4 @@
-"""The fields of a profile by name: which there are, and a profile with some of them changed (SIM-5)."""
+"""Names the fields of a profile, and makes profiles with some fields changed (SIM-5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compiler.profile.schema import Profile
 
 Value: TypeAlias = bool | int | float | str
 
-# What people call the fields that they vary most.
+# Short names of the fields that users vary most.
 SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "clock": "clock_hz",
@@ -41,7 +41,7 @@ SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "lanes": "vector.lanes",
     }
 )
-# What a profile is called is no property of the accelerator.
+# The name of a profile is no property of the accelerator.
 _NAMES: Final = frozenset(("schema", "name", "description"))
 _VARIED: Final = "-varied"
 _NAME_LENGTH_MAX: Final = 64
@@ -49,14 +49,14 @@ _NAME_LENGTH_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field: its path with dots, what kind of value it takes, and its unit, "" for a mere number."""
+    """One field: its path with dots, the kind of its value, and its unit, "" for a plain number."""
 
     path: str
     kind: Literal["integer", "number", "word", "flag"]
     unit: str
 
     def parsed(self, value: object) -> Value:
-        """A value as given, in the field's unit; raises RequestError for an amount that is none."""
+        """Converts a given value to the field's unit; raises RequestError for an invalid amount."""
         if self.kind == "flag" and value in ("true", "false"):
             return value == "true"
         if self.kind in ("flag", "word"):
@@ -65,12 +65,12 @@ class Field:
 
 
 def profile_fields() -> tuple[Field, ...]:
-    """All fields that may be varied, in the order of the schema."""
+    """All fields that can be varied, in the order of the schema."""
     return tuple(field for field in _fields() if field.path not in _NAMES)
 
 
 def field_named(name: str) -> Field:
-    """A field by its path or short name; raises RequestError with the names that come near."""
+    """Finds a field by its path or short name; raises RequestError with similar names."""
     known = {field.path: field for field in profile_fields()}
     found = known.get(SHORT_NAMES.get(name, name))
     if found is not None:
@@ -87,7 +87,7 @@ def field_named(name: str) -> Field:
 
 
 def value_of(profile: Profile, field: Field) -> Value | None:
-    """What a profile has in a field; None where it has none."""
+    """A field's value in a profile; None if it is absent."""
     values: Any = msgspec.to_builtins(profile)
     for part in field.path.split("."):
         values = values.get(part) if isinstance(values, dict) else None
@@ -97,9 +97,9 @@ def value_of(profile: Profile, field: Field) -> Value | None:
 
 
 def with_fields(profile: Profile, changes: Mapping[str, Value]) -> Profile:
-    """The profile with fields changed, by path; checked like any, and named anew if it differs.
+    """A copy of the profile with fields changed, by path, checked like any profile; renamed if it differs.
 
-    Raises ProfileError for a part that the profile does not have, or a value that its parser refuses.
+    Raises ProfileError for a part that the profile lacks, or a value that the profile parser refuses.
     """
     values = msgspec.to_builtins(profile)
     for path, value in changes.items():

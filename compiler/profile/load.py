@@ -1,4 +1,4 @@
-"""Loading profiles: built-ins and users' own, validated (PROF-1, PROF-4)."""
+"""Loads and validates profiles: built-ins and users' own (PROF-1, PROF-4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compiler.profile.check import MAX_FAULTS, Fault, checked
 from compiler.profile.schema import Profile
 
 MAX_PROFILE_BYTES: Final = 65_536
-# An error names so many of the fields that are wrong beside the first; `tessera profiles check` shows all.
+# An error names this many invalid fields beside the first; `tessera profiles check` shows all.
 _OTHERS_NAMED: Final = 5
 # YAML 1.1 reads 1e9 as text; profiles mean the number, as JSON does.
 _NUMBER: Final = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
@@ -67,12 +67,12 @@ def builtin_profile(name: str) -> Profile:
 
 
 def parse_profile(data: bytes, *, origin: str = "profile") -> Profile:
-    """A profile from YAML or JSON; raises ProfileError with the field's path, value and what was expected."""
+    """Parses a profile from YAML or JSON; raises ProfileError with the field's path, value and permitted values."""
     return profile_from_values(profile_values(data, origin=origin), origin=origin)
 
 
 def profile_values(data: bytes, *, origin: str = "profile") -> dict[str, Any]:
-    """The values in a YAML or JSON text, unchecked; raises ProfileError if it is too large or neither."""
+    """Reads the values in a YAML or JSON text, unchecked; raises ProfileError if it is neither or too large."""
     if len(data) > MAX_PROFILE_BYTES:
         raise ProfileError(
             f"{origin}: the profile is too large", stage="profile", actual=len(data), limit=MAX_PROFILE_BYTES
@@ -92,12 +92,12 @@ def profile_values(data: bytes, *, origin: str = "profile") -> dict[str, Any]:
 
 
 def _read(data: bytes) -> object:
-    """The values of a JSON or YAML text; JSON first, for YAML forbids the tabs that JSON may be indented with."""
+    """Reads a JSON or YAML text. JSON comes first, because YAML forbids tabs as indentation."""
     if data.lstrip()[:1] == b"{":
         try:
             return json.loads(data, object_pairs_hook=_unique)
         except json.JSONDecodeError:
-            pass  # YAML's flow style begins with a brace too
+            pass  # YAML's flow style also begins with a brace.
     return yaml.load(data, Loader=_PlainLoader)
 
 
@@ -111,7 +111,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def profile_from_values(values: dict[str, Any], *, origin: str = "profile") -> Profile:
-    """A profile from plain values; raises ProfileError as parse_profile does."""
+    """Makes a profile from plain values; raises ProfileError as parse_profile does."""
     profile, faults = checked(values)
     if profile is None:
         raise _faulty(origin, faults)
@@ -119,7 +119,7 @@ def profile_from_values(values: dict[str, Any], *, origin: str = "profile") -> P
 
 
 def _faulty(origin: str, faults: Sequence[Fault]) -> ProfileError:
-    """The error of a profile with faults: the first in full, the others by their paths."""
+    """The error for a profile with faults: the first in full, the others by path."""
     first, *others = faults
     name = first.path or "(root)"
     hints = [f"Correct the field {name} of the profile"]

@@ -14,7 +14,7 @@ from compiler.errors import RequestError, printable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A unit: its name in words, what carries the prefixes, how much of that it is, and an example of an amount."""
+    """A unit: its name in words, the base that takes prefixes, its size in that base, and an example amount."""
 
     words: str
     base: str
@@ -23,7 +23,7 @@ class Unit:
 
     @property
     def is_of_bytes(self) -> bool:
-        """Whether amounts may have binary prefixes; parts of a byte there are none."""
+        """Whether amounts may have binary prefixes; bytes have no fractions."""
         return self.base.startswith("B")
 
 
@@ -59,9 +59,10 @@ _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([-+]?[0-9]
 
 
 def quantity(value: object, unit: str) -> int | float:
-    """A number, or a text such as 256KiB, in `unit`: one of UNITS, or "" for a mere number.
+    """Reads a number, or a text such as 256KiB, in `unit`: one of UNITS, or "" for a plain number.
 
-    A unit left out is the field's own. Whole amounts are integers. Raises RequestError for anything else.
+    Without a stated unit the field's own unit applies. Whole amounts are integers. Raises RequestError for anything
+    else.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -82,7 +83,7 @@ def quantity(value: object, unit: str) -> int | float:
 
 
 def amount_text(value: float, unit: str, space: str = "") -> str:
-    """The amount as people write it, exact: `quantity` reads the same value from it."""
+    """Writes an amount as people do, exactly: `quantity` reads the same value from it."""
     plain = _digits(value)
     prefixes = {"B": _BINARY, "B/s": _DECIMAL, "B/cycle": _DECIMAL, "Hz": _DECIMAL}.get(unit, {})
     for prefix, factor in reversed([*prefixes.items()]):
@@ -99,7 +100,7 @@ def _digits(value: float) -> str:
 
 
 def _factor(given: str, unit: str) -> Fraction | None:
-    """How many of `unit` the given unit is; None if it is of another kind."""
+    """The factor from the given unit to `unit`; None for a unit of another kind."""
     if not given:
         return Fraction(1)
     meant = UNITS.get(unit)

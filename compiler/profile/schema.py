@@ -1,4 +1,4 @@
-"""The hardware profile: what an accelerator is, as data (PROF-2)."""
+"""The hardware profile: an accelerator described as data (PROF-2)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Meta
 
 
 def _amount(unit: str, *, ge: float, le: float) -> Meta:
-    """Bounds of a number and its unit, one of `compiler.profile.quantities.UNITS`."""
+    """The bounds of a number and its unit, one of `compiler.profile.quantities.UNITS`."""
     return Meta(ge=ge, le=le, extra_json_schema={"unit": unit})
 
 
 def _means(meaning: str) -> Meta:
-    """What a field means, in a line: it stands in the JSON schema, the documents and annotated profiles."""
+    """The one-line meaning of a field, for the JSON schema, the documents and annotated profiles."""
     return Meta(description=meaning)
 
 
@@ -32,16 +32,16 @@ Bytes = Annotated[int, _amount("B", ge=1, le=2**50)]
 AccessBytes = Annotated[int, _amount("B", ge=1, le=65536)]
 Count = Annotated[int, Meta(ge=1, le=4096)]
 
-# Bytes of a partial sum where a profile states none.
+# Bytes of a partial sum if a profile states none.
 DEFAULT_ACCUMULATOR_BYTES: Final = 4
 
 
-# Stationary weights begin at multiples of this: bytes of the widest elements.
+# Stationary weights begin at multiples of this many bytes, the size of the widest element.
 _RESIDENT_ALIGNMENT: Final = 8
 
 
 def beside_residents(capacity_bytes: int, resident_bytes: int) -> int:
-    """Where stationary weights begin in a memory, at its end: what they leave of it."""
+    """The address at which stationary weights begin, at the end of a memory; equals the bytes left before them."""
     return (capacity_bytes - resident_bytes) // _RESIDENT_ALIGNMENT * _RESIDENT_ALIGNMENT
 
 
@@ -168,7 +168,7 @@ class Vector(_Part, frozen=True, kw_only=True):
 class Calls(_Part, frozen=True, kw_only=True):
     """Scalar work of a core for a call of a shape unit.
 
-    Prices of parameter tables count it (SHAPE-4); fixed programs are compiled without such lengths.
+    The cost of a parameter table includes it (SHAPE-4); fixed programs are compiled without such lengths.
     """
 
     cycles: Annotated[Cycles, _means("scalar work of each call")] = 0.0
@@ -176,7 +176,7 @@ class Calls(_Part, frozen=True, kw_only=True):
 
 
 class Limits(_Part, frozen=True, kw_only=True):
-    """Limits of one executable; absent: no limit."""
+    """Limits of one executable; an absent limit means no limit."""
 
     program_bytes: Annotated[Bytes | None, _means("size of the program")] = None
     program_bytes_per_core: Annotated[Bytes | None, _means("size of one core's share of the program")] = None
@@ -186,9 +186,9 @@ class Limits(_Part, frozen=True, kw_only=True):
 
 
 class Weights(_Part, frozen=True, kw_only=True):
-    """Where weights lie.
+    """Placement of weights.
 
-    Stationary weights lie on the chip, spread over its cores by output channels, before an executable runs.
+    Stationary weights lie on the chip before an executable runs, spread over its cores by output channels.
     """
 
     mode: Annotated[Literal["streamed", "stationary"], _means("streamed from DRAM, or resident on the chip")] = (
@@ -248,14 +248,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def resident_capacity_bytes(self) -> int:
-        """Bytes of one core's memory that stationary weights may lie in."""
+        """Bytes of one core's memory that can hold stationary weights."""
         return self.weight_memory_bytes
 
     def beside(self, resident_bytes: int) -> Profile:
-        """The profile that is left beside `resident_bytes` of stationary weights in every core.
+        """The profile with the memory left beside `resident_bytes` of stationary weights in every core.
 
-        Where weights share the activations' memory that one shrinks, else the weight memory does. At least one byte
-        is left, so that what does not fit is refused by the tiling and not by the profile.
+        If weights share the activations' memory, that memory shrinks, else the weight memory does. At least one byte is
+        left, so that the tiling refuses an op that does not fit, not the profile.
         """
         if not resident_bytes:
             return self
@@ -270,7 +270,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def weight_memory_bytes(self) -> int:
-        """Bytes per core that hold weights while they are used (WRAM, else NRAM's weight part, else NRAM)."""
+        """Bytes per core that hold weights during use (WRAM, else NRAM's weight part, else NRAM)."""
         if self.wram is not None:
             return self.wram.capacity_bytes
         return self.nram.weight_bytes or self.nram.capacity_bytes

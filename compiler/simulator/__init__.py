@@ -1,1 +1,1 @@
-"""Running what was compiled: values, address for address, and what they are judged by (SIM-1)."""
+"""Runs compiled programs with real values, address for address, and compares the values (SIM-1)."""

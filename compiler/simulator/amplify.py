@@ -1,17 +1,18 @@
-"""What a model itself makes of rounding, and what of a program can be judged nevertheless (SIM-1).
+"""Measures how a model amplifies rounding, and decides which tensors can still be judged (SIM-1).
 
-Two correct implementations sum up in different orders, so each result differs by some unit roundoffs. A model may make
-any amount of that: a softmax of two logits near 1e19 is one-hot or even by one roundoff, an average of values that
-cancel keeps none of their digits. Then no limit on the difference between two implementations can be a fixed one. What
-the model makes of rounding is measured as Monte Carlo arithmetic does (D. S. Parker, 1997): the graph is evaluated by
-the definitions of its ops, once as they are and once with every element of every result multiplied by 1 + δ, δ normal
-with the deviation that rounding in this op has (an op that computes next to 1 adds δ roundoffs of 1). The largest
-difference between the two, by the measure of `compare`, is the *spread* of a tensor.
+Two correct implementations sum in different orders, so each result differs by a few unit roundoffs. A model may amplify
+that without bound: a softmax of two logits near 1e19 is one-hot or even depending on one roundoff, and an average of
+values that cancel keeps no correct digit. Then no fixed limit on the difference between two implementations is right.
 
-That an output may be off by so much says nothing for the program. So whatever it hands from group to group is judged
-where it is made: each tensor is compared with what the definitions make of the *program's own* values of the tensors
-before it, so that no more than one group's amplification is between the two. Within a group that amplifies beyond
-`_UNDECIDED` nothing can be judged, and the report says so.
+The amplification is measured as in Monte Carlo arithmetic (D. S. Parker, 1997). The graph is evaluated twice by the
+definitions of its ops: once as they are, and once with every element of every result multiplied by 1 + δ. δ is normal,
+with the deviation of rounding in this op (an op that computes next to 1 adds δ roundoffs of 1). The largest difference
+between the two, by the measure of `compare`, is the *spread* of a tensor.
+
+A large spread of an output does not prove that the program is right. So each tensor that the program passes from group
+to group is judged where it is made. It is compared with the definitions applied to the *program's own* values of the
+earlier tensors, so that at most one group amplifies between the two. A group that amplifies beyond `_UNDECIDED` cannot
+be judged, and the report says so.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from compiler.ir.graph import Graph, Op
 from compiler.simulator.compare import Comparison, absolute_rounding_of, compare, limits_of, rounding_of
 from compiler.simulator.reference import evaluated
 
-# The largest of many elements of one sample lies about as far out as that of another, seldom four times as far.
+# The largest of many elements varies little between samples, seldom by a factor of four.
 _ROOM: Final = 4.0
-# A limit of a tenth of the root mean square distinguishes nothing.
+# A limit of a tenth of the root mean square cannot tell right from wrong.
 _UNDECIDED: Final = 0.1
 _SEED: Final = 17
-# What definitions raise when a disturbed value leaves an op's domain.
+# Errors that definitions raise when a disturbed value leaves an op's domain.
 _OUT_OF_DOMAIN: Final = (TesseraError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
 
 class Verdict(StrEnum):
-    """By what a tensor was judged: its plain limit, one that allows for the model's own spread, or not at all."""
+    """How a tensor was judged: by its plain limit, by one that includes the model's own spread, or not at all."""
 
     PLAIN = "plain"
     WIDENED = "widened"
@@ -50,7 +51,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A comparison, how it was judged, and the spread if it was measured (infinite if it leaves the finite numbers)."""
+    """A comparison, how it was judged, and the spread if it was measured (infinite if values became non-finite)."""
 
     comparison: Comparison
     verdict: Verdict = Verdict.PLAIN
@@ -58,15 +59,15 @@ class Judged:
 
     @property
     def holds(self) -> bool:
-        """False if the tensor is further off than its limit, or than rounding carries it."""
+        """False if the error exceeds the limit that applies."""
         return self.comparison.holds or self.verdict is Verdict.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amplified:
-    """What was found of a program whose outputs miss their plain limits: `outputs` by tensor, and what lies between.
+    """The result for a program whose outputs miss their plain limits: `outputs` by tensor, and tensors in between.
 
-    `between` is the worst of the tensors that could be judged where they are made, `undecided` are the others.
+    `between` is the worst of the tensors that could be judged where they are made; `undecided` lists the others.
     """
 
     outputs: Mapping[str, Judged]
@@ -81,10 +82,10 @@ def judge_again(
     got: Mapping[str, Value],
     missed: Mapping[str, Comparison],
 ) -> Amplified:
-    """Judge outputs that missed their limits, by tensor, beside what the model makes of rounding, and all of `got`.
+    """Judges outputs that missed their limits again, with the model's own spread, and all tensors in `got`.
 
-    `got` is what the program hands out and from group to group. If the model cannot be evaluated with disturbed
-    values, the outputs are judged by their plain limits.
+    `got` holds the tensors that the program returns or passes from group to group. If the model cannot be evaluated
+    with disturbed values, the outputs are judged by their plain limits.
     """
     try:
         found = _pairs(graph, source, inputs, {})
@@ -92,7 +93,7 @@ def judge_again(
         between, undecided = _between(graph, source, inputs, got)
     except _OUT_OF_DOMAIN:
         return Amplified(outputs={name: Judged(comparison=c) for name, c in missed.items()}, between=None, undecided=())
-    # what no op makes is no result of rounding
+    # a tensor that no op makes has no rounding
     plain = {name: Judged(comparison=comparison) for name, comparison in missed.items()}
     return Amplified(outputs=plain | outputs, between=between, undecided=undecided)
 
@@ -100,7 +101,7 @@ def judge_again(
 def _between(
     graph: Graph, source: ModelSource, inputs: Mapping[str, Value], got: Mapping[str, Value]
 ) -> tuple[Comparison | None, tuple[str, ...]]:
-    """The worst of the tensors that the program hands out, each from its own values before, and those undecided."""
+    """The worst of the program's tensors, each judged from the program's own earlier values, and the undecided ones."""
     limits = limits_of(graph)
     worst: Comparison | None = None
     undecided: list[str] = []
@@ -118,7 +119,7 @@ def _between(
 def _pairs(
     graph: Graph, source: ModelSource, inputs: Mapping[str, Value], anchors: Mapping[str, Value]
 ) -> Iterator[tuple[str, Value, Value]]:
-    """Every tensor that an op makes, plain and disturbed; others read the values of `anchors` in its stead."""
+    """Every tensor that an op makes, plain and disturbed; later ops read the values of `anchors` in its place."""
     plain, noisy = (_Watch(graph=graph, anchors=anchors, disturbs=disturbs) for disturbs in (False, True))
     pairs = zip(
         evaluated(graph, source, inputs, disturb=plain), evaluated(graph, source, inputs, disturb=noisy), strict=True
@@ -128,12 +129,12 @@ def _pairs(
 
 
 def _judged(comparison: Comparison, values: Value, noisy: Value) -> Judged:
-    """A comparison beside the spread of its tensor."""
+    """Judges a comparison with the spread of its tensor."""
     if comparison.holds:
         return Judged(comparison=comparison)
     spread = compare(comparison.tensor, noisy, values).max_error
     if not isinstance(values, np.ndarray) or isinstance(comparison.got, str) or spread == 0.0:
-        # of another kind, type or shape, or nothing that rounding moves
+        # another kind, type or shape, or a tensor without rounding
         return Judged(comparison=comparison, spread=spread)
     is_exact = values.dtype.kind in "biuSUO"
     if not isfinite(spread) or _ROOM * spread >= _UNDECIDED or is_exact:
@@ -150,7 +151,7 @@ def _rank(comparison: Comparison) -> tuple[bool, float]:
 
 @dataclass(slots=True, kw_only=True)
 class _Watch:
-    """Sees what an evaluation makes, and says what others read instead: an anchor, or the result disturbed."""
+    """Watches an evaluation and replaces results for later ops: by an anchor, or by the disturbed result."""
 
     graph: Graph
     anchors: Mapping[str, Value]
@@ -164,13 +165,13 @@ class _Watch:
 
 
 def _disturbed(graph: Graph, op: Op, value: Value) -> Value:
-    """A result with every element off by as much as rounding in its op; the same for the same graph."""
+    """A result with every element changed by the rounding of its op; the same for the same graph."""
     deviation, absolute = rounding_of(graph, op), absolute_rounding_of(graph, op)
     if deviation + absolute == 0.0 or not isinstance(value, np.ndarray):
         return value
     random = np.random.default_rng([_SEED, *op.output.encode()])
     noise: Any = random.standard_normal(value.shape, dtype=np.float32)
     with np.errstate(all="ignore"):
-        # float64 throughout: a factor nearer to 1 than the type can say would be lost
+        # float64 throughout: a narrower type would lose factors close to 1
         disturbed = value.astype(np.float64) * (1.0 + deviation * noise) + absolute * noise
         return np.asarray(disturbed.astype(value.dtype))

@@ -1,4 +1,4 @@
-"""Calls of units on memories: operands' boxes are put together, computed with, the result written (SHAPE-3, SIM-1)."""
+"""Runs calls of units on memories: gathers the operands' boxes, computes, writes the result (SHAPE-3, SIM-1)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from compiler.simulator.gather import WindowGather, as_windows, empty_met, met_b
 from compiler.units import numpy_dtype
 
 Memory = Callable[[int], NDArray[np.uint8]]
-# The most that operands gathered for one call may take.
+# Limit on the operands gathered for one call.
 _LARGEST_MET_BYTES: Final = 1 << 28
 _PLACE_BYTES: Final = 8
 
 
 class _Piece(NamedTuple):
-    """A part of an operand's box in memory: in which place, from where, and how it lies there.
+    """A part of an operand's box in memory: its place, address and layout.
 
-    `table`: the address table through which it is read; -1: by its strides.
+    `table` is the address table through which it is read; -1: it is read by its strides.
     """
 
     place: int
@@ -45,14 +45,14 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scale:
-    """How stored numbers become values: (stored − zero)·scale, arrays that broadcast to the tensor."""
+    """Converts stored numbers to values: (stored − zero)·scale, arrays that broadcast to the tensor."""
 
     scale: NDArray[Any]
     zero: NDArray[Any]
     dtype: str
 
     def __call__(self, stored: NDArray[Any], index: tuple[Any, ...]) -> NDArray[Any]:
-        """The values of a part of the tensor; `index` chooses it along each axis."""
+        """The values of a part of the tensor; `index` selects it along each axis."""
         along = tuple(
             slice(None) if extent == 1 else part for part, extent in zip(index, self.scale.shape, strict=True)
         )
@@ -61,7 +61,7 @@ class _Scale:
 
 
 class CallRunner:
-    """Runs single calls of one program; `memory` gives the bytes of a place."""
+    """Runs single calls of one program; `memory` returns the bytes of a place."""
 
     def __init__(self, checked: CheckedProgram, memory: Memory) -> None:
         self._program: Program = checked.program
@@ -72,7 +72,7 @@ class CallRunner:
         self._call_of: list[int] = program.commands["call"].tolist()
         self._tables: list[int] = program.calls["table"].tolist()
         self._entries: list[int] = program.calls["entry"].tolist()
-        # the rows of pieces of each command: from its number here to the next one
+        # the rows of pieces of each command: from its own number to the next
         self._first: list[int] = []
         self._rows = np.zeros((0, 0), dtype=np.int64)
         self._addressed = addressed = checked.addressed
@@ -89,7 +89,7 @@ class CallRunner:
             self._rows = np.concatenate([heads, pieces.starts, pieces.stops, pieces.strides], axis=1)
 
     def run(self, command: int) -> None:
-        """Run the call of a command; raises ProgramError naming it."""
+        """Runs the call of a command; raises ProgramError naming it."""
         number = self._call_of[command]
         table, entry = self._tables[number], self._entries[number]
         geometry = self._book.geometry(table)
@@ -144,7 +144,7 @@ class CallRunner:
         begins: bool,
         ends: bool,
     ) -> None:
-        """One part of a sum: taken up from where the result will be, and left there or finished."""
+        """Adds one part of a sum to the partial sum at the result's address, and stores or finishes it."""
         unit, kind = geometry.unit, geometry.kind
         assert isinstance(kind, Product)
         accumulator = numpy_dtype(unit.accumulator_dtype or unit.output.dtype)
@@ -163,7 +163,7 @@ class CallRunner:
         self._write(results, box, _checked(found, box, unit.output.dtype), unit.output.dtype, final=True)
 
     def _pieces(self, command: int, geometry: TableGeometry) -> list[list[_Piece]]:
-        """What a command touches by slot, as `pieces_of` found it."""
+        """The memory that a command reads and writes by slot, from `pieces_of`."""
         ranks = geometry.rank_list
         found: list[list[_Piece]] = [[] for _ in ranks]
         for slot, place, base, address, scale, gathered, number, *axes in self._rows[
@@ -181,7 +181,7 @@ class CallRunner:
         return np.ndarray(lengths(piece.box), dtype, self._memory(piece.place), piece.address, piece.strides)
 
     def _final(self, piece: _Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Where a finished result lies: as its sums, all distances shorter by the ratio of their sizes."""
+        """The view of a finished result in the place of its sums; distances shrink by the ratio of element sizes."""
         address = piece.base + (piece.address - piece.base) // piece.scale
         strides = tuple(stride // piece.scale for stride in piece.strides)
         return np.ndarray(lengths(piece.box), dtype, self._memory(piece.place), address, strides)
@@ -193,7 +193,7 @@ class CallRunner:
             view[...] = values[_inside(piece.box, box)]
 
     def _slab(self, table: int, number: int, operand: OperandType, box: Box, pieces: list[_Piece], call: Call) -> Slab:
-        """An operand's box from its pieces, decoded; one piece is not copied."""
+        """An operand's box from its pieces, decoded; a single piece is not copied."""
         stored = numpy_dtype(operand.stored_dtype)
         if len(pieces) == 1:
             values = self._view(pieces[0], stored)
@@ -209,9 +209,9 @@ class CallRunner:
     def _met(
         self, command: int, table: int, geometry: TableGeometry, box: Box, operand: OperandType, pieces: list[_Piece]
     ) -> NDArray[Any] | None:
-        """What the taps of a call's window meet, gathered through the address tables that it binds.
+        """Gathers the operands at the taps of a call's window through its address tables.
 
-        None where that is too much to hold at once: then the window goes over the box, which the tables say as well.
+        None if they are too large to hold at once. Then the window slides over the box, which gives the same operands.
         """
         call, kind, addressed = geometry.call, geometry.kind, self._addressed
         window = kind.window(call)
@@ -224,7 +224,7 @@ class CallRunner:
         around = kind.enclosing(call, box)
         channels = (min(piece.box[1][0] for piece in pieces), max(piece.box[1][1] for piece in pieces))
         fill, dtype, count = kind.padding_value(call), numpy_dtype(operand.stored_dtype), channels[1] - channels[0]
-        # of each operand that begins a run its place is held, too
+        # the place of each operand that begins a run takes memory too
         held = met_bytes(around, window.kernel, count, dtype.itemsize) + met_bytes(
             around, window.kernel, 1, _PLACE_BYTES
         )
@@ -237,7 +237,7 @@ class CallRunner:
         return as_windows(met, len(window.kernel))
 
     def _check_words(self, command: int) -> None:
-        """Raise ProgramError unless the address tables lie where a command has bound them."""
+        """Raises ProgramError unless the address tables lie where a command has bound them."""
         addressed = self._addressed
         if addressed is None:
             return
@@ -276,7 +276,7 @@ class CallRunner:
         pieces: list[_Piece],
         slabs: list[Slab | None],
     ) -> Slab:
-        """The rows of a table that the indices of a box name, and nothing else of it."""
+        """Reads only the table rows that the indices of a box name."""
         number = geometry.unit.gathers
         operand, call = geometry.unit.operands[number], geometry.call
         piece = next((found for found in pieces if found.gathered), None)
@@ -313,7 +313,7 @@ class CallRunner:
 
 
 def _box(geometry: TableGeometry, slot: int, entry: int, pieces: list[_Piece]) -> Box:
-    """The box that an entry needs of a slot: a single piece is all of it."""
+    """The box that an entry needs of a slot; a single piece is the whole box."""
     if len(pieces) == 1:
         return pieces[0].box
     return box_of(geometry.starts[slot, entry], geometry.stops[slot, entry], geometry.rank_list[slot])
@@ -324,14 +324,14 @@ def _inside(box: Box, around: Box) -> tuple[slice, ...]:
 
 
 def _checked(values: NDArray[Any], box: Box, dtype: str) -> NDArray[Any]:
-    """What a definition computed, if it is the box it was asked for."""
+    """Returns a definition's result after checking that it is the requested box."""
     if values.shape != lengths(box) or values.dtype != numpy_dtype(dtype):
         raise ValueError(f"the result is {values.dtype}{list(values.shape)}, not {dtype}{list(lengths(box))}")
     return values
 
 
 def _with_values(geometry: TableGeometry, slabs: list[Slab | None]) -> Call:
-    """The call with the values of those operands that its definition wants to know whole."""
+    """The call with the values of the operands that its definition needs in whole."""
     call = geometry.call
     known = {
         number: slab.values

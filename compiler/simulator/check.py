@@ -1,4 +1,4 @@
-"""The value check of a compilation: the executable against the original model on random inputs (SIM-1)."""
+"""Value check of a compilation: compares the executable with the original model on random inputs (SIM-1)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph, run_reference
 from compiler.simulator.run import run_executable
 
-# The seed of the inputs of every compilation's check.
+# The seed of the check's inputs, the same for every compilation.
 SEED: Final = 5
-# A model with a larger tensor, constants that lie in its file apart, is not run for its values.
+# A model with a larger tensor (constants in its file excepted) is not run.
 MAX_CHECKED_BYTES: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueCheck:
-    """What the check found: a comparison per output, the judge, and the seed of the inputs.
+    """The result of the value check: a comparison per output, the judge, and the seed of the inputs.
 
-    `reason` says why nothing was compared (no runtime runs the model, no values, not asked for) and is empty
-    otherwise. `skipped` are outputs that depend on random nodes. Where an output misses its plain limit, `again` says
-    how it was judged then, by output, and `between` and `undecided` what was found of the tensors that the program
-    hands from group to group (`amplify.py`).
+    `reason` says why nothing was compared (no runtime runs the model, no values, not requested) and is empty otherwise.
+    `skipped` lists outputs that depend on random nodes. If an output misses its plain limit, `again` says how it was
+    judged then, by output; `between` and `undecided` hold the findings on the tensors that the program passes from
+    group to group (`amplify.py`).
     """
 
     seed: int
@@ -58,12 +58,12 @@ class ValueCheck:
 
     @property
     def holds(self) -> bool:
-        """True if nothing that could be judged is off by more than its limit."""
+        """True if every tensor that could be judged is within its limit."""
         return all(comparison.holds for comparison in self._decided)
 
     @property
     def worst(self) -> Comparison | None:
-        """The comparison nearest to its limit, or furthest beyond it, of those that could be judged."""
+        """The comparison nearest to its limit, or furthest beyond it, among those that could be judged."""
         return max(self._decided, key=_excess, default=None)
 
     def verdict(self, output: str) -> Verdict:
@@ -78,7 +78,7 @@ class ValueCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedGraph:
-    """A lowered graph, its executable (None if there are no programs), and what the value check found."""
+    """A lowered graph, its executable (None without programs), and the result of the value check."""
 
     lowered: LoweredGraph
     executable: Executable | None
@@ -95,7 +95,7 @@ class CheckValues:
     options: Options
 
     def run(self, lowered: LoweredGraph) -> CheckedGraph:
-        """Raises InternalError naming output, error and limit if a value is off by more than its limit."""
+        """Raises InternalError naming output, error and limit if a value exceeds its limit."""
         executable = executable_of(lowered, self.source, self.profile, self.options)
         reason = lowered.reason
         if not reason and self.options.verify == "none":
@@ -110,7 +110,7 @@ class CheckValues:
         fused = lowered.mapped.fused
         graph = fused.partitioned.graph
         groups = [group.ops for found in fused.segments for group in found.groups]
-        # what failed is not known: groups of several ops come first, then all
+        # The cause is not yet known: groups of several ops come first, then all.
         suspected = [ops for ops in groups if len(ops) > 1] or groups
         with defects_of(self.name, [failed_group(fused.facts, ops) for ops in suspected]):
             check = check_values(executable, graph, self.source)
@@ -143,7 +143,7 @@ class CheckValues:
 def _first_wrong(
     executable: Executable, graph: Graph, source: ModelSource, groups: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    """The first group whose results differ from those of its ops' definitions; None if there is none."""
+    """The first group whose results differ from those of its ops' definitions; None if all agree."""
     inputs = random_inputs(graph, SEED)
     got: dict[str, Any] = {}
     run_executable(executable, inputs, results=got.__setitem__)
@@ -157,9 +157,9 @@ def _first_wrong(
 
 
 def _first_misunderstood(graph: Graph, source: ModelSource) -> tuple[int, ...] | None:
-    """The first op whose definition gives other values than ONNX Runtime gives the model's value of that name.
+    """The first op whose definition disagrees with ONNX Runtime's value of the same name.
 
-    None if there is none, or the runtime does not hand these values out.
+    None if all agree, or if the runtime does not return these values.
     """
     inputs = random_inputs(graph, SEED)
     random, limits = random_tensors(graph), limits_of(graph)
@@ -182,14 +182,14 @@ def _first_misunderstood(graph: Graph, source: ModelSource) -> tuple[int, ...] |
 def check_values(
     executable: Executable, graph: Graph, source: ModelSource, seed: int = SEED, *, bound: HostBound = HOST_BOUND
 ) -> ValueCheck:
-    """Run an executable and the original model on the same seeded inputs and compare all outputs.
+    """Runs an executable and the original model on the same seeded inputs and compares all outputs.
 
-    Nothing is compared where the host takes longer than `bound`. Raises what running the executable raises.
+    Compares nothing if the host takes longer than `bound`. Raises the errors of running the executable.
     """
     try:
         inputs = random_inputs(graph, seed)
     except TesseraError as error:
-        # text, sequences, types that only the host knows: nothing can be made up, so nothing is compared
+        # no inputs can be generated for text, sequences and types that only the host supports, so nothing is compared
         return ValueCheck(seed=seed, judge="", reason=error.message, comparisons=())
     largest = max((t for t in graph.tensors.values() if _is_made(t)), key=host_bytes, default=None)
     if largest is not None and host_bytes(largest) > MAX_CHECKED_BYTES:
@@ -210,14 +210,14 @@ def check_values(
 
 
 def _is_made(tensor: Tensor) -> bool:
-    """True for a tensor that takes memory of its own when the model runs."""
+    """True for a tensor that takes its own memory when the model runs."""
     return tensor.is_known and (tensor.constant is None or isinstance(tensor.constant.data, Splat | Derived))
 
 
 def _judged_again(
     check: ValueCheck, executable: Executable, graph: Graph, source: ModelSource, inputs: Mapping[str, Any]
 ) -> ValueCheck:
-    """The check beside what the model itself makes of rounding, and with a look at what lies between."""
+    """Judges the outputs again with the model's own spread, and the tensors between groups."""
     got: dict[str, Any] = {}
     run_executable(executable, inputs, results=got.__setitem__)
     for tensor in random_tensors(graph):

@@ -1,24 +1,24 @@
-"""The measure of values: how far a tensor is from its reference, and how far rounding may carry it (SIM-1).
+"""Compares values: the error of a tensor against its reference, and the limit that rounding permits (SIM-1).
 
-The measure is max |a − b| over the tensor relative to the root mean square of the reference b; integers, booleans and
+The measure is max |a − b| over the tensor relative to the root mean square of the reference b. Integers, booleans and
 text agree exactly; infinities and NaN stand in the same places.
 
-The limit follows from roundings, each by at most the unit roundoff u of the type rounded to (2^-24 in float32, 2^-11 in
+The limit follows from roundings. Each is at most the unit roundoff u of the type rounded to (2^-24 in float32, 2^-11 in
 float16, 2^-8 in bfloat16) relative to the value. Roundings of different operations are independent, so their squares
 add up, over one sum as over a chain of ops:
 
     limit = max(floor, √(Σ (3 u)² · operations + Σ (8 u')²)),   floor = 1e-4, and 1e-10 where all is float64
 
-along the longest chain of ops behind a tensor. `operations` are those of one element, u that of the type they are done
-in (16-bit floats are computed in float32): the partial sums of a random sum have half of its variance, a rounding that
-of a uniform error (u²/3), there are two implementations, and the largest of many elements lies five deviations out:
-5 · √(2/6) u < 3 u. u' is that of the type in which an op's result is stored: two implementations that agree but for
-float32 rounding may store neighbouring numbers, 2 u' apart, and the largest element is about four times the root mean
-square.
+along the longest chain of ops behind a tensor. `operations` counts those of one element; u is the roundoff of the type
+that computes them (16-bit floats are computed in float32). The factor 3: the partial sums of a random sum have half of
+its variance, a rounding has the variance of a uniform error (u²/3), there are two implementations, and the largest of
+many elements lies five deviations out: 5 · √(2/6) u < 3 u. u' is the roundoff of the type in which an op's result is
+stored. Two implementations that agree except for float32 rounding may store neighbouring numbers, 2 u' apart, and the
+largest element is about four times the root mean square.
 
-In float32 the floor rules up to 300,000 operations, which is all of the exported and light models; these were measured
-to agree within 5e-6 and 5e-5. What amplifies errors (cancellation, division by small values, a softmax of huge values)
-earns no more room here; how much of it a model does is measured where an output misses this limit (`amplify.py`).
+In float32 the floor applies up to 300,000 operations, which covers all exported and light models; these were measured
+to agree within 5e-6 and 5e-5. Ops that amplify errors (cancellation, division by small values, a softmax of huge
+values) get no higher limit here. `amplify.py` measures the amplification of a model when an output misses this limit.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
 from compiler.ops.base import OpClass
 
-# The limit in float32 whatever the depth, and where every step is float64.
+# The lower bound of the limit in float32 at any depth, and when every step is float64.
 FLOOR: Final = 1e-4
 _DOUBLE_FLOOR: Final = 1e-10
-# How far the worst element is off, in unit roundoffs: after one operation of many, and after being stored.
+# The error of the worst element in unit roundoffs: after one operation of many, and after storing.
 _PER_OPERATION: Final = 3.0
 _PER_RESULT: Final = 8.0
 _UNIT: Final[Mapping[str, float]] = MappingProxyType(
     {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 )
-# Kinds whose results are among their inputs, up to the sign: nothing is rounded.
+# Kinds whose results are among their inputs, up to the sign: they do not round.
 _SELECTING: Final = frozenset(
     {"Relu", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Max", "Min", "Clip", "Where", "Neg", "Abs"}
 )
-# Kinds that are computed next to 1: implementations differ by roundoffs of 1, however small the result is.
+# Kinds computed next to 1: implementations differ by roundoffs of 1, however small the result is.
 _NEXT_TO_ONE: Final = frozenset({"Sigmoid", "Softmax"})
 Value = float | int | bool | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How a tensor compares with its reference: the largest error, where it stands, and whether it is within the limit.
+    """A tensor compared with its reference: the largest error, its position, and whether it is within the limit.
 
-    `max_error` and `limit` are relative to the reference's root mean square; for integers, booleans and text they are
-    1 and 0 where anything differs. `where` is the index of the largest error, with the element got and the one that was
-    expected; it is empty for a scalar and where types or shapes differ, which `got` and `expected` then name.
+    `max_error` and `limit` are relative to the reference's root mean square; for integers, booleans and text they are 1
+    and 0 if anything differs. `where` is the index of the largest error, with the element got and the expected one. It
+    is empty for a scalar and if types or shapes differ; then `got` and `expected` name those.
     """
 
     tensor: str
@@ -73,9 +73,10 @@ class Comparison:
 
 
 def compare(tensor: str, got: Any, expected: Any, *, limit: float | None = None) -> Comparison:
-    """Compare a value with its reference; `limit` is that of `limits_of`, by default the element type's own.
+    """Compares a value with its reference; `limit` comes from `limits_of`, by default from the element type.
 
-    Sequences are compared element by element and the worst is told, the position in the sequence first in `where`.
+    Sequences are compared element by element; the result is that of the worst element, whose position in the sequence
+    comes first in `where`.
     """
     if isinstance(expected, list | tuple):
         return _sequences(tensor, got, expected, limit)
@@ -116,10 +117,9 @@ def relative_error(got: Any, expected: Any) -> float:
 
 
 def _relative_errors(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Per element |a − b| / rms(b); infinite where only one of them is finite, or both differ without being finite.
+    """Per element |a − b| / rms(b); infinite if only one is finite, or if both are non-finite and differ.
 
-    The root mean square is that of the reference's finite elements. If it is 0 there is nothing to be relative to:
-    then only equality holds.
+    The root mean square covers the reference's finite elements. If it is 0, only equal elements have a finite error.
     """
     x, y = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(y)
@@ -134,15 +134,15 @@ def _relative_errors(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def limit_of_type(dtype: str) -> float:
-    """The limit for a value that was rounded once, into `dtype`; 0 for what is no float."""
+    """The limit for a value rounded once, into `dtype`; 0 for types other than floats."""
     unit = _UNIT.get(dtype)
     return 0.0 if unit is None else _limit(_Roundings(squares=(_PER_RESULT * unit) ** 2, unit=unit))
 
 
 def rounding_of(graph: Graph, op: Op) -> float:
-    """The standard deviation of what roundings in one op make of an element of its result, relative to the element.
+    """The standard deviation of the rounding in one op, relative to the element of its result.
 
-    0 for what rounds nothing. Of a sum of n operations it is √n unit roundoffs, the random walk of its partial sums.
+    0 for ops that do not round. For a sum of n operations it is √n unit roundoffs, the random walk of its partial sums.
     """
     own = _UNIT.get(graph.tensors[op.output].dtype, 0.0)
     operations, stored = _operations(graph, op)
@@ -150,16 +150,16 @@ def rounding_of(graph: Graph, op: Op) -> float:
 
 
 def absolute_rounding_of(graph: Graph, op: Op) -> float:
-    """As `rounding_of`, the part that does not shrink with the element: of kinds that are computed next to 1."""
+    """As `rounding_of`, the part that does not shrink with the element, for kinds computed next to 1."""
     own = _UNIT.get(graph.tensors[op.output].dtype, 0.0)
     return min(own, _UNIT["float32"]) if op.kind in _NEXT_TO_ONE else 0.0
 
 
 def limits_of(graph: Graph) -> Mapping[str, float]:
-    """The limit of every tensor that an op makes or that is a graph input, by the roundings behind it.
+    """The limit of every graph input and of every tensor that an op makes, by the roundings before it.
 
-    An integer computed from floats has limit 0 and passes on what lies behind it. What the host makes counts as one
-    rounding, or as its multiply-accumulates where they are known.
+    An integer computed from floats has limit 0 but passes on the earlier roundings. A host node counts as one rounding,
+    or as its multiply-accumulates if their number is known.
     """
     behind: dict[str, _Roundings] = {}
     for op in graph.ops:
@@ -180,7 +180,7 @@ def limits_of(graph: Graph) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Roundings:
-    """What lies behind a value: squares of errors along the longest chain, and the coarsest unit roundoff of them."""
+    """The roundings before a value: squares of errors along the longest chain, and its coarsest unit roundoff."""
 
     squares: float
     unit: float
@@ -192,7 +192,7 @@ def _limit(roundings: _Roundings) -> float:
 
 
 def _operations(graph: Graph, op: Op) -> tuple[float, int]:
-    """Operations that go into one element of an op's result, and whether (0 or 1) the result is rounded once more."""
+    """Operations per element of an op's result, and whether (0 or 1) the result is rounded once more."""
     output = graph.tensors[op.output]
     if op.kind == HOST:
         macs = graph.host[str(dict(op.attributes)["node"])].macs or 0
@@ -224,7 +224,7 @@ def _sequences(tensor: str, got: Any, expected: list[Any] | tuple[Any, ...], lim
 
 
 def _exactly(tensor: str, got: Value, expected: Value, *, holds: bool) -> Comparison:
-    """A comparison of what is no array, or of types and shapes."""
+    """Compares values that are no arrays, or types and shapes."""
     error = 0.0 if holds else inf
     return Comparison(tensor=tensor, max_error=error, limit=0.0, where=(), got=got, expected=expected, holds=holds)
 

@@ -1,4 +1,4 @@
-"""What the taps of a window meet, element by element through an address table (ADDR-1, SIM-1)."""
+"""Gathers the operands at the taps of a window, element by element through an address table (ADDR-1, SIM-1)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from compiler.ir.box import Ints
 from compiler.ops.base import Window
 from compiler.ops.slab import Box
 
-# Offsets that are kept for later calls.
+# Limit on the offsets kept for later calls.
 _MOST_KEPT: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Positions along one axis (from the first of the call) that meet the same taps in a piece."""
+    """Positions along one axis (counted from the first of the call) whose taps lie in a piece alike."""
 
     positions: tuple[int, int]
     taps: tuple[int, int]
 
 
 class _Step(NamedTuple):
-    """One class of positions of a piece: where its first operand lies, by words from the piece's first element.
+    """One class of positions of a piece: its first operand's place, in words from the piece's first element.
 
-    `offsets` of the operands from there, the last at `reach`; `into`: where they come to lie.
+    `offsets` are the operands' offsets from there, the last at `reach`; `into` selects their destination.
     """
 
     start: int
@@ -42,7 +42,7 @@ class _Step(NamedTuple):
 
 
 class WindowGather:
-    """Gathers for one window, with what it has found out about its calls."""
+    """Gathers for one window, and remembers the offsets of its calls."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -62,10 +62,11 @@ class WindowGather:
         unit: UnitTable,
         memory: NDArray[Any],
     ) -> None:
-        """Put what a piece holds into `met`, [N, extents..., kernel..., C] of unsigned words, for an output box.
+        """Copies operands of an output box from a piece to `met`, unsigned words [N, extents..., kernel..., C].
 
-        `channels`: the first of `met`. `address` and `strides` in bytes, as the piece's binding has them. What lies in
-        no piece stays as it is: padding, or another piece's. All words that are read lie in the piece.
+        `channels` is the first channel in `met`. `address` and `strides` are in bytes, as in the piece's binding.
+        Operands outside of the piece stay unchanged: they are padding, or lie in another piece. Every word read lies in
+        the piece.
         """
         element = met.itemsize
         key = (unit, strides, piece, box[0], *box[SPATIAL:], channels)
@@ -104,7 +105,7 @@ class WindowGather:
         return found
 
     def _along(self, axis: int, positions: tuple[int, int], piece: tuple[int, int]) -> list[_Class]:
-        """The classes of positions along an axis by the taps that meet a piece."""
+        """The classes of positions along an axis, by the taps that lie in a piece."""
         key = (axis, *positions, *piece)
         found = self._classes.get(key)
         if found is None:
@@ -128,10 +129,10 @@ class WindowGather:
     def _relative(
         self, unit: UnitTable, steps: Sequence[int], images: tuple[int, int], cell: tuple[_Class, ...], element: int
     ) -> tuple[int, Ints]:
-        """Where the operands of classes lie, in words from the call's first tap: the first, and all from that one.
+        """Operand offsets of classes in words from the call's first tap: the first offset, and all relative to it.
 
-        [images, positions..., taps...]. Positions go block by block: what the table has for one block, from where the
-        block begins.
+        [images, positions..., taps...]. Positions go block by block: the table's offsets for one block, plus the
+        block's begin.
         """
         key = (unit, *steps, *images, *cell)
         found = self._offsets.get(key)
@@ -162,7 +163,7 @@ class WindowGather:
 def empty_met(
     box: Box, kernel: Sequence[int], channels: int, fill: float, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """An array [N, extents..., kernel..., C] of a value, and the same as unsigned words."""
+    """An array [N, extents..., kernel..., C] filled with a value, and the same array as unsigned words."""
     sides = [stop - start for start, stop in (box[0], *box[SPATIAL:])]
     met = np.full((*sides, *kernel, channels), fill, dtype=dtype)
     return met, met.view(np.dtype(f"u{dtype.itemsize}"))
@@ -174,6 +175,6 @@ def as_windows(met: NDArray[Any], rank: int) -> NDArray[Any]:
 
 
 def met_bytes(box: Box, kernel: Sequence[int], channels: int, element_bytes: int) -> int:
-    """Bytes of what `empty_met` makes."""
+    """Bytes of the array that `empty_met` makes."""
     sides = [stop - start for start, stop in (box[0], *box[SPATIAL:])]
     return prod(sides) * prod(kernel) * channels * element_bytes

@@ -1,12 +1,11 @@
-"""Host segments: the ONNX nodes that the accelerator does not run, on ONNX Runtime (IMPORT-6, SIM-1).
+"""Runs host segments on ONNX Runtime: the ONNX nodes that the accelerator does not run (IMPORT-6, SIM-1).
 
-The nodes of a segment become one small model, so sequences and optionals between them stay inside the runtime; across
-segments they travel as lists and None, text as arrays of objects. Where the model does not run as a whole, the nodes
-run one by one, each on onnx.reference if ONNX Runtime lacks it, and an error names the node.
-
-Random nodes draw what a seed says that follows from their result's name, so a run repeats itself to the byte. No
-reference need draw the same: `random_tensors` are what such nodes make and whatever is computed from it, of which only
-types and shapes can be compared.
+The nodes of a segment become one small model, so sequences and optionals between them stay inside the runtime. Between
+segments they travel as lists and None, text as arrays of objects. If the model does not run as a whole, the nodes run
+one by one, each on onnx.reference if ONNX Runtime lacks it; an error names the node. Random nodes draw from a seed
+derived from their result's name, so a run repeats itself to the byte. A reference may draw other numbers.
+`random_tensors` lists the results of random nodes and everything computed from them; only their types and shapes can be
+compared.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from compiler.ops.host_form import DOMAIN as IR_DOMAIN
 from compiler.ops.host_form import evaluate_host_node
 
 _IR_VERSION: Final = 10
-# Operators that ONNX Runtime sums up in float32, term by term; onnx.reference does it as a fast transform, in float64.
+# Operators that ONNX Runtime sums in float32, term by term; onnx.reference runs them as a fast transform in float64.
 _ON_REFERENCE: Final = frozenset({"DFT", "STFT"})
 NO_TYPES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """A host node, and the tensors of the graph that its outputs are; "" for an output that nobody reads."""
+    """A host node, and the tensors of the graph that it outputs; "" for an output that nobody reads."""
 
     key: str
     node: HostNode
@@ -49,14 +48,14 @@ class HostCall:
 
 
 def value_of_constant(constant: Constant, source: ModelSource) -> Value:
-    """A constant's values, those that only the host understands included; views where they lie in the file."""
+    """The values of a constant, also of one that only the host understands; values in a file come as views."""
     if isinstance(constant.data, Opaque):
         return numpy_helper.to_array(onnx.TensorProto.FromString(constant.data.tensor))
     return materialise(constant, source)
 
 
 def host_reads(graph: Graph, ops: Iterable[int]) -> tuple[str, ...]:
-    """The tensors, constants included, that the given host ops need from outside, each once, in order."""
+    """The outside tensors, constants included, that the given host ops read, each once, in order."""
     indices = sorted(ops)
     made = {graph.ops[index].output for index in indices}
     reads = (name for index in indices for name in graph.ops[index].inputs if name and name not in made)
@@ -64,10 +63,10 @@ def host_reads(graph: Graph, ops: Iterable[int]) -> tuple[str, ...]:
 
 
 def run_host(graph: Graph, values: Mapping[str, Value], ops: Iterable[int], *, threads: int = 1) -> dict[str, Value]:
-    """What host ops make, by tensor name; `ops` are indices of Host ops with nothing of the chip between them.
+    """Runs host ops and returns their results by tensor name; no chip op stands between the `ops` (indices).
 
-    `values` holds all of `host_reads`. Raises ModelError naming the node that nothing could run, HostBoundError naming
-    one that takes too long.
+    `values` holds all of `host_reads`. Raises ModelError naming a node that no runtime could run, and HostBoundError
+    naming one that takes too long.
     """
     known: dict[str, Value] = {name: _given(graph, values, name, ops) for name in host_reads(graph, ops)}
     types = {name: tensor.dtype for name, tensor in graph.tensors.items()}
@@ -82,10 +81,11 @@ def run_nodes(
     threads: int = 1,
     bound: HostBound = HOST_BOUND,
 ) -> dict[str, Value]:
-    """What the host nodes of an executable make, by tensor name; `values` holds what they read, by tensor name.
+    """Runs the host nodes of an executable and returns their results by tensor name.
 
-    `types` are those of tensors whose values do not tell: empty sequences and optionals. Raises ModelError naming the
-    node that nothing could run, HostBoundError naming one that takes longer than `bound`.
+    `values` holds their inputs, by tensor name. `types` gives the types of values that do not tell their own: empty
+    sequences and optionals. Raises ModelError naming a node that no runtime could run, and HostBoundError naming one
+    that takes longer than `bound`.
     """
     calls = [HostCall(key=node.name, node=node, results=node.outputs) for node in nodes]
     made = {name for call in calls for name in call.results}
@@ -105,7 +105,7 @@ def _run_calls(
     calls: list[HostCall], known: dict[str, Value], types: Mapping[str, str], threads: int, bound: HostBound
 ) -> dict[str, Value]:
     result: dict[str, Value] = {}
-    # one model has one set of operator versions; a node from a function may have been written for others
+    # A model has one set of operator versions; a node from a function may need others.
     for (opsets, precise), run in groupby(calls, key=_alike):
         if IR_DOMAIN in dict(opsets):
             for call in run:
@@ -121,21 +121,21 @@ def _run_calls(
 
 
 def _alike(call: HostCall) -> tuple[tuple[tuple[str, int], ...], bool]:
-    """What calls have in common that run as one model; of the IR's ops each runs alone."""
+    """A key: calls with equal keys can run as one model; each op of the IR runs alone."""
     return call.node.opsets, call.node.op_type in _ON_REFERENCE
 
 
 def _evaluated(call: HostCall, known: Mapping[str, Value]) -> dict[str, Value]:
-    """What a call of an op of the IR makes, by the op's own definition."""
+    """Evaluates a call of an op of the IR by the op's own definition."""
     node = onnx.NodeProto.FromString(call.node.node)
     arrays = [np.asarray(known[name]) if name else None for name in call.node.inputs]
     return {call.results[0]: evaluate_host_node(node, call.node.name, arrays)}
 
 
 def refuse_endless(graph: Graph, source: ModelSource, inputs: Mapping[str, Value], bound: HostBound) -> None:
-    """Raise HostBoundError naming host nodes that are known to take more steps than `bound`.
+    """Raises HostBoundError naming host nodes that are known to take more steps than `bound`.
 
-    The graph knows more than its model: import has computed what does not depend on the inputs.
+    The graph knows more than its model: import has computed everything that does not depend on the inputs.
     """
     calls = _calls(graph, [index for index, op in enumerate(graph.ops) if op.kind == HOST])
     known = {name: known_value(value) for name, value in inputs.items()}
@@ -151,7 +151,7 @@ def refuse_endless(graph: Graph, source: ModelSource, inputs: Mapping[str, Value
 
 
 def random_tensors(graph: Graph) -> frozenset[str]:
-    """The tensors that random nodes make, and whatever is computed from them."""
+    """The results of random nodes, and every tensor computed from them."""
     keys = {key for key, host in graph.host.items() if is_random(onnx.NodeProto.FromString(host.node))}
     found: set[str] = set()
     for op in graph.ops:
@@ -161,7 +161,7 @@ def random_tensors(graph: Graph) -> frozenset[str]:
 
 
 def host_runs(graph: Graph, ops: Sequence[int]) -> Iterator[tuple[bool, tuple[int, ...]]]:
-    """The given ops as stretches of the host's (True) and of the chip's (False), in order."""
+    """Splits the given ops into stretches for the host (True) and for the chip (False), in order."""
     for on_host, stretch in groupby(ops, key=lambda index: graph.ops[index].kind == HOST):
         yield on_host, tuple(stretch)
 
@@ -176,7 +176,7 @@ def _given(graph: Graph, values: Mapping[str, Value], name: str, ops: Iterable[i
 
 
 def _calls(graph: Graph, ops: Iterable[int]) -> list[HostCall]:
-    """The nodes that the ops stand for, in order, each once."""
+    """The nodes of the ops, in order, each once."""
     results: dict[str, dict[int, str]] = {}
     for index in sorted(ops):
         op = graph.ops[index]
@@ -207,9 +207,9 @@ def _run_together(
     order: Sequence[Runtime],
     bound: HostBound,
 ) -> dict[str, Value]:
-    """What the calls make: as one model on the first runtime, or one by one where that does not run.
+    """Runs the calls as one model on the first runtime, or one by one if that does not run.
 
-    As one model on the second too, where values between the calls have no type that could be named.
+    Also as one model on the second runtime if values between the calls have no type that can be named.
     """
     model, feeds, names = _model(types, calls, known)
     alone = len(calls) == 1
@@ -242,7 +242,7 @@ def _run_together(
 def _model(
     types: Mapping[str, str], calls: Sequence[HostCall], known: Mapping[str, Value]
 ) -> tuple[onnx.ModelProto, dict[str, Value], tuple[str, ...]]:
-    """A model of the calls, what it has to be fed, and its outputs' names; values go by their names in the graph."""
+    """A model of the calls, the values to feed it, and the names of its outputs; all names come from the graph."""
     nodes = [_node(call) for call in calls]
     made = {name for node in nodes for name in node.output}
     feeds = {
@@ -267,7 +267,7 @@ def _model(
 
 
 def _node(call: HostCall) -> onnx.NodeProto:
-    """The node, reading and making values by their names in the graph, with a seed if it is random."""
+    """The node with input and output names from the graph, and with a seed if it is random."""
     node: onnx.NodeProto = onnx.NodeProto.FromString(call.node.node)
     node.name = call.node.name
     seed_random_nodes([node])
@@ -283,7 +283,7 @@ def _node(call: HostCall) -> onnx.NodeProto:
 
 
 def _type(types: Mapping[str, str], name: str, value: Any) -> onnx.TypeProto:
-    """The type of a value that the model is fed: a tensor's from the value, any other as the graph has it."""
+    """The type of a value fed to the model: of a tensor from the value, of any other value from the graph."""
     if isinstance(value, np.ndarray):
         is_text = value.dtype.kind in "OSU"
         code = onnx.TensorProto.STRING if is_text else helper.np_dtype_to_tensor_dtype(value.dtype)

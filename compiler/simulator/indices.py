@@ -1,4 +1,4 @@
-"""How large an integer input may be: interval arithmetic from the input to what reads tables through it."""
+"""Bounds integer inputs by interval arithmetic, so that indices computed from them stay in their tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler.ir.constant import Literal, Splat
 from compiler.ir.graph import HOST, Graph, Op, Tensor
 from compiler.units import numpy_dtype
 
-# No index is made up beyond this.
+# Upper bound of generated indices.
 LARGEST: Final = 2**16 - 1
 _INTEGERS: Final = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"})
 _KEEPING: Final = frozenset(
@@ -46,10 +46,10 @@ class Interval:
 
 
 def largest_index(graph: Graph, name: str) -> int | None:
-    """The largest value of an integer input with which every index computed from it stays in its table.
+    """The largest value of an integer input that keeps every index computed from it inside its table.
 
-    None if nothing reads a table through it, or if no value would do. What the intervals cannot follow (values that go
-    through floats, host nodes or reductions) sets no bound.
+    None if no table is read through the input, or if no value works. Values that pass through floats, host nodes or
+    reductions set no bound, because the intervals cannot follow them.
     """
     cone, reached = _integer_cone(graph, name)
     if not any(indices in reached for op in cone for indices, _ in _tables(graph, op)):
@@ -76,7 +76,7 @@ def _integer_cone(graph: Graph, name: str) -> tuple[list[Op], set[str]]:
 
 
 def _tables(graph: Graph, op: Op) -> list[tuple[str, int]]:
-    """What an op indexes with, and the extent that it indexes into."""
+    """The index tensors of an op, and the extent that each indexes."""
     if op.kind == "Gather" and len(op.inputs) > 1:
         axis = dict(op.attributes)["axis"]
         assert isinstance(axis, int)
@@ -97,7 +97,7 @@ def _tables(graph: Graph, op: Op) -> list[tuple[str, int]]:
 
 
 def _fits(graph: Graph, cone: list[Op], name: str, largest: int) -> bool:
-    """True if with values 0 to `largest` no index can leave its table."""
+    """True if no index leaves its table for input values 0 to `largest`."""
     known: dict[str, Interval] = {name: Interval(0, largest)}
     for op in cone:
         for indices, extent in _tables(graph, op):
@@ -110,7 +110,7 @@ def _fits(graph: Graph, cone: list[Op], name: str, largest: int) -> bool:
 
 
 def _result(graph: Graph, op: Op, known: Mapping[str, Interval]) -> Interval | None:
-    """The interval of an op's result; None where nothing is known of it."""
+    """The interval of an op's result; None if unknown."""
     if graph.tensors[op.output].dtype not in _INTEGERS:
         return None
     given = [known.get(value) or _constant(graph.tensors[value]) for value in op.inputs if value]
@@ -127,13 +127,13 @@ def _result(graph: Graph, op: Op, known: Mapping[str, Interval]) -> Interval | N
 
 
 def _united(intervals: Sequence[Interval | None]) -> Interval | None:
-    """What any of them may be; of unknown ones nothing can be asked."""
+    """The union of the known intervals; None if all are unknown."""
     known = [interval for interval in intervals if interval is not None]
     return Interval(min(i.low for i in known), max(i.high for i in known)) if known else None
 
 
 def _constant(tensor: Tensor) -> Interval | None:
-    """The interval of a small constant's values; None for what is no constant or whose values lie in the file."""
+    """The interval of a small constant's values; None for other tensors and for values in a file."""
     if tensor.constant is None or tensor.dtype not in _INTEGERS:
         return None
     data = tensor.constant.data

@@ -1,10 +1,10 @@
-"""Random inputs of a graph: the same seed gives the same bytes, and every value is one that the graph can take (SIM-1).
+"""Generates random inputs that a graph accepts: the same seed gives the same bytes (SIM-1).
 
 Floats are standard normal, moved into the domain of an op that reads them directly (Log, Sqrt, ...). Unsigned and
-signed bytes use their whole range. Integers of 16 bits and more are taken for indices if any table is read through
-them (token ids: below the table's extent, found by interval arithmetic over the integer ops between), for flags
-(0 or 1) if they only become floats or booleans, else for small counts. Booleans are mostly true, and no row along
-the last axis is all false, as a mask that hides everything has no meaning.
+signed bytes use their whole range. Integers of 16 bits and more are indices if a table is read through them (token ids:
+below the table's extent, found by interval arithmetic over the integer ops between). They are flags (0 or 1) if they
+only become floats or booleans, else small counts. Booleans are mostly true, and no row along the last axis is all
+false, as a mask that hides everything has no meaning.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from compiler.simulator.indices import largest_index
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
 Array = NDArray[Any]
-# All inputs together may take so many bytes.
+# Limit on the bytes of all inputs together.
 MAX_INPUT_BYTES: Final = 2**31
 _TRUE_SHARE: Final = 0.75
-# Integers that nobody indexes with and that nobody reads as a flag.
+# Values for integers that are neither indices nor flags.
 _SMALL: Final = 8
 _POSITIVE: Final = frozenset({"Log", "Sqrt"})
 _UP_TO_ONE: Final = frozenset({"Asin", "Acos", "Atanh"})
 _FROM_ONE: Final = frozenset({"Acosh"})
-# Kinds that hand values on unchanged: whoever reads behind them reads the input.
+# Kinds that pass values on unchanged: their readers read the input.
 _PASSING: Final = frozenset(
     {
         "Reshape",
@@ -50,10 +50,10 @@ _PASSING: Final = frozenset(
 
 
 def random_inputs(graph: Graph, seed: int, *, dims: Mapping[str, int] = MappingProxyType({})) -> dict[str, Array]:
-    """Values for every input of the graph, by name; `dims` are values of dynamic dimensions below their maxima.
+    """Random values for every input of the graph, by name; `dims` sets dynamic dimensions below their maxima.
 
-    What an input gets depends on the seed, its name and its type alone, so graphs of one model agree. Raises
-    RequestError for an input that is no tensor, LimitError where inputs are too large to be made up.
+    The values of an input depend on the seed, its name and its type only, so graphs of one model agree. Raises
+    RequestError for an input that is not a tensor, LimitError if the inputs are too large to generate.
     """
     shapes = {name: _shape(graph.tensors[name], graph, dims) for name in graph.inputs}
     size = sum(_size_bytes(graph.tensors[name], shape) for name, shape in shapes.items())
@@ -125,7 +125,7 @@ def _range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
 
 
 def _readers(graph: Graph, name: str) -> list[Op]:
-    """The ops that read an input's values as they are, data movement in between left out."""
+    """The ops that read an input's values unchanged; data movement in between is skipped."""
     found: list[Op] = []
     todo, seen = [name], {name}
     while todo:
@@ -140,7 +140,7 @@ def _readers(graph: Graph, name: str) -> list[Op]:
 
 
 def _operators(graph: Graph, name: str) -> set[str]:
-    """The operators that read an input's values as they are."""
+    """The operators that read an input's values unchanged."""
     return {_host_of(graph, op).op_type if op.kind == HOST else op.kind for op in _readers(graph, name)}
 
 
@@ -149,7 +149,7 @@ def _host_of(graph: Graph, op: Op) -> HostNode:
 
 
 def _in_domain(values: NDArray[np.float64], operators: set[str]) -> NDArray[np.float64]:
-    """Values that the operators which read them directly are defined for."""
+    """Moves values into the domain of the operators that read them directly."""
     if operators & _FROM_ONE:
         return np.asarray(1.0 + np.abs(values))
     if operators & _UP_TO_ONE:

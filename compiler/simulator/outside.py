@@ -1,4 +1,4 @@
-"""Executables name no files: what the host computes with lies in the executable itself."""
+"""Refuses executables that name files: everything that the host needs lies in the executable itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compiler.program.executable import Executable, HostSegment
 
 
 def refuse_outside(executable: Executable) -> None:
-    """Raise ExecutableError where a host node or constant would make the host open a file."""
+    """Raises ExecutableError if a host node or constant would make the host open a file."""
     for number, segment in enumerate(executable.segments):
         if isinstance(segment, HostSegment):
             for node in segment.nodes:
@@ -26,7 +26,7 @@ def refuse_outside(executable: Executable) -> None:
 
 
 def _refuse(kind: type[Message], data: bytes, section: str) -> None:
-    """Raise ExecutableError where an ONNX message names data outside of itself."""
+    """Raises ExecutableError if an ONNX message names external data."""
     try:
         message = kind.FromString(data)
     except DecodeError:
@@ -38,7 +38,7 @@ def _refuse(kind: type[Message], data: bytes, section: str) -> None:
 
 
 def _tensors(message: Message) -> Iterator[TensorProto]:
-    """Every tensor of a message, however deep."""
+    """Every tensor of a message, at any depth."""
     todo = [message]
     while todo:
         found = todo.pop()

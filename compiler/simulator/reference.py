@@ -1,7 +1,7 @@
-"""Two judges of values: the original ONNX model on ONNX Runtime, and our own graph op by op (SIM-1).
+"""Two references for values: the original ONNX model on ONNX Runtime, and our own graph op by op (SIM-1).
 
-The first says what the model means, by its ONNX names. The second gives every tensor between the ops, also those that
-import made, from the definitions that the compiler itself uses; it is judged by the first.
+The first gives the meaning of the model, by its ONNX names. The second gives every tensor between the ops, also those
+that import made, from the definitions that the compiler itself uses; the first checks it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from compiler.simulator.host import host_runs, run_host, value_of_constant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The values of a model's outputs, and of what else was asked for, by ONNX name; empty if nothing could run it.
+    """Values of a model's outputs and of requested tensors, by ONNX name; empty if no runtime could run the model.
 
-    `judge` is the runtime that ran it. `reason` says why that is not ONNX Runtime, or why there is none.
+    `judge` is the runtime that ran it. `reason` says why that is not ONNX Runtime, or why no runtime could.
     """
 
     values: Mapping[str, Value]
@@ -55,12 +55,12 @@ def run_reference(
     missing_shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
     bound: HostBound = HOST_BOUND,
 ) -> Reference:
-    """The original model's outputs, and of its other values those `wanted`, for given inputs.
+    """Runs the original model on given inputs; returns its outputs and the values `wanted`.
 
-    The source is a model file or an archive with external data. With `zeros_for_missing` inputs that are not
-    given are zeros, of the shape that the model fixes or of one of `missing_shapes`: the graph leaves out inputs whose
-    values reach no output. Raises RequestError for inputs that are not the model's or of another type or shape, and for
-    wanted values that it does not have, HostBoundError naming a node of a model that takes longer than `bound`.
+    The source is a model file or an archive with external data. With `zeros_for_missing`, inputs that are not given are
+    zeros, of the shape that the model fixes or of one in `missing_shapes`: the graph leaves out inputs whose values
+    reach no output. Raises RequestError for inputs that are unknown or of another type or shape, and for unknown values
+    in `wanted`; raises HostBoundError naming a node of a model that takes longer than `bound`.
     """
     model = ReadModel().run(source)
     proto, weights = _loaded(model)
@@ -88,7 +88,7 @@ def reference_of_graph(
     wanted: Collection[str] | None = None,
     threads: int = 1,
 ) -> dict[str, Value]:
-    """The values of the tensors `wanted` (by default of all that ops make) by the ops' own definitions."""
+    """The values of the tensors `wanted` (by default of all results of ops) by the ops' own definitions."""
     found = {name: value for name, value in inputs.items() if wanted is not None and name in wanted}
     for name in wanted or ():
         constant = graph.tensors[name].constant
@@ -106,10 +106,10 @@ def evaluated(
     threads: int = 1,
     disturb: Callable[[Op, Value], Value] | None = None,
 ) -> Iterator[tuple[str, Value]]:
-    """Every tensor that an op makes, in the ops' order, with its values; none is kept longer than ops need it.
+    """Yields every result of an op with its values, in the ops' order; frees values after their last use.
 
-    `disturb` makes of an op's result what others read instead. Raises RequestError for a missing input, InternalError
-    where a definition gives another type than it said.
+    `disturb` replaces an op's result for later ops. Raises RequestError for a missing input, InternalError if a
+    definition gives another type than declared.
     """
     for name in graph.inputs:
         if name not in inputs:
@@ -163,7 +163,7 @@ def _evaluate(graph: Graph, op: Op, source: ModelSource, values: Mapping[str, Va
 
 
 def _loaded(model: OnnxModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model's structure, and the weights that lie elsewhere: in the file, or in the files beside it."""
+    """The model's structure, and the weights outside of it: in the file, or in the files beside it."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     weights: dict[str, Array] = {}
@@ -192,7 +192,7 @@ def _is_external(tensor: TensorProto) -> bool:
 
 
 def _detach(tensor: TensorProto) -> None:
-    """No file is ever opened for a tensor's data."""
+    """Removes references to external data, so that no file is opened for it."""
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
 
@@ -200,7 +200,7 @@ def _detach(tensor: TensorProto) -> None:
 def _fed(
     proto: onnx.ModelProto, inputs: Mapping[str, Value], missing: Mapping[str, Sequence[int]] | None
 ) -> dict[str, Value]:
-    """The inputs, checked against the model's own; `missing`: shapes of those that are not given, None if all are."""
+    """Checks the inputs against the model's own; `missing`: shapes of inputs not given, None if all are given."""
     defaults = {tensor.name for tensor in proto.graph.initializer}
     defaults |= {sparse.values.name for sparse in proto.graph.sparse_initializer}
     declared = {value.name: value for value in proto.graph.input}
@@ -227,7 +227,7 @@ def _fed(
 
 
 def _drop_unread(proto: onnx.ModelProto, inputs: Mapping[str, Value]) -> None:
-    """Leave out inputs without values that nothing reads: a runtime takes half a minute over a hundred thousand."""
+    """Drops inputs without values that no node reads: a runtime takes half a minute over a hundred thousand."""
     read = _read(proto)
     kept = [value for value in proto.graph.input if value.name in read or value.name in inputs]
     if len(kept) < len(proto.graph.input):
@@ -236,7 +236,7 @@ def _drop_unread(proto: onnx.ModelProto, inputs: Mapping[str, Value]) -> None:
 
 
 def _drop_unread_weights(proto: onnx.ModelProto, weights: dict[str, Array]) -> None:
-    """Leave out weights that nothing reads: ONNX Runtime drops them, and then misses those it is handed."""
+    """Drops weights that no node reads: ONNX Runtime drops them itself, and then rejects values for them."""
     read = _read(proto)
     kept = [tensor for tensor in proto.graph.initializer if tensor.name in read]
     if len(kept) < len(proto.graph.initializer):
@@ -247,7 +247,7 @@ def _drop_unread_weights(proto: onnx.ModelProto, weights: dict[str, Array]) -> N
 
 
 def _read(proto: onnx.ModelProto) -> set[str]:
-    """The values that a node, in a subgraph too, or an output reads."""
+    """The values that nodes (also in subgraphs) and outputs read."""
     nodes = list(all_nodes(proto.graph.node))
     read = {name for node in nodes for name in node.input}
     read.update(value.name for node in nodes for graph in subgraphs(node) for value in graph.output)
@@ -287,7 +287,7 @@ def _check_type(declared: onnx.ValueInfoProto, value: Value) -> None:
 
 
 def _zeros(declared: onnx.ValueInfoProto, shape: Sequence[int] | None) -> Array | None:
-    """Zeros of an input's type, and of this shape if the model fixes none; None if neither does or it is no tensor."""
+    """Zeros of an input's type, in the model's shape or else this one; None without either, or for no tensor."""
     kind = declared.type.tensor_type
     if kind.HasField("shape") and all(declared_extent(dim) is not None for dim in kind.shape.dim):
         shape = tuple(dim.dim_value for dim in kind.shape.dim)

@@ -18,7 +18,7 @@ from compiler.simulator.values import Chip
 from compiler.threads import one_thread
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
-# Told after the last command of a step of a chip segment.
+# Called after the last command of a step of a chip segment.
 StepObserver = Callable[[str, int, Step, Chip], None]
 
 
@@ -30,12 +30,12 @@ def run_executable(
     results: Callable[[str, Any], None] | None = None,
     bound: HostBound = HOST_BOUND,
 ) -> dict[str, Any]:
-    """The outputs of an executable, by ONNX name, for inputs by ONNX name.
+    """Runs an executable on inputs by ONNX name and returns its outputs by ONNX name.
 
-    `results` is told of every tensor that a segment hands out or passes from group to group. Raises RequestError for
-    inputs that are missing, unknown or of another type or shape, or if the executable has no weights;
-    ProgramError where a program is not safe; ModelError naming a host node that nothing can run, HostBoundError naming
-    one that takes longer than `bound`; ExecutableError where the host would open a file.
+    `results` is called with every tensor that a segment returns or passes from group to group. Raises RequestError for
+    inputs that are missing, unknown or of another type or shape, or if the executable has no weights; ProgramError for
+    an unsafe program; ModelError naming a host node that no runtime can run, HostBoundError naming one that takes
+    longer than `bound`; ExecutableError if the host would open a file.
     """
     if not executable.has_values:
         raise RequestError(
@@ -55,12 +55,12 @@ def _run(
     results: Callable[[str, Any], None] | None,
     bound: HostBound,
 ) -> dict[str, Any]:
-    """All segments in order, from inputs and host constants by tensor name."""
+    """Runs all segments in order, from inputs and host constants by tensor name."""
     needed = _last_uses(executable)
     types = {value.tensor: value.dtype for value in executable.inputs}
     for number, segment in enumerate(executable.segments):
         if isinstance(segment, HostSegment):
-            # imported for host nodes alone: a chip needs nothing of the import
+            # imported for host nodes only: chip segments need nothing of the import
             from compiler.simulator.host import run_nodes
 
             made = run_nodes(segment.nodes, values, types=types, bound=bound)
@@ -87,7 +87,7 @@ def _given(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, Any]:
         array = inputs[value.name]
         if value.shape is not None and isinstance(array, np.ndarray | np.generic):
             array = np.asarray(array)
-            # what other types there are, the host's runtime knows
+            # only the host's runtime knows the other types
             is_other = value.dtype in DTYPE_NAMES and array.dtype != numpy_dtype(value.dtype)
             if array.shape != value.shape or is_other:
                 raise RequestError(
@@ -101,7 +101,7 @@ def _given(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_uses(executable: Executable) -> dict[str, int]:
-    """By tensor the last segment that reads it; outputs are needed to the end."""
+    """The last segment that reads each tensor; outputs are needed to the end."""
     last: dict[str, int] = {}
     for number, segment in enumerate(executable.segments):
         names = segment.inputs if isinstance(segment, HostSegment) else _reads(segment)
@@ -131,7 +131,7 @@ def _run_chip(
     observer: StepObserver | None,
     results: Callable[[str, Any], None] | None,
 ) -> dict[str, Any]:
-    """One chip segment: its inputs and weights in, all commands, its outputs."""
+    """Runs one chip segment: loads inputs and weights, runs all commands, returns its outputs."""
     program = segment.program
     chip = Chip(program, shared=executable.profile.engines.shared)
     for weight in segment.weights:

@@ -1,9 +1,9 @@
 """Runs a program on flat byte memories, command by command, address for address (SIM-1).
 
-A `Chip` is given inputs and weights by the names of its regions, runs, and is read by name. Nothing of the program is
-believed: every access has been found inside its memory before the first command runs (`compiler.program.verify.check`),
-and rows that indices name are looked up as they are read. Whether commands wait for what they need is the verifier's
-to say: here they run one after another.
+A `Chip` takes inputs and weights by the names of its regions, runs, and is read by name. The program is not trusted:
+`compiler.program.verify.check` proves that every access lies inside its memory before the first command runs, and rows
+that indices name are checked as they are read. The verifier also decides whether commands wait for their inputs; here
+they run one after another.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from compiler.simulator.calls import CallRunner
 from compiler.units import numpy_dtype
 
 Bytes = NDArray[np.uint8]
-# Told after the last command of a step: the step's number, the step, and the chip as it then is.
+# Called after the last command of a step: with the step's number, the step, and the chip in its present state.
 Observer = Callable[[int, Step, "Chip"], None]
 
-# What memories on the chip hold before anybody writes: not a number, where it is taken for a float.
+# The content of on-chip memories before the first write: NaN if read as a float.
 _POISON: Final = 0xFF
 _WORDS: Final[Mapping[int, np.dtype[Any]]] = MappingProxyType({size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)})
 _FIELDS: Final = (
@@ -43,15 +43,15 @@ _FIELDS: Final = (
     "source_strides",
     "target_strides",
 )
-# Commands whose fields are held as lists at a time.
+# The number of commands whose fields are held as lists at a time.
 _BLOCK: Final = 4096
 
 
 class Chip:
     """The memories of one chip and a program to run on them.
 
-    Raises ProgramError where the program would leave its memories, or asks for more than `limits` allow. `shared` are
-    the profile's engines that are one component.
+    Raises ProgramError if the program would leave its memories, or needs more than `limits` allow. `shared` lists the
+    profile's engines that are one component.
     """
 
     def __init__(self, program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> None:
@@ -64,9 +64,9 @@ class Chip:
         self._last_of_step = self._ends()
 
     def write(self, name: str, array: Any) -> None:
-        """Put values into an input or weight region, in the order of the tensor's axes.
+        """Writes values into an input or weight region, in the order of the tensor's axes.
 
-        Raises RequestError for a region that the program does not have, another shape or another element type.
+        Raises RequestError for an unknown region, or another shape or element type.
         """
         region = self._region(name)
         values = np.asarray(array)
@@ -80,7 +80,7 @@ class Chip:
         self._view(region)[...] = values
 
     def load_weights(self, name: str, data: Any) -> None:
-        """Put a weight into its region: an array as for `write`, or the region's bytes as they lie in memory."""
+        """Loads a weight into its region: an array as for `write`, or the region's bytes in memory order."""
         if isinstance(data, np.ndarray):
             self.write(name, data)
             return
@@ -93,7 +93,7 @@ class Chip:
         self.memory(self._dram)[region.address : region.address + region.size_bytes] = raw
 
     def write_bytes(self, name: str, write: Callable[[Bytes], None]) -> None:
-        """Let `write` put a region's bytes, as they lie in memory, straight into it."""
+        """Calls `write` to fill a region with its bytes in memory order."""
         region = self._region(name)
         write(self.memory(self._dram)[region.address : region.address + region.size_bytes])
 
@@ -102,16 +102,16 @@ class Chip:
         return np.array(self._view(self._region(name)), order="C")
 
     def run(self, observer: Observer | None = None, order: Iterable[int] | None = None) -> None:
-        """Run all commands, in the order of the program or in `order`; raises ProgramError naming the command.
+        """Runs all commands, in program order or in `order`; raises ProgramError naming the command.
 
-        `order` is for tests: what waits and queues leave open may run in any order, with equal results.
+        `order` is for tests: every order that waits and queues permit gives equal results.
         """
         self._load_residents()
         self._load_addresses()
         count = len(self.program.commands)
         numbers = np.arange(count) if order is None else np.fromiter(order, dtype=np.int64)
         with np.errstate(all="ignore"):
-            # columns become lists block by block: fields of single rows are slow to read
+            # columns become lists block by block: reading the fields of single rows is slow
             for start in range(0, len(numbers), _BLOCK):
                 self._run_block(numbers[start : start + _BLOCK], observer)
 
@@ -136,7 +136,7 @@ class Chip:
         if found is None:
             size = self._sizes[place]
             try:
-                # what regions take of the DRAM is large and mostly written: pages come as they are touched
+                # regions in DRAM are large and mostly written: pages are allocated when touched
                 found = np.zeros(size, np.uint8) if place == self._dram else np.full(size, _POISON, np.uint8)
             except MemoryError:
                 raise ProgramError(
@@ -146,7 +146,7 @@ class Chip:
         return found
 
     def _memory_sizes(self, limits: ProgramLimits) -> list[int]:
-        """Bytes per place: of the DRAM what regions take, on the chip what is touched."""
+        """Bytes per place: in DRAM the size of the regions, on the chip the highest byte used."""
         places = self.program.places
         sizes = [0] * len(places)
         accesses = self._checked.accesses
@@ -166,7 +166,7 @@ class Chip:
         return sizes
 
     def _ends(self) -> dict[int, int]:
-        """The last command of each step -> the step."""
+        """Maps the last command of each step to the step."""
         steps = self.program.commands["step"].tolist()
         last = {step: number for number, step in enumerate(steps) if step >= 0}
         return {number: step for step, number in last.items()}
@@ -187,7 +187,7 @@ class Chip:
         return np.ndarray(region.shape, numpy_dtype(region.dtype), memory, region.address, region.strides)
 
     def _load_residents(self) -> None:
-        """Put weights that stay on the chip where they stay."""
+        """Loads resident weights to their places on the chip."""
         for resident in self.program.residents:
             region = self.program.regions[resident.region]
             box = tuple(
@@ -203,7 +203,7 @@ class Chip:
             target[...] = self._view(region)[box]
 
     def _load_addresses(self) -> None:
-        """Put the words of address tables into their regions."""
+        """Writes the words of address tables into their regions."""
         for addresses in self.program.addresses:
             self._view(self.program.regions[addresses.region])[...] = words_of(addresses.table)
 
@@ -219,7 +219,7 @@ class Chip:
         source_strides: list[int],
         target_strides: list[int],
     ) -> None:
-        """Copy in words as wide as the transfer's numbers allow; all is read before anything is written."""
+        """Copies in words as wide as the transfer's numbers allow; reads everything before it writes."""
         marks = run_bytes | source_address | target_address
         shape, read_steps, write_steps = [], [], []
         for count, read_step, write_step in zip(counts, source_strides, target_strides, strict=True):
