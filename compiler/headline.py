@@ -99,12 +99,12 @@ def _per_batch(totals: Totals, value: float, unit: str) -> str:
 def _throughput(plan: Plan, report: Report | None) -> str:
     if report is not None and report.stream is not None:
         stream = report.stream
-        interval = si_text(stream.interval_s, "s")
         what = "batch" if plan.totals.images > 1 else "image"
-        bound = printable(stream.bound_by, 60)
-        return (
-            f"{stream.images_per_s:,.4g} images/s; one {what} every {interval} in a steady stream, limited by {bound}"
-        )
+        used = sum(bool(chip.segments) for chip in plan.partition.chips)
+        alone = used == 1 and stream.bound_by.startswith("chip ")
+        bound = "" if alone else f", limited by {printable(stream.bound_by, 60)}"
+        every = f"one {what} every {si_text(stream.interval_s, 's')} in a steady stream{bound}"
+        return f"{rate_text(stream.images_per_s)} images/s; {every}"
     latency = plan.totals.latency_s
     return (
         f"{rate_text(plan.totals.images / latency)} images/s one after another, estimated" if latency else "not known"

@@ -23,7 +23,7 @@ PAGES: Final = ("README.md", "docs/plan.md")
 METHODS: Final = ("get", "post", "delete")
 TERMINAL: Final = {"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": "96", "LINES": "50"}
 # The version of the judge, and errors of the last digit, are the machine's.
-_JUDGED: Final = r"with ONNX Runtime \S+ on random inputs: largest error \S+ of (\S+) allowed \(\S+\[[\d, ]+\]\)"
+_JUDGED: Final = r"with ONNX Runtime \S+ on random inputs: largest relative error \S+, allowed (\S+) \(\S+\[[\d, ]+\]\)"
 
 
 def examples(page: str, kind: str) -> list[str]:
