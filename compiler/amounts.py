@@ -21,8 +21,11 @@ def bytes_text(size: float) -> str:
 
 def si_text(value: float, unit: str) -> str:
     """A quantity with three digits and a prefix: 38.1 µs."""
-    factor, prefix = next((one for one in _PREFIXES if abs(value) >= one[0]), _PREFIXES[-1])
-    return f"{value / factor:.3g} {prefix}{unit}"
+    rounded = float(f"{value:.3g}")  # first: 999.9 µs are 1 ms
+    if not rounded or abs(rounded) >= 1000:
+        return f"{rounded:,.0f} {unit}"
+    factor, prefix = next((one for one in _PREFIXES if abs(rounded) >= one[0]), _PREFIXES[-1])
+    return f"{rounded / factor:.3g} {prefix}{unit}"
 
 
 def count_text(number: int, what: str) -> str:

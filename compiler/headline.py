@@ -104,11 +104,11 @@ def _throughput(plan: Plan, report: Report | None) -> str:
         alone = used == 1 and stream.bound_by.startswith("chip ")
         bound = "" if alone else f", limited by {printable(stream.bound_by, 60)}"
         every = f"one {what} every {si_text(stream.interval_s, 's')} in a steady stream{bound}"
-        return f"{rate_text(stream.images_per_s)} images/s; {every}"
-    latency = plan.totals.latency_s
-    return (
-        f"{rate_text(plan.totals.images / latency)} images/s one after another, estimated" if latency else "not known"
-    )
+        return f"{rate_text(stream.images_per_s)} images/s simulated; {every}"
+    totals = plan.totals
+    simulated = totals.simulated_latency_s
+    latency, kind = (totals.latency_s, "estimated") if simulated is None else (simulated, "simulated")
+    return f"{rate_text(totals.images / latency)} images/s one after another, {kind}" if latency else "not known"
 
 
 def _energy(plan: Plan) -> str:
@@ -134,8 +134,9 @@ def _limits(plan: Plan) -> str:
             cycles[group.bound_by] += group.cycles
             groups[group.bound_by] += 1
     whole = sum(cycles.values())
+    time = "time" if plan.totals.simulated_latency_s is None else "estimated time"
     parts = (
-        f"{_BOUNDS[name]} {share_text(part, whole)} of the time ({count_text(groups[name], 'group')})"
+        f"{_BOUNDS[name]} {share_text(part, whole)} of the {time} ({count_text(groups[name], 'group')})"
         for name, part in cycles.most_common()
     )
     return ", ".join(parts) or "nothing runs on the accelerator"
@@ -190,8 +191,10 @@ def _arithmetic(plan: Plan) -> str:
 
 def verified_text(plan: Plan, report: Report | None) -> str:
     """Whether outputs were compared with the model's own, how near they are to the limit, or why not."""
-    if report is None or plan.provisional:
+    if plan.provisional:
         return "not yet; programs are not made"
+    if report is None:
+        return "not known; the report that says so is not here"
     values = report.values
     if not values.checked:
         return f"no: {printable(values.reason or 'no reason given', 200)}"

@@ -93,7 +93,7 @@ class Computer:
                 profile,
                 options,
                 observer=keeper,
-                announce=lambda plan: keeper.announce(self.store.put(plan_json(plan))),
+                announce=lambda plan: keeper.announce(lambda: self.store.put(plan_json(plan))),
                 pictures=True,
             )
             outcome = {

@@ -7,6 +7,7 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -87,10 +88,10 @@ class Keeper:
             self._stop()
             raise CompilationCancelledError
 
-    def announce(self, plan: str) -> None:
-        """Announces the plan, by the digest of its blob."""
+    def announce(self, store: Callable[[], str]) -> None:
+        """Announces the plan; `store` writes its blob and gives the digest."""
         with suppress(redis.RedisError, OSError):  # reporting is optional; the next phase asks whether to stop
-            self._records.announce(self._lease, plan)
+            self._records.announce(self._lease, store())
 
     def cancelled(self) -> bool:
         """Whether no job waits any more; asks the records, at bounded intervals."""

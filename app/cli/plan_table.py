@@ -114,7 +114,9 @@ class PlanFirst:
         self._shown: Plan | None = None
 
     def show(self, plan: Plan) -> None:
-        """Print the plan whose programs are being made."""
+        """Print the plan whose programs are being made; the first, if it is made again after a defect (IMPORT-7)."""
+        if self._shown is not None:
+            return
         self._shown = plan
         print_plan(plan, None, self._console, wide=self._wide)
         text = "\nThis is the plan. Its programs are now made, proved safe, simulated, and run against the model."
@@ -138,6 +140,7 @@ def _cuts(plan: Plan) -> list[tuple[object, ...]]:
 
 
 def _line(console: Console, text: Text) -> None:
+    text.plain = printable(text.plain, len(text.plain))  # a saved plan may have been changed
     console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 

@@ -70,6 +70,8 @@ def plan(
         words = all_settings(settings, strict)
         excluding({"--json": as_json, "--csv": as_csv})
         excluding({"--pictures": pictures is not None, "--compare": strategies is not None})
+        for flag, given in {"--csv": as_csv, "--wide": wide, "--verify": verify}.items():
+            excluding({flag: given, "--compare": strategies is not None})
         excluding({"--pictures": pictures is not None, "--server": server is not None})
         check_folder(out, compiling.FILE_NAMES)
         check_folder(pictures)
@@ -113,7 +115,8 @@ def plan(
         print_plan(before.plan, before.report, said, wide=wide)
         if found is not None and found.job is not None and not verify:
             said.print(
-                f"\nJob {found.job} goes on there; `tessera plan {found.job} --server {server}` shows its result"
+                f"\nJob {found.job} goes on there; `tessera plan {found.job} --server {server}` shows its result",
+                soft_wrap=True,
             )
         if found is not None and out is not None:
             said.print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
@@ -161,6 +164,7 @@ def explain(
         if advise:
             lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
+        text = "\n".join(printable(line, len(line)) for line in text.split("\n"))  # a saved plan may have been changed
         values = {"explanation": text.splitlines(), **group_values(found.plan, found.report, group)}
         sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
 

@@ -117,7 +117,7 @@ def delete(context: Context, name: str) -> None:
     The file stays, because accepted jobs still read it.
     """
     profile = get(context, name)
-    if context.records.delete_profile(profile_digest(profile)) == "unknown":
+    if profile.name in builtin_names():
         raise ConflictError(
             f"{printable(profile.name, 80)!r} is a built-in profile and cannot be deleted",
             code="builtin_profile",
@@ -125,6 +125,7 @@ def delete(context: Context, name: str) -> None:
             actual=printable(profile.name, 80),
             hint="Only uploaded profiles can be deleted; GET /v1/profiles lists both",
         )
+    context.records.delete_profile(profile_digest(profile))
 
 
 def _builtins_seen(cursor: str) -> int | None:

@@ -177,3 +177,10 @@ def test_a_model_that_no_strategy_can_plan_is_the_models_fault(tmp_path: Path) -
     assert answer.exit_code == 3
     with pytest.raises(RequestError):
         parse_strategies("rules;none")
+
+
+@pytest.mark.parametrize("flag", ["--csv", "--wide", "--verify"])
+def test_a_comparison_refuses_what_it_would_not_heed(network: str, flag: str) -> None:
+    answer = tessera("plan", network, "--profile", "edge4", "--compare", "none", flag)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert f"{flag} with --compare" in answer.stderr

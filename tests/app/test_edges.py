@@ -10,7 +10,9 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 import yaml
 from fastapi import Request
@@ -22,10 +24,12 @@ from app.documents import documents
 from app.http import decode_cursor, encode_cursor, not_modified, preferred_wait_s
 from app.jobs.queue import create_celery
 from app.problems import problem, status_of
+from app.profiles import service as profiles
 from app.redis_urls import celery_url, client_url
 from app.settings import Settings
 from app.uploads import file_name
 from compiler.errors import InternalError, LimitError, ModelError, ProfileError, RequestError, TesseraError
+from compiler.profile import builtin_profile, profile_digest
 from tests.service.harness import conv_chain
 
 ROOT = Path(__file__).parents[2]
@@ -305,3 +309,15 @@ def test_make_compiles_the_machine_code_before_it_starts_anything(target: str, t
     ).stdout
     started = {"test": "-m pytest"}.get(target, f"tessera {target}")
     assert 0 < done.index("-m compiler.kernels") < done.index(started)
+
+
+def test_a_profile_that_is_deleted_twice_at_once_is_not_taken_for_a_builtin_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both requests found it; the second comes after the first has deleted it."""
+    mine = msgspec.structs.replace(builtin_profile("edge4"), name="mine")
+    monkeypatch.setattr(profiles, "get", lambda _context, _name: mine)
+    context = MagicMock()
+    context.records.delete_profile.return_value = "unknown"
+    profiles.delete(context, "mine")
+    context.records.delete_profile.assert_called_once_with(profile_digest(mine))

@@ -99,8 +99,24 @@ def test_a_saved_result_is_shown_and_explained_without_the_model(network: str, t
     assert json.loads(CliRunner().invoke(cli, ["plan", str(out), "--json"]).stdout) == json.loads(
         (out / "plan.json").read_text()
     )
+    (out / "report.json").unlink()
+    alone = CliRunner().invoke(cli, ["plan", str(out)]).stdout
+    assert "Verified     not known" in alone
+    assert "images/s one after another, simulated" in alone
     refused = CliRunner().invoke(cli, ["explain", str(out), "--set", "fusion=rules"])
     assert (refused.exit_code, "has its options already" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+def test_a_saved_plan_that_was_changed_sends_no_control_characters_to_the_terminal(
+    network: str, tmp_path: Path, command: str
+) -> None:
+    text = tessera("plan", network, "--json").stdout
+    (tmp_path / "plan.json").write_text(text.replace('"s0.g0"', '"s0.g0\\u001b]0;title\\u0007"'))
+    answer = CliRunner().invoke(cli, [command, str(tmp_path)])
+    assert answer.exit_code == 0, answer.output
+    assert "s0.g0\\x1b]0;title" in answer.stdout
+    assert "\x1b" not in answer.stdout
 
 
 def test_a_plan_is_only_planned_unless_verify_asks_for_more(network: str) -> None:

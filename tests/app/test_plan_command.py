@@ -47,7 +47,7 @@ def test_the_plan_says_what_a_simulation_of_its_commands_takes(tmp_path: Path) -
     assert f"Latency      {simulated} simulated; estimated {estimated}, against " in answer.stdout
     core = next(one for one in program["engines"] if one["engine"] == "core")["cycles"]
     assert f"compute {100 * core['work'] / sum(core.values()):.0f} % of the time; they wait for: " in answer.stdout
-    assert f"{rate_text(report['stream']['images_per_s'])} images/s; one image every" in answer.stdout
+    assert f"{rate_text(report['stream']['images_per_s'])} images/s simulated; one image every" in answer.stdout
 
 
 @pytest.mark.slow

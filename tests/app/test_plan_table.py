@@ -139,6 +139,8 @@ def test_the_final_plan_adds_what_was_simulated_and_says_what_changed(plan_of: C
         first = out.getvalue()
         assert " estimated, against " in first
         assert " simulated; " not in first
+        table.show(last)  # as after a defect, when the plan is made again
+        assert out.getvalue() == first
         table.finish(last, None)
         shown.append(out.getvalue().removeprefix(first))
     same, different = shown

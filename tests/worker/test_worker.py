@@ -224,6 +224,22 @@ def test_what_is_our_fault_is_tried_afresh_at_the_next_request(
     assert desk.results.get("c1") is None
 
 
+def test_a_plan_that_cannot_be_stored_early_does_not_fail_its_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, tries = desk.store.put, list[bytes]()
+
+    def once_full(data: bytes) -> str:
+        tries.append(data)
+        if len(tries) == 1:
+            raise OSError(28, "No space left on device")
+        return put(data)
+
+    job = desk.submit(conv_chain(2))
+    monkeypatch.setattr(desk.store, "put", once_full)
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    assert json.loads(tries[0])["provisional"] is True
+    assert desk.job(job)["state"] == "succeeded"
+
+
 def test_too_much_memory_at_once_is_a_memory_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(*_: object, **__: object) -> None:
         bytearray(2**45)
