@@ -1,4 +1,4 @@
-"""What would keep a tensor on the chip: plans made again with changes to the profile or the objective."""
+"""What would keep tensors on the chip: plans made again with changes to the profile or the objective."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 import msgspec
 
 from compiler.amounts import bytes_text, count_text, si_text
-from compiler.boundaries import Crossing, crossings
-from compiler.errors import ModelError, ProfileError, printable
+from compiler.boundaries import Crossing, crossings, tensors_text
+from compiler.errors import ModelError, ProfileError
 from compiler.options import Options
 from compiler.plan import Plan, Totals
 from compiler.profile.fields import field_named, value_of, with_fields
 from compiler.profile.quantities import amount_text
 from compiler.profile.schema import Profile
 
-# The costliest tensors are looked at, each with so many changes at most.
+# The costliest boundaries are looked at, each with so many changes at most.
 CROSSINGS_MAX: Final = 3
 CHANGES_MAX: Final = 6
 # Memories are made so many times as large.
@@ -53,7 +53,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What was tried for one tensor of a plan that moves `dram_bytes`."""
+    """What was tried for one boundary of a plan that moves `dram_bytes`."""
 
     crossing: Crossing
     dram_bytes: int
@@ -61,18 +61,18 @@ class Advice:
 
     @property
     def helps(self) -> tuple[Tried, ...]:
-        """The changes after which the tensor stays on the chip and the DRAM traffic shrinks; the smallest memory."""
+        """The changes after which its tensors stay on the chip and the DRAM traffic shrinks; the smallest memory."""
         found = [one for one in self.tried if self.is_help(one)]
         least = min((one.factor for one in found if one.factor > 1), default=1.0)
         return tuple(one for one in found if one.factor in (1.0, least))
 
     def is_help(self, tried: Tried) -> bool:
-        """True if the tensor no longer passes the DRAM between groups, and less does in all."""
+        """True if none of its tensors passes the DRAM between groups, and less does in all."""
         plan = tried.plan
         return (
             plan is not None
             and plan.totals.dram_bytes < self.dram_bytes
-            and all(crossing.tensor != self.crossing.tensor for crossing in crossings(plan))
+            and not any(set(self.crossing.tensors) & set(crossing.tensors) for crossing in crossings(plan))
         )
 
 
@@ -85,13 +85,15 @@ def advise(plan: Plan, profile: Profile, options: Options, replan: Replan) -> tu
 def advice_lines(found: tuple[Advice, ...], before: Totals) -> Iterator[str]:
     """The advice in words, each change with what the whole plan becomes."""
     for advice in found:
-        yield f"{printable(advice.crossing.tensor, 60)} ({bytes_text(advice.crossing.size_bytes)}):"
+        groups = advice.crossing.groups
+        names = f"{groups[0]} to {' and '.join(groups[1:]) or 'a later segment'}"
+        yield f"{names} ({bytes_text(advice.crossing.size_bytes)}, {tensors_text(advice.crossing)}):"
         for tried in advice.helps:
             assert tried.plan is not None
-            yield f"  with {tried.change} it stays on the chip: {_becomes(before, tried.plan.totals)}"
+            yield f"  with {tried.change} nothing crosses: {_becomes(before, tried.plan.totals)}"
         if not advice.helps:
             changes = ", ".join(tried.change for tried in advice.tried)
-            yield f"  none of {count_text(len(advice.tried), 'change')} keeps it on the chip: {changes}"
+            yield f"  none of {count_text(len(advice.tried), 'change')} helps: {changes}"
 
 
 def _becomes(before: Totals, after: Totals) -> str:
@@ -126,7 +128,7 @@ def _tried(advice: Advice, profile: Profile, options: Options, replan: Replan) -
     if options.objective != "dram_bytes":
         helps("objective=dram_bytes", 1.0, {}, msgspec.structs.replace(options, objective="dram_bytes"))
     memories = _memories(profile)
-    named = {path: amount for path, amount in memories.items() if path in advice.crossing.entry.fields}
+    named = {path: amount for path, amount in memories.items() if path in advice.crossing.fields}
     for amounts in (named, memories) if named and named != memories else (memories,):
         least = 1.0
         for factor in _FACTORS:

@@ -14,6 +14,8 @@ from compiler.plan import GapEntryDoc, Plan
 from compiler.plan_rules import BoundaryDoc
 from compiler.rules import named
 
+# So many tensors of a boundary are named.
+_NAMES: Final = 3
 # What FUSE-20 compares, by objective.
 _UNITS: Final = MappingProxyType(
     {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
@@ -22,55 +24,86 @@ _UNITS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """A tensor that one group stores and others load again: its traffic above the minimum, and its edges.
+    """A boundary: what one group stores and the same others load again, its traffic above the minimum, and its edges.
 
-    `fields` are the fields of the profile that would all have to grow for it to stay on the chip; empty where no larger
+    `fields` are the fields of the profile that would all have to grow for nothing to cross; empty where no larger
     memory is known to help.
     """
 
-    entry: GapEntryDoc
+    entries: tuple[GapEntryDoc, ...]
     edges: tuple[BoundaryDoc, ...]
 
     @property
-    def tensor(self) -> str:
-        """The tensor's name."""
-        return self.entry.name
+    def tensors(self) -> tuple[str, ...]:
+        """The names of the tensors that cross."""
+        return tuple(entry.name for entry in self.entries)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The group that stores them, then those that load them."""
+        return self.entries[0].groups
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The memories that would have to grow for all tensors; empty if none is known for one of them."""
+        if not all(entry.fields for entry in self.entries):
+            return ()
+        return tuple(sorted({field for entry in self.entries for field in entry.fields}))
 
     @property
     def size_bytes(self) -> int:
-        """DRAM traffic that would not be there if the tensor stayed on the chip."""
-        return self.entry.read_bytes + self.entry.written_bytes
+        """DRAM traffic that would not be there if the tensors stayed on the chip."""
+        return sum(entry.read_bytes + entry.written_bytes for entry in self.entries)
 
 
 def crossings(plan: Plan) -> tuple[Crossing, ...]:
-    """All tensors between groups that cost traffic above the minimum, the costliest first."""
+    """All boundaries between groups that cost traffic above the minimum, the costliest first."""
     edges: dict[str, list[BoundaryDoc]] = {}
     for segment in plan.segments:
         for group in segment.groups:
             for edge in group.boundary:
                 edges.setdefault(edge.tensor, []).append(edge)
-    between = (entry for entry in plan.gap.entries if entry.kind == "intermediates")
-    return tuple(Crossing(entry=entry, edges=tuple(edges.get(entry.name, ()))) for entry in between)
+    between: dict[tuple[str, ...], list[GapEntryDoc]] = {}
+    for entry in plan.gap.entries:
+        if entry.kind == "intermediates":
+            between.setdefault(entry.groups, []).append(entry)
+    found = [
+        Crossing(entries=tuple(entries), edges=tuple(edge for entry in entries for edge in edges.get(entry.name, ())))
+        for entries in between.values()
+    ]
+    return tuple(sorted(found, key=lambda crossing: -crossing.size_bytes))
 
 
 def crossing_lines(plan: Plan, most: int) -> Iterator[str]:
-    """The costliest crossings in words, each with why it is there and what may help."""
+    """The costliest boundaries in words, each with why it is there and what may help."""
     found = crossings(plan)
     objective = str(plan.options.get("objective", ""))
     for number, crossing in enumerate(found[:most], 1):
-        groups = crossing.entry.groups
-        readers = ", ".join(groups[1:]) or "a later segment"
+        readers = " and ".join(crossing.groups[1:]) or "a later segment"
         share = share_text(crossing.size_bytes, plan.totals.dram_bytes)
-        what = f"{printable(crossing.tensor, 60)}: {bytes_text(crossing.size_bytes)}, {share} of the DRAM traffic"
-        yield f"{number}. {what}; stored by {groups[0]}, loaded by {readers}"
-        inside = [edge for edge in crossing.edges if edge.consumer is not None]
-        for reason in dict.fromkeys(reason_text(edge, objective) for edge in inside):
-            yield f"   why: {reason}"
-        unchecked = " (not checked)" if crossing.entry.fields else ""
-        yield f"   remedy: {remedy([crossing.entry])}{unchecked}"
+        size = f"{bytes_text(crossing.size_bytes)}, {share} of the DRAM traffic"
+        yield f"{number}. {crossing.groups[0]} to {readers}: {size}; {tensors_text(crossing)}"
+        for reason in dict.fromkeys(
+            f"{printable(edge.consumer, 60)}: {reason_text(edge, objective)}"
+            for edge in crossing.edges
+            if edge.consumer is not None
+        ):
+            yield f"   why not with {reason}"
+        priced = any(edge.rule in (None, "FUSE-20") for edge in crossing.edges)
+        for why in dict.fromkeys(entry.why for entry in crossing.entries if entry.fields and priced):
+            yield f"   because {printable(why, 300)}"
+        unchecked = " (not checked; --advise plans again)" if crossing.fields else ""
+        yield f"   remedy: {remedy(crossing.entries)}{unchecked}"
     if len(found) > most:
         rest = sum(crossing.size_bytes for crossing in found[most:])
         yield f"and {len(found) - most} more with {bytes_text(rest)} together"
+
+
+def tensors_text(crossing: Crossing) -> str:
+    """The tensors of a boundary by name, the first few."""
+    names = [printable(name, 60) for name in crossing.tensors]
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return f"{'tensor' if len(names) == 1 else 'tensors'} {', '.join(names[:_NAMES])}{more}"
 
 
 def reason_text(edge: BoundaryDoc, objective: str) -> str:

@@ -73,8 +73,8 @@ def _whole(plan: Plan, report: Report | None) -> Iterator[str]:
     yield from (f"  {line}" for line in crossing)
     yield ""
     if plan.folded:
-        were = "node was" if len(plan.folded) == 1 else "nodes were"
-        yield f"{len(plan.folded):,} {were} evaluated at compile time, or no output needs them."
+        removed = count_text(len(plan.folded), "node")
+        yield f"Removed: {removed} with constant results (computed at compile time) or that no output needs."
     kinds = sorted({pattern.kind for pattern in plan.patterns})
     if kinds:
         counts = (f"{sum(p.kind == kind for p in plan.patterns)} {kind}" for kind in kinds)
@@ -132,11 +132,11 @@ def _merging(plan: Plan) -> Iterator[str]:
     partition = plan.partition
     chip_and_host = len(plan.segments)
     if partition.segments_before_merge == chip_and_host and not partition.merges:
-        yield f"Merging ({partition.strategy}): there was nothing to merge."
+        yield f"Merging segments ({partition.strategy}): there was nothing to merge."
         return
     worked = sum(merge.compiled for merge in partition.merges)
     yield (
-        f"Merging ({partition.strategy}) made {chip_and_host} of {partition.segments_before_merge} segments:"
+        f"Merging segments ({partition.strategy}) made {chip_and_host} of {partition.segments_before_merge} segments:"
         f" {count_text(len(partition.merges), 'candidate')} tried, {worked} compiled."
     )
     for merge in partition.merges:

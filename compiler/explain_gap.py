@@ -32,8 +32,8 @@ def gap_lines(gap: GapDoc, dram_bytes: int, floor_bytes: int) -> Iterator[str]:
     for size, kind in kinds[:_KINDS_SHOWN]:
         entries = [entry for entry in gap.entries if entry.kind == kind]
         share = share_text(size, gap.above_floor_bytes)
-        first = f", most for {_named(entries[0])}" if len(entries) > 1 else f", for {_named(entries[0])}"
-        yield f"{bytes_text(size)} ({share}): {_WORDS.get(kind, kind)}{first if entries else ''}; {remedy(entries)}"
+        first = f", {'most ' if len(entries) > 1 else ''}for {_named(entries[0])}" if entries else ""
+        yield f"{bytes_text(size)} ({share}): {_WORDS.get(kind, kind)}{first}; {remedy(entries)}"
     rest = sum(size for size, _ in kinds[_KINDS_SHOWN:])
     if rest:
         yield f"{bytes_text(rest)}: other kinds"
@@ -47,8 +47,9 @@ def entry_line(entry: GapEntryDoc) -> str:
 
 
 def _named(entry: GapEntryDoc) -> str:
-    times = f" ({entry.times} times)" if entry.times > 1 else ""
-    return f"{printable(entry.name, 60)}{times}"
+    what = "node" if entry.kind == "weights" else "tensor"
+    times = f" (loaded {entry.times} times)" if entry.times > 1 else ""
+    return f"{what} {printable(entry.name, 60)}{times}"
 
 
 def remedy(entries: Iterable[GapEntryDoc]) -> str:
@@ -60,7 +61,12 @@ def remedy(entries: Iterable[GapEntryDoc]) -> str:
     if not saved:
         return "no larger memory helps, as far as is known"
     ranked = sorted(saved.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"more {' and '.join(fields)} could save up to {bytes_text(size)}" for fields, size in ranked]
+    parts = [f"more {_memories(fields)} could save up to {bytes_text(size)}" for fields, size in ranked]
     return "; ".join(
         [*parts, *((f"for {bytes_text(none)} no larger memory helps, as far as is known",) if none else ())]
     )
+
+
+def _memories(fields: tuple[str, ...]) -> str:
+    """The memories by name, each with its field of the profile: NRAM (nram.capacity_bytes)."""
+    return " and ".join(f"{field.partition('.')[0].upper()} ({field})" for field in fields)

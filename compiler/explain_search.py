@@ -23,7 +23,7 @@ def search_line(segment: str, found: SearchDoc, objective: str) -> str:
     if found.bound is None:
         return f"Search in {segment}: {value}; no lower bound is known ({groups})"
     above = f"{100 * (found.value / found.bound - 1):.1f} % above the lower bound" if found.bound else "lower bound 0"
-    return f"Search in {segment}: {value}, at most {above} of {_amount(found.bound)} ({groups})"
+    return f"Search in {segment}: {value}, at most {above} of the search, {_amount(found.bound)} {unit} ({groups})"
 
 
 def _amount(value: float) -> str:

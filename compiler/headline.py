@@ -27,14 +27,14 @@ _WAITS: Final[Mapping[str, str]] = MappingProxyType(
         "ports": "ports of its memories",
         "sharing": "transfers that share a port",
         "start-up": "transfers to start",
-        "dram": "DRAM",
-        "weights": "weights",
-        "neighbour": "neighbouring cores",
-        "sram": "SRAM",
+        "dram": "other data from or to DRAM",
+        "weights": "weights to arrive",
+        "neighbour": "data from neighbouring cores",
+        "sram": "transfers with the SRAM",
         "compute": "results of other cores",
         "memory": "memory to become free",
         "barrier": "barriers",
-        "done": "the end (no more work)",
+        "done": "other cores to finish",
     }
 )
 
@@ -49,11 +49,12 @@ class Line(NamedTuple):
 def title(plan: Plan) -> str:
     """The model, the chip, and into how many parts the model was cut."""
     groups = sum(len(segment.groups) for segment in plan.segments)
-    chips = sum(segment.kind == "chip" for segment in plan.segments)
-    parts = f"{count_text(groups, 'group')} in {count_text(chips, 'segment')}"
+    hosts = sum(segment.kind == "host" for segment in plan.segments)
+    parts = f"{count_text(groups, 'group')} in {count_text(len(plan.segments) - hosts, 'segment')}"
+    apart = f", {count_text(hosts, 'segment')} on the host" if hosts else ""
     dims = ", ".join(f"{printable(name, 40)} = {extent}" for name, extent in plan.dims.items())
     at = f", planned at {dims}" if dims else ""
-    return f"{printable(plan.model.name, 60)} on {printable(plan.profile.name, 60)}: {parts}{at}"
+    return f"{printable(plan.model.name, 60)} on {printable(plan.profile.name, 60)}: {parts}{apart}{at}"
 
 
 def headline(plan: Plan, report: Report | None = None) -> tuple[Line, ...]:
@@ -75,19 +76,24 @@ def headline(plan: Plan, report: Report | None = None) -> tuple[Line, ...]:
 
 def _latency(plan: Plan) -> str:
     totals, baseline = plan.totals, plan.baseline
-    shown = _figure(totals, totals.latency_s, totals.simulated_latency_s, "s")
-    against = f"lower bound {si_text(totals.latency_bound_s, 's')}, layer by layer {si_text(baseline.latency_s, 's')}"
-    return f"{shown}; {against} (estimated)"
+    figures = _figures(totals, (totals.latency_s, totals.simulated_latency_s, baseline.latency_s), "s")
+    return f"{figures}; physical bound {si_text(totals.latency_bound_s, 's')}"
 
 
-def _figure(totals: Totals, estimated: float, simulated: float | None, unit: str) -> str:
-    """The figure that counts, simulated with the estimate beside it, or estimated; of a batch also per image."""
-    value = estimated if simulated is None else simulated
-    kind = "estimated" if simulated is None else f"simulated (estimate {si_text(estimated, unit)})"
+def _figures(totals: Totals, values: tuple[float, float | None, float], unit: str) -> str:
+    """A simulated figure first, then the estimate beside that of layer by layer, which is an estimate too."""
+    estimated, simulated, layers = values
+    against = f"{si_text(layers, unit)} layer by layer"
+    if simulated is None:
+        return f"{_per_batch(totals, estimated, unit)} estimated, against {against}"
+    estimate = f"estimated {si_text(estimated, unit)}, against {against}"
+    return f"{_per_batch(totals, simulated, unit)} simulated; {estimate}"
+
+
+def _per_batch(totals: Totals, value: float, unit: str) -> str:
     if totals.images == 1:
-        return f"{si_text(value, unit)} {kind}"
-    each = si_text(value / totals.images, unit)
-    return f"{si_text(value, unit)} per batch of {totals.images}, {each} per image, {kind}"
+        return si_text(value, unit)
+    return f"{si_text(value, unit)} per batch of {totals.images} ({si_text(value / totals.images, unit)} per image)"
 
 
 def _throughput(plan: Plan, report: Report | None) -> str:
@@ -106,8 +112,7 @@ def _throughput(plan: Plan, report: Report | None) -> str:
 
 def _energy(plan: Plan) -> str:
     totals = plan.totals
-    shown = _figure(totals, totals.energy_j, totals.simulated_energy_j, "J")
-    return f"{shown}; layer by layer {si_text(plan.baseline.energy_j, 'J')} (estimated)"
+    return _figures(totals, (totals.energy_j, totals.simulated_energy_j, plan.baseline.energy_j), "J")
 
 
 def _dram(plan: Plan) -> str:
@@ -196,7 +201,7 @@ def verified_text(plan: Plan, report: Report | None) -> str:
     if not compared:
         return f"no output could be judged; {_undecided(values)}"
     outputs = count_text(len(compared), "output")
-    worst = f"largest error {number_text(values.max_error or 0.0)} of {number_text(values.limit or 0.0)} allowed"
+    worst = f"largest relative error {number_text(values.max_error or 0.0)}, allowed {number_text(values.limit or 0.0)}"
     at = f" ({printable(values.tensor or '', 60)}{_index(values.where or ())})"
     agree = f"{outputs} compared with {printable(values.judge or '', 60)} on random inputs"
     undecided = _undecided(values)

@@ -190,6 +190,7 @@ class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     baseline: Any = None
     gap: Any = None
     native: Any = None
+    arithmetic: Any = None
     dims: Any = None
     folded: Any = None
     patterns: Any = None

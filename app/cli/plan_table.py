@@ -119,7 +119,7 @@ class PlanFirst:
             return
         self._shown = plan
         print_plan(plan, None, self._console, wide=self._wide)
-        text = "\nThis is the plan; programs are made, proved, simulated and verified now."
+        text = "\nThis is the plan. Its programs are now made, proved safe, simulated, and run against the model."
         self._console.print(Text(text if plan.provisional else ""))
 
     def finish(self, plan: Plan, report: Report | None) -> None:
@@ -154,7 +154,7 @@ def _rows(plan: Plan) -> Iterator[dict[str, str]]:
     cycle_s = _cycle_s(plan)
     for segment in plan.segments:
         if segment.kind == "host":
-            named = {"nodes": str(len(segment.nodes)), _NAMES: _span(segment.nodes), "tile": "on the host"}
+            named = {"nodes": str(len(segment.nodes)), _NAMES: _span(segment.nodes), "tile": "on the host: no figures"}
             yield {"group": segment.id, **named}
         for group in segment.groups:
             tiling = group.tiling

@@ -1,7 +1,7 @@
-"""Archives: a zip or tar of a model and its external data, read in place and never written out.
+"""Archives: a zip or tar of a model and its external data, read in place and never written to disk.
 
-Nothing is extracted: members that are stored as they are stay where they lie in the upload, compressed ones are
-expanded into memory under a stated limit, and only those that the model names.
+Uncompressed members are read from the upload itself. Compressed members are expanded into memory under a limit, and
+only if the model names them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.source import Buffer, ModelSource
 
 MAX_MEMBERS: Final = 10_000
-# Compressed data may expand to so many bytes in all ...
+# Compressed data may expand to this many bytes in total ...
 MAX_EXPANDED_BYTES: Final = 2**31
-# ... and, beyond a floor that harmless files reach, to so many times its size: weights never compress like that.
+# ... and, above a floor that harmless files reach, to this multiple of its size: weights never compress that well.
 MAX_RATIO: Final = 200
 _RATIO_FLOOR_BYTES: Final = 64 * 2**20
 _SYMLINK: Final = 0o120000
@@ -32,16 +32,16 @@ _BLOCK: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """The regular files of an archive: name -> where they lie and how they are packed."""
+    """The regular files of an archive: name -> position and compression."""
 
     source: ModelSource
     members: Mapping[str, _Member]
     expanded: dict[str, bytes] = field(default_factory=dict)
 
     def model_name(self) -> str:
-        """The one .onnx file; raises ModelError if there is none or more than one.
+        """The name of the only .onnx file; raises ModelError if there is none or more than one.
 
-        What a desktop keeps of files beside them (`._model.onnx`) is none.
+        Metadata files that desktops add (`._model.onnx`) do not count.
         """
         files = (name for name in self.members if not name.rpartition("/")[2].startswith("._"))
         names = [name for name in files if name.lower().endswith(".onnx")]
@@ -54,7 +54,7 @@ class Archive:
         return names[0]
 
     def read(self, name: str) -> memoryview:
-        """A member's bytes: a window into the upload, or expanded once."""
+        """A member's bytes: a window into the upload, or the expanded bytes (expanded once)."""
         member = self.members[name]
         if member.packed is None:
             return self.source.view(member.offset, member.size_bytes)
@@ -72,7 +72,7 @@ class _Member:
 
 
 def open_archive(source: ModelSource) -> Archive | None:
-    """The archive that an upload is, None if it is none; raises ModelError or LimitError for one that is not sound."""
+    """Opens an upload as an archive, None if it is not one; raises ModelError or LimitError for a bad archive."""
     head = bytes(source.view(0, min(source.size_bytes, _BLOCK)))
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"):
         return Archive(source=source, members=MappingProxyType(_zip_members(source)))
@@ -117,9 +117,9 @@ def _zip_members(source: ModelSource) -> dict[str, _Member]:
 
 
 def _zip_member(source: ModelSource, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> _Member:
-    """Where a member's data begins: behind its local header, which names it again."""
+    """A member's position: its data begin behind its local header, which repeats its name."""
     with archive.open(entry):
-        pass  # checks that the local header is the entry's own and that no other entry overlaps it
+        pass  # checks that the local header matches the entry and that no other entry overlaps it
     header = bytes(source.view(entry.header_offset, 30))
     offset = (
         entry.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
@@ -164,9 +164,9 @@ def _add(members: dict[str, _Member], name: str, member: _Member) -> None:
 
 
 def safe_path(location: str | bytes, *, what: str) -> str:
-    """A relative path with `.` parts removed; raises ModelError if it could leave the upload.
+    """A relative path with `.` parts removed; raises ModelError if it could lead outside the upload.
 
-    Text of a model that is no UTF-8 comes as bytes.
+    A model's text that is not UTF-8 arrives as bytes.
     """
     if isinstance(location, bytes):
         raise _leaves(repr(location), f"{what} is no text")
@@ -222,7 +222,7 @@ def _bounded_expansion(expanded: int, packed: int) -> None:
 
 
 def _inflated(packed: memoryview, member: _Member, name: str) -> bytes:
-    """A deflated member's bytes: exactly as many as it says, with its checksum."""
+    """A deflated member's bytes; raises ModelError if their number or checksum differs from the archive's entry."""
     inflater = zlib.decompressobj(-15)
     try:
         data = inflater.decompress(packed, member.size_bytes + 1)
@@ -256,7 +256,7 @@ def _gunzipped(source: ModelSource) -> bytes:
 
 
 class SiblingFiles(Mapping[str, Buffer]):
-    """The members of an archive by their path relative to the model's folder; read when asked for."""
+    """The members of an archive by their path relative to the model's folder; read on demand."""
 
     def __init__(self, archive: Archive, folder: str) -> None:
         self._archive = archive
@@ -277,7 +277,7 @@ class SiblingFiles(Mapping[str, Buffer]):
 
 
 class _Window(io.RawIOBase):
-    """A buffer as a file to read, without copying it."""
+    """A buffer as a readable file, without a copy."""
 
     def __init__(self, source: ModelSource) -> None:
         self._data = source.view(0, source.size_bytes)

@@ -1,4 +1,4 @@
-"""A model for one image rewritten for several: option `batch` (TILE-6)."""
+"""Rewrites a model for one image into a model for several: option `batch` (TILE-6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compiler.ops import call_of, definition
 
 STAGE: Final = "rebatch"
 _HINT: Final = "Leave out option batch, or export the model with this batch or with a dynamic one that option dims sets"
-# Ops whose map of an axis that they leave as it is says so by its numbers alone.
+# Ops that cut or pad; an axis that they leave unchanged is not marked as identity in its map.
 _CUTTING: Final = ("Slice", "Pad")
 
 
@@ -23,28 +23,28 @@ _CUTTING: Final = ("Slice", "Pad")
 class Rebatch:
     """Pass: a graph for one image becomes a graph for `batch` images that are computed side by side (TILE-6).
 
-    The images are stacked along the leading axis of every value that depends on an input: inputs and outputs have
-    extent 1 there for one image, values between may have more (the rows of an image). An op stays if what it makes of
-    the stack is the stack of what it makes of each image:
-    1. Of an operand that carries images, axis 0 follows axis 0 of the result exactly, and no other axis follows that.
+    The images are stacked along the leading axis of every value that depends on an input. For one image that axis has
+    extent 1 on inputs and outputs; other values may have more (the rows of an image). An op must map the stacked images
+    to the stack of its results per image. Conditions:
+    1. For an operand that carries images, axis 0 follows axis 0 of the result exactly, and no other axis follows it.
     2. No operand that is the same for all images (a constant) lies along axis 0 of the result.
     3. The definition infers the stacked result from the stacked operands.
-    Views keep the order of elements, so 3 suffices; their attributes take the new extent. A Concat of images and
-    constants gets each constant repeated.
-    `batch` None leaves the graph as it is, and so does a batch that all inputs have already.
+    Views keep the order of elements, so 3 suffices; their attributes take the new extent. In a Concat of images and
+    constants, each constant is repeated.
+    The graph stays unchanged if `batch` is None or all inputs already have this batch.
     """
 
     name: str = STAGE
     batch: int | None = None
 
     def run(self, graph: Graph) -> Graph:
-        """The graph for the batch; raises RequestError `batch_not_possible` naming what stands in the way."""
+        """The graph for the batch; raises RequestError `batch_not_possible` naming the obstacle."""
         if self.batch is None or all(graph.tensors[name].shape[:1] == (self.batch,) for name in graph.inputs):
             return graph
         for name in graph.inputs:
             _check_input(graph.tensors[name], self.batch)
         for host in graph.host.values():
-            raise _refusal(host.name, host.op_type, "the host runs this node, and not image by image", host.reason)
+            raise _refusal(host.name, host.op_type, "nodes on the host are not rewritten", host.reason)
         return _Rebatching(graph, self.batch).graph_for_batch()
 
 
@@ -54,7 +54,7 @@ def _check_input(tensor: Tensor, batch: int) -> None:
     leading = dict(tensor.symbols).get(0)
     if leading is not None:
         raise RequestError(
-            f"option batch is for models of a fixed batch, and that of input {shown!r} is dynamic",
+            f"option batch needs a fixed batch, and the batch of input {shown!r} is dynamic",
             code="batch_not_possible",
             stage=STAGE,
             actual=printable(str(leading), 80),
@@ -63,7 +63,7 @@ def _check_input(tensor: Tensor, batch: int) -> None:
         )
     if tensor.shape[:1] != (1,):
         raise RequestError(
-            f"option batch stacks images along the leading axis, and that of input {shown!r} is not one image",
+            f"option batch needs a leading axis of one image, which input {shown!r} lacks",
             code="batch_not_possible",
             stage=STAGE,
             actual=str(tensor.shape),
@@ -93,7 +93,7 @@ class _Rebatching:
         self.batch = batch
         self.tensors = dict(graph.tensors)
         self.ops: list[Op] = []
-        # the values that are a stack of images
+        # the values that are stacks of images
         self.stacked: set[str] = set()
         self.repeated: dict[str, str] = {}
 
@@ -114,31 +114,31 @@ class _Rebatching:
         self.stacked.add(name)
 
     def _rewrite(self, op: Op) -> None:
-        """Append the op for the batch; one that sees no image stays as it is."""
+        """Appends the op for the batch; an op that does not depend on images stays unchanged."""
         if self.stacked.isdisjoint(op.inputs):
             self.ops.append(op)
             return
         output = self.tensors[op.output]
         if not output.shape or (op.output in self.graph.outputs and output.shape[0] != 1):
-            raise _refusal(op.node, op.kind, "the image axis does not lead the result", output.shape)
+            raise _refusal(op.node, op.kind, "the image axis is not the leading axis of the result", output.shape)
         made = self._resized(self._with_repeated(op))
         self._stack(op.output, op.node)
         stacked = replace(self.graph, tensors=self.tensors)
-        # a view keeps the elements in their order, and with it the images one after another
+        # a view keeps the order of the elements, and so the order of the images
         if op.kind != "Reshape":
             self._check_access(stacked, made)
         self._check_type(stacked, op, made)
         self.ops.append(made)
 
     def _resized(self, op: Op) -> Op:
-        """The op with the batch in the attributes that hold a whole shape."""
+        """The op with the batch in attributes that hold a whole shape."""
         if op.kind != "Reshape":
             return op
         shape = (self.batch * self.tensors[op.output].shape[0], *self.tensors[op.output].shape[1:])
         return replace(op, attributes=tuple((key, shape if key == "shape" else v) for key, v in op.attributes))
 
     def _with_repeated(self, op: Op) -> Op:
-        """A Concat with what is the same for all images repeated for each; other ops broadcast by themselves."""
+        """A Concat with its image-independent inputs repeated per image; other ops broadcast by themselves."""
         if op.kind != "Concat" or self.tensors[op.output].shape[0] != 1:
             return op
         return replace(op, inputs=tuple(n if n in self.stacked else self._repeat(op, n) for n in op.inputs))
@@ -155,7 +155,7 @@ class _Rebatching:
         return self.repeated[name]
 
     def _check_access(self, graph: Graph, op: Op) -> None:
-        """Raises RequestError where an operand's boxes mix images."""
+        """Raises RequestError if an operand's boxes mix images."""
         maps = definition(op).access(call_of(graph, op))
         for name, access in zip(op.inputs, maps, strict=True):
             if not name or access is None:
@@ -167,23 +167,23 @@ class _Rebatching:
                     raise _refusal(op.node, op.kind, what, shape)
                 continue
             if shape[0] != graph.tensors[op.output].shape[0] or not _follows_images(op, access[0]):
-                what = f"it does not go image by image along its input {shown!r}"
+                what = f"its result does not follow input {shown!r} image by image"
                 raise _refusal(op.node, op.kind, what, _text(access[0]))
             if any(entry.axis == 0 and entry.scale for entry in access[1:]):
                 what = f"another axis of input {shown!r} lies along the image axis"
                 raise _refusal(op.node, op.kind, what, shape)
 
     def _check_type(self, graph: Graph, before: Op, after: Op) -> None:
-        """Raises RequestError where the definition, asked again, makes another result of the stacked inputs.
+        """Raises RequestError if the definition infers another result from the stacked inputs.
 
-        The ops of a few kinds do not hold what they were inferred from (a Slice no ends); for them the boxes say all.
+        A few kinds do not keep what they were inferred from (a Slice keeps no ends); for them the box check suffices.
         """
         if _inferred(self.graph, before) != self.graph.tensors[before.output].shape:
             return
         found = _inferred(graph, after)
         if found != graph.tensors[after.output].shape:
             shapes = " and ".join(str(graph.tensors[name].shape) for name in after.inputs if name)
-            raise _refusal(after.node, after.kind, "its inputs do not fit for several images", shapes)
+            raise _refusal(after.node, after.kind, "its stacked inputs give a result of another shape", shapes)
 
 
 def _times(expression: Expression, factor: int) -> Expression:
@@ -192,7 +192,7 @@ def _times(expression: Expression, factor: int) -> Expression:
 
 
 def _inferred(graph: Graph, op: Op) -> tuple[int, ...] | None:
-    """The shape that the op's definition infers from its inputs; None if these and its attributes do not say."""
+    """The shape that the op's definition infers from its inputs; None if inputs and attributes do not determine it."""
     try:
         return definition(op).infer(call_of(graph, op)).shape
     except ModelError:
@@ -200,7 +200,7 @@ def _inferred(graph: Graph, op: Op) -> tuple[int, ...] | None:
 
 
 def _follows_images(op: Op, entry: AxisMap) -> bool:
-    """True if image i of the result is made of image i of the operand."""
+    """True if image i of the result depends on image i of the operand only."""
     return entry == same(0) or (op.kind in _CUTTING and entry == AxisMap(axis=0))
 
 
@@ -209,4 +209,4 @@ def _text(entry: AxisMap) -> str:
         return "a part of the result needs all images"
     if entry.axis != 0:
         return f"the images lie along axis {entry.axis} of the result"
-    return "an image of the result is made of other images than its own"
+    return "an image of the result depends on other images"

@@ -1,4 +1,4 @@
-"""What If, Loop and Scan ask of the graphs they hold; onnx.checker does not (IMPORT-4)."""
+"""Checks of the graphs inside If, Loop and Scan that onnx.checker omits (IMPORT-4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compiler.errors import ModelError
 
 
 def check_bodies(node: onnx.NodeProto, name: str) -> None:
-    """Raises ModelError unless a control-flow node's bodies have the inputs and outputs that it passes on."""
+    """Raises ModelError unless the bodies of a control-flow node have the inputs and outputs that it passes."""
     graphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH and not a.ref_attr_name}
     if not graphs:
         return
@@ -31,7 +31,7 @@ def check_bodies(node: onnx.NodeProto, name: str) -> None:
             if not 1 <= scanned <= len(node.input):
                 _expect(node, name, "num_scan_inputs is out of bounds", scanned, f"1 to {len(node.input)}")
             if len(body.input) not in (len(node.input), len(node.input) - 1):
-                # opset 8 has one input more, the lengths of the sequences
+                # opset 8 has one more input, the lengths of the sequences
                 _expect(node, name, "the body has a wrong number of inputs", len(body.input), len(node.input))
             _expect(node, name, "the body has a wrong number of outputs", len(body.output), outputs)
 

@@ -1,7 +1,7 @@
-"""What is evaluated while lowering: ops that only make constants, and whatever has only constant inputs (IMPORT-2).
+"""Evaluation while lowering: ops that only make constants, and ops with only constant inputs (IMPORT-2).
 
-Nothing is expanded past a stated size: small results are values, large ones descriptions (ir/constant.py), constant
-splats stay splats.
+No value larger than a stated size is expanded: small results are values, large ones descriptions (ir/constant.py),
+constant splats stay splats.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from compiler.ir.symbol import Dim, bounds_of, greater, is_always_least, is_drop
 from compiler.ops.base import Array, Call
 from compiler.units import dtype_name
 
-# Constants up to this many elements are evaluated while lowering; larger ones stay descriptions.
+# Constants of up to this many elements are evaluated while lowering; larger ones stay descriptions.
 FOLD_ELEMENTS: Final = 65_536
-# A range whose ends vary is evaluated up to so many: the host would not know that it varies.
+# Largest range with varying ends that is evaluated; the host would treat the range as fixed.
 _VARYING_RANGE: Final = 2**20
-# A description is computed from descriptions up to so deep ...
+# Largest number of descriptions nested in one another ...
 MAX_DERIVATION: Final = 32
-# ... and holds at most so many times the bytes that it is computed from: an expansion is left to the accelerator.
+# ... and largest growth in elements from its inputs; larger expansions are left to the accelerator.
 _GROWTH: Final = 2
-# Dequantised constants up to so many elements are scales and the like, not weights.
+# Dequantised constants of up to this many elements are scales and the like, not weights.
 _SCALES: Final = 64
-# Ops that only ever make constants.
+# Ops whose only purpose is to make constants.
 COMPILE_TIME: Final = ("Constant", "ConstantOfShape", "Range", "Shape", "Size")
-# Ops of the host that are evaluated at compile time: their result is bounded by their inputs and their shape.
+# Host ops that are evaluated at compile time: inputs and shape bound their result.
 EVALUATED_AT_ONCE: Final = frozenset(
     {
         "NonZero",
@@ -74,9 +74,9 @@ Symbolic = np.ndarray[Any, np.dtype[np.object_]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A constant, and what varies of it: its elements and its own extents, as extents that remember what they are.
+    """A constant with its varying elements and extents as `Dim`s.
 
-    `at_maxima`: at smaller extents it is not its leading part, or nobody knows (frontend/varying.py).
+    `at_maxima`: at smaller extents the constant is not its leading part, or is unknown (frontend/varying.py).
     """
 
     constant: Constant
@@ -86,7 +86,7 @@ class Folded:
 
 
 def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
-    """The result of an op that only ever makes constants; None where it is none, or is known at run time only."""
+    """The result of an op that only makes constants; None for other ops and for results known only at run time."""
     match node.op_type:
         case "Constant":
             return _constant(node, call, files)
@@ -102,7 +102,7 @@ def compile_time(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) 
 def _constant(node: onnx.NodeProto, call: Call, files: Mapping[str, Buffer]) -> Folded | None:
     if not node.attribute:
         call.fail("a constant has one value", actual="none", limit=1)
-    # of several values ONNX Runtime takes the first
+    # ONNX Runtime takes the first of several values
     for attribute in node.attribute[:1]:
         match attribute.name:
             case "value":
@@ -168,7 +168,7 @@ def _range(call: Call) -> Folded | None:
         return None  # left to the host
     if count > _VARYING_RANGE:
         raise LimitError(
-            "the range is too long for one whose ends vary",
+            "the range is too long: its ends vary with a dynamic dimension",
             code="expansion_too_large",
             stage="import",
             node=call.node,
@@ -179,12 +179,12 @@ def _range(call: Call) -> Folded | None:
     values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
     extent = count
     if count and all(isinstance(value, int) for value in (start, limit, step)):
-        extent = -((start - limit) // step)  # rounded up; remembers what the ends stand for
+        extent = -((start - limit) // step)  # rounded up; keeps the expressions of the ends
     elif varies:
         extent = unknown_extent(count)
     elements = None
     if isinstance(start, Dim) or isinstance(step, Dim):
-        # each element varies, and at other extents they are the leading ones
+        # each element varies; at other extents the constant is the leading part
         elements = np.empty(count, dtype=object)
         elements[:] = [start + step * number for number in range(count)]
     return Folded(
@@ -196,7 +196,7 @@ def _range(call: Call) -> Folded | None:
 
 
 def bounded(shape: tuple[int, ...], node: str | None, what: str) -> None:
-    """Raises LimitError if a tensor of that shape is larger than any that Tessera handles."""
+    """Raises LimitError if a tensor of this shape exceeds Tessera's limit on elements."""
     elements = prod(map(int, shape))
     if elements > MAX_ELEMENTS:
         raise LimitError(
@@ -210,13 +210,13 @@ def bounded(shape: tuple[int, ...], node: str | None, what: str) -> None:
 
 
 def may_describe(inputs: tuple[Constant, ...], output: Tensor, depths: list[int]) -> bool:
-    """Whether a large result of constants stays a description: it does not grow, and not from too deep."""
+    """True if a large constant result may stay a description: limited growth and limited nesting."""
     given = sum(prod(part.shape) for part in inputs if not isinstance(part.data, Splat))
     return output.elements <= _GROWTH * given and max(depths, default=0) < MAX_DERIVATION
 
 
 def keeps_quantised(kind: str, inputs: tuple[Constant, ...], output: Tensor) -> bool:
-    """Whether a result stays a description so that its elements keep their quantised size in every memory."""
+    """True if a result stays a description, so that its elements keep their quantised size in memory."""
     if output.elements <= _SCALES:
         return False
     return kind == "DequantizeLinear" or (kind in _MOVES and inputs[0].stored_dtype != inputs[0].dtype)
@@ -227,7 +227,7 @@ def evaluated_node(
 ) -> list[Array] | None:
     """All outputs of a host op with small constant inputs, evaluated at compile time; None if that is not possible.
 
-    An evaluation that fails refuses nothing: the node stays where it is (IMPORT-7).
+    A failed evaluation is no error: the node stays on the host (IMPORT-7).
     """
     if node.op_type not in EVALUATED_AT_ONCE or node.domain not in ("", "ai.onnx"):
         return None
@@ -245,9 +245,9 @@ def evaluated_node(
 
 
 def _expanded_elements(call: Call, arrays: Mapping[str, Array]) -> int:
-    """Elements of the result of those ops that can grow beyond their inputs; 0 for others."""
+    """Number of elements of the result, for ops whose result can exceed their inputs; 0 for others."""
     if call.op_type.startswith("Bit"):
-        # the element-wise ones among them broadcast
+        # element-wise ops among the Bit ops broadcast
         return prod(np.broadcast_shapes(*(arrays[t.name].shape for t in call.inputs if t is not None)))
     if call.op_type == "GatherND" and call.has(1):
         data, indices = call.tensor(0).shape, call.tensor(1).shape
@@ -256,7 +256,7 @@ def _expanded_elements(call: Call, arrays: Mapping[str, Array]) -> int:
 
 
 def literal_of(array: Array) -> Constant:
-    """A constant of an array in its own type."""
+    """An array as a constant of its own type."""
     return literal(array, dtype_name(array))
 
 
@@ -266,7 +266,7 @@ def with_symbols(elements: Symbolic) -> Symbolic | None:
 
 
 def unknown_extents(elements: Array) -> Symbolic:
-    """Integers that may vary, nobody knows how."""
+    """Integers that may vary in an unknown way."""
     return np.asarray(
         np.frompyfunc(lambda item: unknown_extent(int(item)), 1, 1)(elements.astype(object)), dtype=object
     )
@@ -279,7 +279,7 @@ def _product(shape: tuple[int, ...]) -> int:
     return total
 
 
-# Shape arithmetic on extents that vary, by op kind; the rest loses what the extents stand for.
+# Rules for arithmetic on varying extents, by op kind; other kinds drop the expressions.
 _MOVES: Final = frozenset(("Reshape", "Transpose", "Slice", "Concat", "Gather", "Expand", "Cast", "Floor", "Ceil"))
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
     {
@@ -300,11 +300,11 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
 
 
 class _UndecidedError(Exception):
-    """What a rule gives depends on extents in a way that no expression says."""
+    """The result of a rule depends on the extents in a way that no expression describes."""
 
 
 def _on_integers(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The rule where a number that varies meets whole numbers only."""
+    """The rule, applied only where a varying number meets whole numbers."""
 
     def applied(a: Any, b: Any) -> Any:
         if not isinstance(a, Dim) and not isinstance(b, Dim):
@@ -317,7 +317,10 @@ def _on_integers(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _divided(a: Any, b: Any) -> Any:
-    """The quotient rounded towards 0, as ONNX divides integers: the floor, if nothing is below 0 at any extents."""
+    """The quotient rounded towards 0, as ONNX divides integers.
+
+    Raises _UndecidedError for varying operands that may be negative, or a divisor that may be 0.
+    """
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return a // b if (a < 0) == (b < 0) else -(-a // b)
     if bounds_of(a)[0] < 0 or bounds_of(b)[0] <= 0:
@@ -326,7 +329,7 @@ def _divided(a: Any, b: Any) -> Any:
 
 
 def _exact_quotient(a: Any, b: Any) -> Any:
-    """The quotient of floats, if it is a whole number at all extents."""
+    """The quotient of floats; raises _UndecidedError unless it is whole at all extents."""
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return a / b
     quotient = a // b
@@ -336,7 +339,7 @@ def _exact_quotient(a: Any, b: Any) -> Any:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """The remainder, which has no sign to choose if nothing is below 0 at any extents."""
+    """The remainder; raises _UndecidedError for varying operands that may be negative: rules differ in its sign."""
     if (isinstance(a, Dim) or isinstance(b, Dim)) and (bounds_of(a)[0] < 0 or bounds_of(b)[0] <= 0):
         raise _UndecidedError
     return a % b
@@ -349,7 +352,7 @@ def _known(value: Any) -> Any:
 
 
 def _least(a: Any, b: Any) -> bool:
-    """Whether a is at most b, if that is so, or not so, at all extents."""
+    """Whether a is at most b; raises _UndecidedError if that depends on the extents."""
     found = is_always_least(a, b)
     if found is None:
         raise _UndecidedError
@@ -357,7 +360,7 @@ def _least(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two are equal, if that is so, or not so, at all extents."""
+    """Whether a equals b; raises _UndecidedError if that depends on the extents."""
     if not isinstance(a - b, Dim):
         return bool(a == b)
     if is_dropped(a - b) or bounds_of(a - b)[0] <= 0 <= bounds_of(a - b)[1]:
@@ -368,13 +371,13 @@ def _equal(a: Any, b: Any) -> bool:
 def symbolic_result(
     kind: str, arrays: list[Symbolic], result: Array, evaluate: Callable[[list[Symbolic]], Any]
 ) -> Symbolic | None:
-    """The elements of a folded `result` as extents that remember; None where it is not known whether they vary."""
+    """The elements of a folded `result` as `Dim`s; None if it is unknown whether they vary."""
     try:
         found = _by_rule(kind, arrays, evaluate, is_whole=result.dtype.kind in "iub")
     except _UndecidedError:
         return None
     if found is None or not np.array_equal(found.reshape(-1).astype(np.float64), result.reshape(-1).astype(np.float64)):
-        # the rule is not what the op does here: a conversion that rounds, a remainder with another sign
+        # the rule differs from the op here: a rounding conversion, or a remainder with another sign
         return None
     low, high = _exact_range(result.dtype)
     bounds = [bounds_of(item) for item in found.reshape(-1) if isinstance(item, Dim) and not is_dropped(item)]
@@ -384,7 +387,7 @@ def symbolic_result(
 
 
 def _exact_range(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The whole numbers that an element type holds, all of them."""
+    """The range in which an element type holds every whole number exactly."""
     if dtype.kind == "b":
         return 0, 1
     if dtype.kind in "iu":

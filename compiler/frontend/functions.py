@@ -1,4 +1,4 @@
-"""Functions: bodies put in place of the nodes that call them, with names of their own (IMPORT-2)."""
+"""Inlining of functions: each call is replaced by the function's body, with fresh names (IMPORT-2)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from compiler.frontend.nodes import node_names
 from compiler.frontend.read import plain_domain
 from compiler.ops.base import Call
 
-# After inlining a model may have so many nodes ...
+# Largest number of nodes after inlining ...
 MAX_EXPANDED_NODES: Final = 200_000
-# ... and functions may call each other so deep.
+# ... and largest depth of functions that call each other.
 MAX_CALL_DEPTH: Final = 64
 Key = tuple[str, str, str]
 
 
 def function_key(node: onnx.NodeProto) -> Key:
-    """What a node's function is found by."""
+    """The key of a node's function in the function table."""
     return (plain_domain(node.domain), node.op_type, node.overload)
 
 
@@ -49,11 +49,11 @@ class FunctionTable:
         return cls(functions=table)
 
     def find(self, node: onnx.NodeProto) -> onnx.FunctionProto | None:
-        """The function that a node calls; None if it is an operator."""
+        """The function that a node calls; None for an operator."""
         return self.functions.get(function_key(node)) if self.functions else None
 
     def check_expansion(self, graph: onnx.GraphProto) -> int:
-        """The number of nodes after inlining; raises before anything is inlined if that has no good end."""
+        """The number of nodes after inlining; raises if functions recurse, nest too deep or expand too far."""
         sizes: dict[Key, int] = {}
         path: dict[Key, None] = {}
 
@@ -102,7 +102,7 @@ class FunctionTable:
         return total
 
     def called_in(self, node: onnx.NodeProto) -> tuple[bytes, ...]:
-        """The functions that a node's subgraphs call, directly or not, serialised."""
+        """The functions that a node's subgraphs call, directly or indirectly, serialised."""
         found: dict[Key, onnx.FunctionProto] = {}
         todo = [inner for inner in all_nodes([node]) if inner is not node]
         while todo:
@@ -114,7 +114,7 @@ class FunctionTable:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
-    """The nodes and those of their subgraphs, at any depth."""
+    """The nodes and all nodes in their subgraphs, at any depth."""
     todo = list(nodes)
     while todo:
         node = todo.pop()
@@ -144,12 +144,12 @@ def inner_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.TensorProto]
 
 
 def names_files(node: onnx.NodeProto) -> bool:
-    """True if the node, or its subgraphs, have data in other files: ONNX Runtime would open them."""
+    """True if the node or its subgraphs have data in other files, which ONNX Runtime would open."""
     return any(tensor.external_data or tensor.data_location for tensor in inner_tensors([node]))
 
 
 def _constants(graph: onnx.GraphProto) -> Iterable[str]:
-    """The names of a graph's initializers, sparse ones too."""
+    """The names of a graph's initializers, including sparse ones."""
     yield from (tensor.name for tensor in graph.initializer)
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
@@ -174,9 +174,9 @@ def captured(node: onnx.NodeProto) -> tuple[str, ...]:
 def instantiate(
     function: onnx.FunctionProto, node: onnx.NodeProto, name: str, fresh: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """The function's nodes as the call `node` (called `name`) stands for them.
+    """The function's nodes for the call `node` (called `name`).
 
-    Inputs and outputs take the caller's names, inner values fresh ones, attributes the call's values or the
+    Inputs and outputs take the caller's names, inner values get fresh names, attributes take the call's values or the
     function's defaults. Raises ModelError if the call has more inputs or outputs than the function.
     """
     if len(node.input) > len(function.input) or len(node.output) > len(function.output):
@@ -208,14 +208,14 @@ def instantiate(
         rename(copy, names)
         result.append(copy)
     for formal, actual in zip(function.output, node.output, strict=False):
-        # an output that is an input, or another output: the call gives it one more name
+        # an output that is also an input or another output needs an Identity for its second name
         if actual and names[formal] not in ("", actual):
             result.append(onnx.helper.make_node("Identity", [names[formal]], [actual], name=f"{name}/{formal}"))
     return result
 
 
 def _substitute(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
-    """References to the function's attributes become the attributes; those not given are dropped."""
+    """Replaces references to function attributes by the given attributes; drops references to missing ones."""
     kept = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -238,7 +238,7 @@ def _substitute(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) 
 
 
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Give the node's values, and what its subgraphs capture, other names; its own inner values keep theirs."""
+    """Renames the node's values and those that its subgraphs capture; inner values keep their names."""
     node.input[:] = [names.get(value, value) if value else "" for value in node.input]
     node.output[:] = [names.get(value, value) if value else "" for value in node.output]
     for graph in subgraphs(node):
@@ -246,7 +246,7 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename what a graph captures; its own values give way where they would hide a new name."""
+    """Renames the values that a graph captures; its own values are renamed if they would hide a new name."""
     own = {value.name for value in graph.input} | set(_constants(graph))
     own.update(output for node in graph.node for output in node.output)
     inside = {name: new for name, new in names.items() if name not in own}
@@ -267,9 +267,9 @@ def _rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 def branch_nodes(
     graph: onnx.GraphProto, node: onnx.NodeProto, name: str, fresh: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """The nodes of the branch of an If that is known to be taken, as nodes of the graph around it.
+    """The nodes of the taken branch of an If with a known condition, as nodes of the outer graph.
 
-    Raises ModelError if the branch and the If have different numbers of outputs.
+    Raises ModelError if the branch and the If differ in their number of outputs.
     """
     if len(graph.output) != len(node.output):
         raise ModelError(
@@ -314,7 +314,7 @@ def has_function(schema: Any) -> bool:
 
 
 def with_defaults(node: onnx.NodeProto, schema: Any) -> onnx.NodeProto:
-    """The node with the operator's default for every attribute that it does not give."""
+    """The node with the operator's defaults for missing attributes."""
     given = {attribute.name for attribute in node.attribute}
     missing = [
         attribute.default_value
@@ -330,7 +330,7 @@ def with_defaults(node: onnx.NodeProto, schema: Any) -> onnx.NodeProto:
 
 
 def schema_function(node: onnx.NodeProto, call: Call, schema: Any, version: int) -> onnx.FunctionProto | None:
-    """The operator's definition as a function for these input types; None if there is none for them."""
+    """The operator's function body for these input types; None if there is none."""
     if schema.has_function:
         body: onnx.FunctionProto = schema.function_body
         return body

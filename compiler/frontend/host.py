@@ -1,4 +1,4 @@
-"""Nodes that stay on the host: what is known of their results, and the node as the host will run it (IMPORT-6)."""
+"""Nodes on the host: what is known of their results, and the node as the host will run it (IMPORT-6)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from compiler.ir.symbol import Dim, Expression
 from compiler.ops.base import Array
 from compiler.units import DTYPE_NAMES, element_bytes
 
-# What the host holds whole while the model runs: an input, an output, and what one of its nodes reads or makes.
+# Bytes that the host may hold whole during a run: an input, an output, an operand or result of a host node.
 MAX_HOST_BYTES: Final = 2**34
-# Shape inference is shown constants up to so many elements.
+# Shape inference gets the values of constants of up to this many elements.
 _SHOWN_ELEMENTS: Final = 4096
 _RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
-# Other ops that multiply matrices, should they stay on the host.
+# Other ops that multiply matrices, if they stay on the host.
 _PRODUCTS: Final = frozenset(
     {
         "Conv",
@@ -57,7 +57,7 @@ _PRODUCTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostResult:
-    """One result's element type (or other ONNX type, as text) and shape; None where only the run will tell."""
+    """One result's element type (or other ONNX type, as text) and shape; None if known only at run time."""
 
     dtype: str
     shape: tuple[int, ...] | None
@@ -72,7 +72,7 @@ def host_node(
     functions: FunctionTable,
     macs: int | None,
 ) -> HostNode:
-    """The node as the graph keeps it; `inputs` are its inputs and then what it captures, as tensors of the graph."""
+    """The node in its graph form; `inputs` are its inputs, then the values it captures, as tensors of the graph."""
     return HostNode(
         name=name,
         op_type=node.op_type,
@@ -88,17 +88,17 @@ def host_node(
 
 
 def host_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor in the host's memory: at least so many, of types that only the host knows."""
+    """Bytes of a tensor in the host's memory; a lower bound for types that only the host supports."""
     return tensor.elements * (element_bytes(tensor.dtype) if tensor.dtype in DTYPE_NAMES else 1)
 
 
 def check_held(tensor: Tensor, node: str | None) -> None:
-    """Raises LimitError naming `node`, which makes the tensor, if that is too large for the host to hold (IMPORT-4)."""
+    """Raises LimitError naming `node`, which makes the tensor, if the tensor is too large for the host (IMPORT-4)."""
     is_computed = tensor.constant is not None and isinstance(tensor.constant.data, Derived)
     limit = MAX_COMPUTED_BYTES if is_computed else MAX_HOST_BYTES
     if tensor.is_known and host_bytes(tensor) > limit:
         raise LimitError(
-            f"tensor {printable(tensor.name, 120)!r} is too large for the host, which has to hold it",
+            f"tensor {printable(tensor.name, 120)!r} is too large for the host",
             code="tensor_too_large",
             stage="import",
             node=node,
@@ -108,9 +108,9 @@ def check_held(tensor: Tensor, node: str | None) -> None:
 
 
 def host_macs(node: onnx.NodeProto, tensors: Sequence[Tensor | None]) -> int | None:
-    """Multiply-accumulates of a host node: of recurrent ones by their matrices, 0 for ops without products.
+    """Multiply-accumulates of a host node: those of the matrices in recurrent nodes, 0 for ops without products.
 
-    None for control flow, and where shapes are not known.
+    None for control flow and for unknown shapes.
     """
     if any(True for _ in subgraphs(node)):
         return None
@@ -132,9 +132,9 @@ def host_results(
     values: Mapping[str, Array],
     opsets: Mapping[str, int],
 ) -> list[HostResult]:
-    """Type and shape of each output, as far as ONNX's inference tells.
+    """Type and shape of each output, as far as ONNX's shape inference finds them.
 
-    `tensors` are what the node reads and captures. Raises ModelError if the inference finds the node in error.
+    `tensors` are the tensors that the node reads and captures. Raises ModelError if the inference rejects the node.
     """
     symbols = _Symbols()
     types = {value: symbols.type_of(tensor) for value, tensor in tensors.items()}
@@ -168,7 +168,7 @@ def host_results(
 def declared_results(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], dims: Mapping[str, int]
 ) -> list[HostResult]:
-    """Types and shapes of the node's outputs by `types` of values alone; `dims` are the dynamic dimensions' extents."""
+    """Types and shapes of the node's outputs from the declared `types`; `dims` are the dynamic dimensions' extents."""
     return [_declared(types.get(output), dims) for output in node.output]
 
 
@@ -186,7 +186,7 @@ def _declared(kind: onnx.TypeProto | None, dims: Mapping[str, int]) -> HostResul
 def _of_control_flow(
     node: onnx.NodeProto, name: str, lenient: bool, known: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
 ) -> Mapping[str, onnx.TypeProto]:
-    """Inference over a model of this one node: only so are captured values seen inside."""
+    """Infers types on a model of this one node: only then does the inference see captured values."""
     graph = helper.make_graph(
         [node],
         "host",
@@ -197,7 +197,7 @@ def _of_control_flow(
         graph, opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     )
     try:
-        # where it does not know all operators and types, the inference must not insist
+        # strict mode would fail on operators and types that the inference does not know
         inferred = shape_inference.infer_shapes(model, strict_mode=not lenient)
     except shape_inference.InferenceError as error:
         raise _disagrees(node, name, error) from None
@@ -208,7 +208,7 @@ def _of_control_flow(
 
 def _disagrees(node: onnx.NodeProto, name: str, error: Exception) -> ModelError:
     return ModelError(
-        "the node's inputs and attributes do not go together",
+        "the node's inputs and attributes contradict each other",
         code="invalid_model",
         stage="import",
         node=name,
@@ -218,14 +218,14 @@ def _disagrees(node: onnx.NodeProto, name: str, error: Exception) -> ModelError:
 
 
 class _Symbols:
-    """Extents that vary, under names that the inference passes on; their meaning is found again by name."""
+    """Varying extents under names that the inference passes on; the name leads back to the extent."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[Expression, int], str] = {}
         self._by_name: dict[str, Dim] = {}
 
     def type_of(self, tensor: Tensor) -> onnx.TypeProto | None:
-        """The tensor's type for the inference; None for one that is no tensor."""
+        """The value's type for the inference; None unless it is a tensor, a sequence or an optional."""
         code = ONNX_CODES.get(tensor.dtype)
         if code is None:
             return type_of_text(tensor.dtype)
@@ -240,7 +240,7 @@ class _Symbols:
         return name
 
     def result(self, kind: onnx.TypeProto | None) -> HostResult:
-        """What the inference said of an output."""
+        """The inference's result for an output."""
         if kind is None:
             return HostResult(dtype="", shape=None)
         if not kind.HasField("tensor_type"):

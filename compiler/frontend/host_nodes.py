@@ -1,7 +1,7 @@
-"""Nodes of a model that are left to the host: what they read and make, and why they stay (IMPORT-6, IMPORT-7).
+"""Nodes left to the host: their operands and results, and the reason (IMPORT-6, IMPORT-7).
 
-In: nodes that lowering does not put on the chip. Out: the `HostNode`s of the graph and one op per result that is used.
-Only the values of those results change in the table.
+In: nodes that lowering does not put on the chip. Out: the `HostNode`s of the graph and one op per used result.
+In the value table only those results change.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from compiler.frontend.table import ValueTable
 from compiler.ir.graph import HOST, HostNode, Op, Tensor, free_key, host_op
 from compiler.ops.base import Array, default_axes
 
-# ONNX Runtime is asked about so many nodes of a model, each a few milliseconds. If it accepted all of them, further
-# ones count as accepted.
+# Largest number of nodes of a model that ONNX Runtime checks, at a few milliseconds each. If it accepts all of them,
+# further nodes count as accepted.
 _ASKED_MAX: Final = 256
-# The operator set of views that are left to the host: Reshape has its shape as an input.
+# The operator set of views on the host: Reshape has its shape as an input.
 _RESHAPE_OPSET: Final = 13
 
 
 class HostNodes:
-    """The host nodes of one model so far, by the name that the graph keeps them under; lives as long as lowering."""
+    """The host nodes of one model so far, by their key in the graph; lives as long as lowering."""
 
     def __init__(self, table: ValueTable, functions: FunctionTable) -> None:
         self.nodes: dict[str, HostNode] = {}
@@ -48,9 +48,9 @@ class HostNodes:
         results: Sequence[HostResult],
         used: Collection[str],
     ) -> list[Op]:
-        """Leave the node to the host; one op per result in `used`.
+        """Leaves the node to the host; returns one op per result in `used`.
 
-        Raises ModelError for a value that nothing makes, and for data in other files.
+        Raises ModelError for a value that no node makes, and for data in other files.
         """
         if names_files(node):
             raise data_elsewhere("the node", name, "a node on the host", node.op_type)
@@ -70,17 +70,16 @@ class HostNodes:
         return ops
 
     def view(self, op: Op, shape: str, why: str) -> Op:
-        """A Reshape of the graph as a host node; `shape` is the constant with its result's extents."""
+        """A Reshape of the graph as a host node; `shape` is the constant with the result's extents."""
         inputs = (op.inputs[0], shape)
         node = onnx.helper.make_node("Reshape", list(inputs), [op.output])
         key = self._add(host_node(node, op.node, why, inputs, {"": _RESHAPE_OPSET}, self._functions, 0))
         return host_op(key, inputs, op.output, op.origin)
 
     def foreign(self, node: onnx.NodeProto, opsets: Mapping[str, int]) -> tuple[str, list[HostResult]]:
-        """Why an op of a domain that ONNX does not define is the host's, and what is known of its results.
+        """Why an op of a domain outside ONNX stays on the host, and what is known of its results.
 
-        Their types are those that ONNX Runtime infers, should it know the domain, or those that the model declares
-        (`value_info`).
+        The types come from ONNX Runtime if it knows the domain, else from the model's declarations (`value_info`).
         """
         types = result_types(node, *self._operands(node), opsets)
         reason = f"domain {printable(node.domain, 80)} runs on the host"
@@ -95,9 +94,9 @@ class HostNodes:
     def results(
         self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]
     ) -> list[HostResult]:
-        """Types and shapes of the node's outputs, as far as ONNX's inference tells, or ONNX Runtime where that objects.
+        """Types and shapes of the node's outputs by ONNX's shape inference, or by ONNX Runtime if the inference fails.
 
-        Raises ModelError where both object.
+        Raises ModelError if both fail.
         """
         operands = self._operands(node)
         try:
@@ -109,7 +108,7 @@ class HostNodes:
             return declared_results(node, types, self._table.fixed_dims)
 
     def is_legal(self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]) -> bool:
-        """Whether ONNX Runtime accepts a node that a definition objects to (IMPORT-7)."""
+        """Whether ONNX Runtime accepts a node that a definition rejects (IMPORT-7)."""
         self._asked += 1
         if self._asked > _ASKED_MAX:
             return True
@@ -121,7 +120,7 @@ class HostNodes:
         return is_legal(node, *self._operands(node), opsets, elements)
 
     def held(self, ops: Iterable[Op], outputs: Iterable[str]) -> list[Tensor]:
-        """What the host has to hold: what its nodes read and make, and outputs that are constants."""
+        """The tensors that the host holds: operands and results of its nodes, and outputs that are constants."""
         names = dict.fromkeys(name for op in ops if op.kind == HOST for name in (*op.inputs, op.output) if name)
         tensors = [self._table.tensors[name] for name in names | dict.fromkeys(outputs)]
         return [tensor for tensor in tensors if tensor.name in names or tensor.constant is not None]
@@ -132,7 +131,7 @@ class HostNodes:
         return key
 
     def _operands(self, node: onnx.NodeProto) -> tuple[dict[str, Tensor], dict[str, Array]]:
-        """What the node reads and captures, by name: the tensors, and the values of those that are small constants."""
+        """The tensors that the node reads and captures, by name, and the values of small constants among them."""
         tensors = {
             value: self._table.tensors[self._table.resolved(value)]
             for value in [*node.input, *captured(node)]
@@ -142,7 +141,7 @@ class HostNodes:
 
 
 def _tensor(name: str, result: HostResult, node: str) -> Tensor:
-    """A host node's result as a tensor; one of unknown shape, or without elements, is not known before the run."""
+    """A host node's result as a tensor; without a known shape or without elements it is unknown before the run."""
     known = result.shape is not None and min(result.shape, default=1) > 0
     shape = result.shape if known and result.shape is not None else ()
     if known:

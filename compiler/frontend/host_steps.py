@@ -1,7 +1,7 @@
-"""How many steps host nodes take, as far as that is known before they run, and the node that a run is waited for.
+"""Counts the steps of host nodes as far as known before the run, and finds the node that dominates the run time.
 
 In: the nodes of a model or of a host segment, and what is known of the values that they read. Out: the node that
-repeats others for longest, or HostBoundError where the steps are known to exceed the bound (compiler/host_bound.py).
+repeats others longest, or HostBoundError if the steps exceed the bound (compiler/host_bound.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from compiler.frontend.nodes import node_names
 from compiler.frontend.read import plain_domain
 from compiler.host_bound import HostBound, HostBoundError
 
-# What ONNX Runtime counts to where a Loop has neither a number of trips nor an end by its condition.
+# ONNX Runtime's limit for a Loop that has neither a trip count nor an end by its condition.
 _ENDLESS: Final = 2**63 - 1
 _REPEATING: Final = frozenset(("Loop", "Scan", "SequenceMap"))
-# Nodes that hand on a number as it is.
+# Nodes that pass on a number unchanged.
 _PASSING: Final = frozenset(("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze"))
 
 
 class Known(NamedTuple):
-    """What is known of a value: its extents (None if unknown), and its number if it is a single one."""
+    """What is known of a value: its extents (None if unknown), and its number if it has one element."""
 
     shape: tuple[int, ...] | None
     number: int | None = None
@@ -37,7 +37,7 @@ _UNKNOWN: Final = Known(None)
 
 
 class Work(NamedTuple):
-    """The steps that nodes take at least, and whether a loop among them may take more."""
+    """The minimum number of steps, and whether a loop among them may take more."""
 
     steps: int
     open: bool
@@ -45,16 +45,16 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeating:
-    """The top-level node that repeats others for longest, as far as that is known, and the bound on its run."""
+    """The top-level node that repeats others longest, as far as known, and the bound on its run."""
 
     name: str
     op_type: str
     bound: HostBound
 
     def too_many_steps(self, steps: int) -> HostBoundError:
-        """The error for a node that is known to take too many steps."""
+        """The error for a node with too many known steps."""
         return HostBoundError(
-            "the host node repeats other nodes too often to be run",
+            "the host node repeats other nodes too often",
             stage="simulate",
             node=self.name,
             op_type=self.op_type,
@@ -64,7 +64,7 @@ class Repeating:
         )
 
     def too_slow(self) -> HostBoundError:
-        """The error for a node that did not end in time."""
+        """The error for a node that exceeded the time limit."""
         return HostBoundError(
             "the host node repeats other nodes and did not end in time",
             stage="simulate",
@@ -77,7 +77,7 @@ class Repeating:
 
 
 def known_value(value: Any) -> Known:
-    """What is known of a value that is there."""
+    """What is known of a value that exists already."""
     if not isinstance(value, np.ndarray | np.generic):
         return Known(None)
     array = np.asarray(value)
@@ -91,10 +91,9 @@ def repeating_node(
     known: Mapping[str, Known],
     bound: HostBound,
 ) -> Repeating | None:
-    """The node that a run of these nodes, called `names`, is waited for; None if they repeat nothing.
+    """The node that repeats others longest among `nodes`, called `names`; None if no node repeats others.
 
-    `known` is what is known of the values that they read. Raises HostBoundError if they are known to take more steps
-    than the bound.
+    `known` describes the values that they read. Raises HostBoundError if their known steps exceed the bound.
     """
     table = {(plain_domain(one.domain), one.name, one.overload): one for one in functions}
     everything = all_nodes([*nodes, *(node for function in table.values() for node in function.node)])
@@ -111,20 +110,20 @@ def repeating_node(
 
 
 def repeating_in_model(model: onnx.ModelProto, values: Mapping[str, Any], bound: HostBound) -> Repeating | None:
-    """The same for a model; `values` are its inputs, and those of its initializers whose data it does not hold."""
+    """As `repeating_node`, for a model; `values` are its inputs and the initializers whose data it does not hold."""
     known = _initializers(model.graph) | {name: known_value(value) for name, value in values.items()}
     return repeating_node(model.graph.node, node_names(model.graph), model.functions, known, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counter:
-    """Counts steps; `found` holds those of functions, by what is known of their inputs (None while being counted)."""
+    """Counts steps; `found` caches functions by what is known of their inputs (None while counting)."""
 
     functions: Mapping[Key, onnx.FunctionProto]
     found: dict[tuple[Key, tuple[Known, ...]], Work | None] = field(default_factory=dict)
 
     def work(self, nodes: Iterable[onnx.NodeProto], values: MutableMapping[str, Known]) -> Work:
-        """The steps of nodes in order; what becomes known of their results is added to `values`."""
+        """The steps of nodes in order; adds what becomes known of their results to `values`."""
         steps, is_open = 0, False
         for node in nodes:
             inner = self._inside(node, values)
@@ -135,7 +134,7 @@ class _Counter:
         return Work(steps, is_open)
 
     def _inside(self, node: onnx.NodeProto, values: MutableMapping[str, Known]) -> Work:
-        """The steps of what a node calls or holds."""
+        """The steps inside a node: of the function that it calls, or of its subgraphs."""
         if function_key(node) in self.functions:
             return self._called(node, values)
         graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.HasField("g")}
@@ -149,7 +148,7 @@ class _Counter:
             if node.op_type == "If":
                 return self._branches(node, graphs, values)
         inner = [self._graph(graph, values, {})[0] for graph in subgraphs(node)]
-        # an operator that repeats a graph as often as a sequence is long, maybe never
+        # an operator that repeats its graph once per element of a sequence, which may be empty
         return Work(0, bool(inner))
 
     def _called(self, node: onnx.NodeProto, values: MutableMapping[str, Known]) -> Work:
@@ -163,24 +162,24 @@ class _Counter:
         if key not in self.found:
             self.found[key] = None
             self.found[key] = self.work(function.node, given)
-        # a function that calls itself is no model
+        # None: a function that calls itself, which is no valid model
         return self.found[key] or Work(0, True)
 
     def _graph(
         self, graph: onnx.GraphProto, values: MutableMapping[str, Known], given: Mapping[str, Known]
     ) -> tuple[Work, Mapping[str, Known]]:
-        """The steps of a subgraph, and what is known of its values; `given` are those of its inputs."""
+        """The steps of a subgraph, and what is known of its values; `given` describes its inputs."""
         own = {value.name: _UNKNOWN for value in graph.input} | _initializers(graph) | dict(given)
         inside = ChainMap(own, values)
         work = self.work(graph.node, inside)
         return work, inside
 
     def _loop(self, node: onnx.NodeProto, body: onnx.GraphProto, values: MutableMapping[str, Known]) -> Work:
-        """The trips that a Loop takes at least times the steps of its body."""
+        """The minimum number of trips of a Loop times the steps of its body."""
         count, start = (_operand(node, index, values) for index in (0, 1))
         most = _ENDLESS if count is None else count.number
         runs = 1 if start is None else start.number
-        # a condition that is true after a trip before which it was true stays true
+        # a condition that stays true when it was true before the trip is always true
         truth = {body.input[1].name: Known((), 1)} if len(body.input) > 1 else {}
         work, inside = self._graph(body, values, truth)
         after = inside.get(body.output[0].name, Known(None)).number if body.output else None
@@ -193,7 +192,7 @@ class _Counter:
     def _branches(
         self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], values: MutableMapping[str, Known]
     ) -> Work:
-        """The steps of the branch that is taken, or of the shorter one where that is not known."""
+        """The steps of the taken branch; of the shorter branch if the condition is unknown."""
         chosen = _operand(node, 0, values)
         name = {0: "else_branch", 1: "then_branch"}.get(chosen.number if chosen and chosen.number is not None else -1)
         works = [self._graph(graph, values, {})[0] for key, graph in graphs.items() if name in (None, key)]
@@ -201,13 +200,13 @@ class _Counter:
 
 
 def _operand(node: onnx.NodeProto, index: int, values: Mapping[str, Known]) -> Known | None:
-    """What is known of an input; None if it is left out."""
+    """What is known of an input; None if it is omitted."""
     name = node.input[index] if index < len(node.input) else ""
     return values.get(name, Known(None)) if name else None
 
 
 def _scanned(node: onnx.NodeProto, body: onnx.GraphProto, values: Mapping[str, Known]) -> int | None:
-    """The trips of a Scan: the extent of what it scans; None if unknown (also in its old form, for batches)."""
+    """The trips of a Scan, which is the extent of the scanned input; None if unknown, and for the old batched form."""
     numbers = {a.name: a.i for a in node.attribute if a.type == onnx.AttributeProto.INT}
     axes = next((list(a.ints) for a in node.attribute if a.name == "scan_input_axes"), [])
     first = len(node.input) - numbers.get("num_scan_inputs", 0)
@@ -219,7 +218,7 @@ def _scanned(node: onnx.NodeProto, body: onnx.GraphProto, values: Mapping[str, K
 
 
 def _result(node: onnx.NodeProto, values: Mapping[str, Known]) -> Known | None:
-    """What is known of a node's first result, where that is simple."""
+    """What is known of a node's first result, for simple ops."""
     if plain_domain(node.domain) != "":
         return None
     if node.op_type == "Constant" and node.attribute:
@@ -238,7 +237,7 @@ def _result(node: onnx.NodeProto, values: Mapping[str, Known]) -> Known | None:
 
 
 def _cast(number: int, node: onnx.NodeProto) -> int | None:
-    """A number in the element type of a Cast; None where that holds no such number."""
+    """A number in the element type of a Cast; None if the type cannot hold it."""
     code = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
     try:
         with np.errstate(all="ignore"):
@@ -253,12 +252,12 @@ def _initializers(graph: onnx.GraphProto) -> dict[str, Known]:
 
 
 def _tensor(tensor: onnx.TensorProto) -> Known:
-    """What is known of a constant: its number only if it holds it itself."""
+    """What is known of a constant: its number only if the model holds it."""
     shape = tuple(tensor.dims)
     if tensor.data_location == onnx.TensorProto.EXTERNAL or any(extent != 1 for extent in shape):
         return Known(shape)
     try:
         return known_value(onnx.numpy_helper.to_array(tensor))
     except (KeyError, TypeError, ValueError):
-        # its data lies elsewhere, or it is broken
+        # its data lies in another file, or it is broken
         return Known(shape)

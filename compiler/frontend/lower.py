@@ -1,8 +1,8 @@
 """Lowering: ONNX nodes, in order, to ops of the IR; shapes are inferred and constants folded on the way.
 
-Shape arithmetic and shape inference need each other (a Reshape's target may be computed from a Shape), so they are
-one walk. Each node is, in this order: evaluated, put in other nodes' terms, run by the accelerator, or left to the
-host with the reason why (IMPORT-2, IMPORT-6).
+Shape arithmetic and shape inference depend on each other (a Reshape's target may be computed from a Shape), so both
+happen in one walk. Each node takes the first of these that works: evaluate it, replace it by other nodes, run it on the
+accelerator, leave it to the host with a reason (IMPORT-2, IMPORT-6).
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from compiler.ops.base import Call, Inferred, OpClass, Refusal
 from compiler.ops.movement import slices_of_split
 from compiler.units import DTYPE_NAMES
 
-# Deeper than calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can go.
+# A bound above the depth that calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can reach.
 MAX_EXPANSION_DEPTH: Final = 128
-# Nodes lowered in all, whatever they were expanded from.
+# Largest number of nodes lowered in total, expansions included.
 MAX_LOWERED: Final = 400_000
 CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
@@ -70,8 +70,8 @@ CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 class LowerModel:
     """Pass: protobuf structure to graph (IMPORT-2).
 
-    `dims` gives dynamic dimensions their maximum by name, `minima` their minimum (1 if not), `plain` ones do not vary.
-    `strict` makes an op of the host an error. Nodes that `degradations` names are left to the host.
+    `dims` maps dynamic dimensions to their maximum, `minima` to their minimum (default 1); those in `plain` do not
+    vary. `strict` makes an op on the host an error. Nodes in `degradations` are left to the host.
     """
 
     name: str = "lower"
@@ -82,7 +82,7 @@ class LowerModel:
     degradations: Degradations = field(default_factory=Degradations, repr=False)
 
     def run(self, model: OnnxModel) -> Graph:
-        """Raises ModelError naming the node for what cannot be lowered."""
+        """Raises ModelError naming the node if it cannot be lowered."""
         lowering, scope = _Lowering(model, self), Scope(opsets=model.opsets)
         for name, node in zip(lowering.names, model.proto.graph.node, strict=True):
             lowering.node(node, name, scope)
@@ -94,7 +94,7 @@ class LowerModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Where a node stands: the opset versions it was written for, and how deep it comes from expansions."""
+    """The context of a node: its opset versions, and its depth in expansions."""
 
     opsets: Mapping[str, int]
     depth: int = 0
@@ -115,7 +115,7 @@ class _Lowering:
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
         self.host = HostNodes(self.table, self.functions)
-        # nodes that became others with names of their own
+        # nodes that were replaced by nodes with names of their own
         self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
         self.lowered = 0
@@ -127,7 +127,7 @@ class _Lowering:
         self.taken = set(self.used) | {name for node in graph.node for name in node.output}
 
     def fresh(self, hint: str) -> str:
-        """A value name that nothing has yet."""
+        """A new, unused value name."""
         name = hint
         count = 0
         while name in self.taken:
@@ -139,7 +139,7 @@ class _Lowering:
     # The walk -------------------------------------------------------------------------------------------------------
 
     def node(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
-        """Lower one node, called `name` in the model; an error of it names the node."""
+        """Lowers one node, called `name` in the model; errors name the node."""
         self.order.setdefault(name, len(self.order))
         self.lowered += 1
         if self.lowered > MAX_LOWERED or scope.depth > MAX_EXPANSION_DEPTH:
@@ -180,9 +180,9 @@ class _Lowering:
             self._on_host(node, name, scope, reason, results)
 
     def _on_chip(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> str | None:
-        """Lower the node without the host; None if that was done, else why not.
+        """Lowers the node without the host; returns None on success, else the reason for the host.
 
-        A definition may object to a legal node, or fail on it: the host runs what ONNX Runtime accepts (IMPORT-7).
+        If a definition rejects a node or fails on it, the host runs the node if ONNX Runtime accepts it (IMPORT-7).
         """
         objection: TesseraError
         try:
@@ -205,7 +205,7 @@ class _Lowering:
         return f"the compiler does not handle this form of the op: {objection.message}"
 
     def _branch(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
-        """Replace an If whose condition is known by the branch that it takes; True if so."""
+        """Replaces an If with a known condition by the taken branch; True if it did."""
         if node.op_type != "If" or 0 not in call.values or call.tensor(0).at_maxima:
             return False
         branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
@@ -215,7 +215,7 @@ class _Lowering:
         return True
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
-        """Evaluate the node, put it in other terms, or append its op; None if that was done, else why not."""
+        """Evaluates the node, replaces it by other nodes, or appends its op; None on success, else the reason."""
         folded = compile_time(node, call, self.table.source.files)
         if folded is not None:
             self.table.set_constant(node.output[0], folded)
@@ -249,14 +249,14 @@ class _Lowering:
         if node.op_type == "Concat":
             call = _without_empty(call)
         constants = all(t is None or t.constant is not None for t in call.inputs)
-        # a conversion to a type that only the host has is not evaluated either
+        # a conversion to a type that only the host supports is not evaluated either
         constants = constants and call.attributes.get("to", "bool") in DTYPE_NAMES
         refusal = kind.unsupported(call, any_dtype=constants)
         if refusal is not None:
             return _unless(refusal)
         extra = next((output for output in node.output[1:] if output and output in self.used), None)
         if extra is not None:
-            return f"its output {extra!r} beside the first is used"
+            return f"the accelerator makes only its first output, and output {extra!r} is used"
         inferred = kind.infer(call)
         if not self._append(inferred, call, node.output[0], name):
             refusal = kind.unsupported(call)
@@ -264,11 +264,11 @@ class _Lowering:
         return None
 
     def _append(self, inferred: Inferred, call: Call, output: str, name: str) -> bool:
-        """Make the op's result: an alias, a constant or an op; False if it had to be a constant and is none."""
+        """Adds the result as an alias, a constant or an op; False if it must be a constant but was not evaluated."""
         bounded(inferred.shape, name, f"output {output!r}")
         if inferred.source is not None:
             source = call.tensor(inferred.source)
-            # what is the whole input at the maxima only is an op of its own
+            # a result that equals its input at the maxima only needs an op of its own
             if symbols_of(inferred.shape) == symbols_of(source.shape) and not has_dropped(inferred.shape):
                 self._alias(output, source.name, name)
                 return True
@@ -302,7 +302,7 @@ class _Lowering:
         return True
 
     def _viewed(self, inferred: Inferred, kept: tuple[Tensor | None, ...]) -> Tensor | None:
-        """What a view sees through another one whose result has too many axes; None for any other op."""
+        """The source of a view behind another view whose result has too many axes; None for any other op."""
         source = kept[0] if inferred.kind == "Reshape" else None
         if source is None or len(source.shape) <= MAX_AXES or source.name not in self.made_by:
             return None
@@ -310,7 +310,7 @@ class _Lowering:
         return self.table.tensors[maker.inputs[0]] if maker.kind == "Reshape" else None
 
     def _alias(self, output: str, source: str, name: str) -> None:
-        """The output is the input unchanged: another name for it."""
+        """Makes the output another name of the input."""
         self.table.alias[output] = source
         if source in self.made_by and self.ops[self.made_by[source]].kind != HOST:
             op = self.ops[self.made_by[source]]
@@ -318,11 +318,11 @@ class _Lowering:
                 self.ops[self.made_by[source]] = replace(op, origin=(*op.origin, name))
 
     def _fold(self, inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> Folded | None:
-        """The output as a constant: empty, or all inputs are constants and it stays small or a description."""
+        """The output as a constant, if it is empty, or if all inputs are constants and it is small or a description."""
         if output.elements == 0:
             data = Literal(data=b"")
             constant = Constant(shape=fixed_shape(output.shape), dtype=output.dtype, data=data)
-            # what is empty at the maxima may not be so below
+            # a shape that is empty at the maxima may have elements at smaller extents
             unknown = form_is_at_maxima(inferred, call)
             return Folded(constant=constant, shape=output.shape, at_maxima=unknown)
         constants = [t.constant for t in kept if t is not None]
@@ -378,7 +378,7 @@ class _Lowering:
         return None
 
     def _evaluated(self, node: onnx.NodeProto, call: Call, scope: Scope) -> bool:
-        """Evaluate an op of the host whose inputs are small constants; True if that was done."""
+        """Evaluates a host op with small constant inputs; True if it did."""
         results = None
         if node.op_type not in OP_KINDS:
             results = evaluated_node(node, call, self.table.values, scope.opsets)
@@ -390,7 +390,7 @@ class _Lowering:
         return True
 
     def _split(self, node: onnx.NodeProto, call: Call) -> str | None:
-        """Split becomes one Slice per used output, all with the Split's name as origin."""
+        """Replaces Split by one Slice per used output, each with the Split as origin."""
         parts = slices_of_split(call, len(node.output))
         if parts is None:
             return "not run by the accelerator unless split (input 1) is known at compile time"
@@ -405,7 +405,7 @@ class _Lowering:
     # What the accelerator does not run ------------------------------------------------------------------------------
 
     def _expanded(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> bool:
-        """Put the operator's own definition as a function in its place, if it has one that helps; True if so."""
+        """Replaces the operator by its ONNX function body, if it has a useful one; True if it did."""
         schema = signature.schema
         if not has_function(schema) or plain_domain(node.domain):
             return False
@@ -413,7 +413,7 @@ class _Lowering:
             return False
         if node.op_type in OP_KINDS and not any(o and o in self.used for o in node.output[1:]):
             return False
-        # the body speaks of attributes that have their default where the node is silent
+        # the body refers to attributes by name; missing ones take their defaults
         node = with_defaults(node, schema)
         function = schema_function(node, call, schema, scope.version(""))
         if function is None or any(inner.op_type in CONTROL_FLOW for inner in all_nodes(function.node)):
@@ -429,7 +429,7 @@ class _Lowering:
     def _on_host(
         self, node: onnx.NodeProto, name: str, scope: Scope, reason: str, results: Sequence[HostResult]
     ) -> None:
-        """Leave the node to the host: one op per used result."""
+        """Leaves the node to the host: one op per used result."""
         for op in self.host.leave(node, name, scope.opsets, reason, results, self.used):
             self.made_by[op.output] = len(self.ops)
             self.ops.append(op)
@@ -473,14 +473,15 @@ class _Lowering:
         )
 
     def _maker(self, name: str) -> str | None:
-        """The node of the model that makes a value, folded or not; None if there is none of that name."""
+        """The model's node that makes a value, folded or not; None if there is no such value."""
         nodes = zip(self.names, self.model.proto.graph.node, strict=True)
         return next((maker for maker, node in nodes if name in node.output), None)
 
     def _narrow(self, op: Op) -> Op:
-        """The op, or the same on the host for a view from or to too many axes: a graph input or output, a host node's.
+        """The op; a view with too many axes becomes a host op instead.
 
-        A view moves nothing on the host either. Between ops of the accelerator none is left (`_viewed`).
+        Such a view reads a graph input or a host node's result, or makes a graph output or a host node's operand. On
+        the host it moves no data either. Between accelerator ops such views are already merged (`_viewed`).
         """
         if op.kind != "Reshape":
             return op
@@ -498,14 +499,14 @@ class _Lowering:
         for op in reversed(self.ops):
             if op.output in needed:
                 kept.append(op)
-                # an attempt that failed may have left an op with the same result before this one
+                # a failed attempt may have left an earlier op with the same result
                 needed.discard(op.output)
                 needed.update(name for name in op.inputs if name)
         return tuple(reversed(kept))
 
 
 def _without_empty(call: Call) -> Call:
-    """A Concat without the parts that hold nothing."""
+    """A Concat without its empty parts."""
     filled = [index for index, t in enumerate(call.inputs) if t is None or t.elements or len(t.shape) > 1]
     if len(filled) == len(call.inputs) or not filled:
         return call

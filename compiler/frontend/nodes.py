@@ -1,4 +1,4 @@
-"""What an ONNX node is called, and its attributes as plain values."""
+"""Names of ONNX nodes, and their attributes as plain values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compiler.ir.graph import Attribute
 
 
 def node_names(graph: onnx.GraphProto | onnx.FunctionProto) -> list[str]:
-    """A unique name per node: its own, or `OpType_index` where it has none or shares one."""
+    """A unique name per node: its own, or `OpType_index` if it has none or shares it."""
     taken: set[str] = {node.name for node in graph.node if node.name}
     seen: set[str] = set()
     names = []
@@ -28,7 +28,7 @@ def node_names(graph: onnx.GraphProto | onnx.FunctionProto) -> list[str]:
 
 
 def attributes_of(node: onnx.NodeProto, name: str) -> Mapping[str, Attribute]:
-    """The node's attributes as plain values; graphs and tensors are left to who needs them."""
+    """The node's attributes as plain values, without graphs and tensors."""
     result: dict[str, Attribute] = {}
     for attribute in node.attribute:
         match attribute.type:

@@ -1,4 +1,4 @@
-"""Normalisation: rewrites of the graph that leave its meaning and shorten it."""
+"""Normalisation: rewrites that shorten the graph and keep its meaning."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from compiler.ops.base import default_axes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldBatchNorm:
-    """Pass: a BatchNormalization that alone reads a convolution becomes part of its weight and bias (IMPORT-2).
+    """Pass: folds a BatchNormalization into the weight and bias of the convolution before it (IMPORT-2).
 
-    1. The convolution's weight, and its bias if any, are constants; the weight is read by it alone.
+    1. The convolution's weight, and its bias if any, are constants; no other op reads the weight.
     2. All four parameters of the normalisation are constants.
-    3. The convolution's result is no graph output and has no other reader.
+    3. The normalisation is the only reader of the convolution's result, which is no graph output.
     The values are described, not computed: y = (W·scale/√(var+ε))·x + shift + (bias − mean)·scale/√(var+ε).
     """
 

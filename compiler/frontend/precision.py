@@ -1,4 +1,4 @@
-"""Another element type for a whole graph: what a plan would be if the model were quantised (SPEC section 13)."""
+"""Another element type for a whole graph: the plan of the model as if it were quantised (SPEC section 13)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from compiler.ops import definition
 from compiler.ops.base import FLOATS, OpClass
 
 _FLOATS: Final = (*FLOATS, "float64")
-# What sums are kept in, and hence biases, which are added to them: 4 bytes beside either type.
+# The type of sums, and so of the biases added to them: 4 bytes for either precision.
 _BIAS: Final[Mapping[str, str]] = MappingProxyType({"int8": "int32", "float16": "float32"})
-# A constant's description by this function says its size and what it would be made of. It has no evaluation, so that
-# whoever asks for its values fails instead of getting wrong ones.
+# The function of a description that gives a constant's size and origin. It has no evaluation, so a request for the
+# values fails instead of returning wrong ones.
 WHAT_IF: Final = "what-if"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPrecision:
-    """Pass: every float tensor becomes int8 or float16, for planning alone (SPEC section 13).
+    """Pass: every float tensor becomes int8 or float16, for planning only (SPEC section 13).
 
-    1. Floats, activations and constants, take `precision`: 1 or 2 bytes. Integers and bools stay what they are.
+    1. Floats (activations and constants) take `precision`: 1 or 2 bytes. Integers and bools are unchanged.
     2. A bias (a constant from the third input on of a main op) has 4 bytes: int32 or float32.
-    3. A dequantised constant keeps the integers that it is stored in.
-    4. An attribute that names the result's element type (Cast) names the new one.
-    The values of the constants can no longer be computed. `precision` None leaves the graph as it is.
+    3. A dequantised constant keeps its stored integers.
+    4. An attribute that names the result's element type (Cast) names the new type.
+    The values of the constants can no longer be computed. `precision` None leaves the graph unchanged.
     """
 
     name: str = "set-precision"
@@ -51,7 +51,7 @@ class SetPrecision:
 
 
 def _biases(graph: Graph) -> frozenset[str]:
-    """The constants that a main op adds to its sums."""
+    """The constants that main ops add to their sums."""
     return frozenset(
         name
         for op in graph.ops
@@ -69,19 +69,19 @@ def _retyped(tensor: Tensor, dtype: str) -> Tensor:
 
 
 def _described(constant: Constant, dtype: str) -> Constant:
-    """The constant in another element type, in memory too unless it is stored in integers."""
+    """The constant in another element type, also in memory unless it is stored in integers."""
     stored = constant.stored_dtype
     held = dtype if stored in _FLOATS else stored
     bare = Constant(shape=constant.shape, dtype=held, data=Derived(function=WHAT_IF, inputs=(constant,)))
     if held == dtype:
         return bare
-    # a view keeps the type that its input has in memory
+    # a view keeps its input's type in memory
     view = Derived(function="Reshape", inputs=(bare,), attributes=(("shape", constant.shape),))
     return Constant(shape=constant.shape, dtype=dtype, data=view)
 
 
 def _retargeted(op: Op, dtype: str) -> Op:
-    """The op with the element type of its result in its attributes, if it has one there."""
+    """The op with the new element type in its attributes, if they name one."""
     if op.kind != "Cast":
         return op
     return replace(op, attributes=tuple((key, dtype if key == "to" else value) for key, value in op.attributes))

@@ -1,4 +1,4 @@
-"""Reading a model: bytes, or an archive of a model and its external data, to protobuf structure (IMPORT-1)."""
+"""Reads a model (bytes, or an archive with external data) into its protobuf structure (IMPORT-1)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from compiler.frontend.wire import split_weights
 
 MAX_FILE_BYTES: Final = 2**31 - 1
 DEFAULT_DOMAIN: Final = ""
-# The default domain's version in models that import other domains alone: the newest that ONNX Runtime knows.
+# The default domain's version in models that import only other domains: the newest that ONNX Runtime knows.
 UNSAID_OPSET: Final = 26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxModel:
-    """A parsed model: its structure, and where large weights lie (initialiser position -> span).
+    """A parsed model: its structure, and the position of large weights (initialiser position -> span).
 
-    `source` is the model file itself, with the files beside it; `opsets` are the versions it imports, by domain (the
-    default domain is "").
+    `source` is the model file with the files beside it; `opsets` are the imported versions by domain (the default
+    domain is "").
     """
 
     source: ModelSource
@@ -85,7 +85,7 @@ class ReadModel:
 
 
 def _without_replaced(proto: onnx.ModelProto, weights: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Drop initializers that a later one of the same name and type replaces, as ONNX Runtime does; their spans too."""
+    """Drops initializers replaced by a later one of the same name and type, as ONNX Runtime does, and their spans."""
     tensors = proto.graph.initializer
     last = {tensor.name: position for position, tensor in enumerate(tensors)}
     if len(last) == len(tensors):
@@ -99,9 +99,9 @@ def _without_replaced(proto: onnx.ModelProto, weights: dict[int, tuple[int, int]
 
 
 def external_paths(source: ModelSource) -> tuple[str, ...]:
-    """The files beside a model that its constants name, sorted; raises as ReadModel does, and for unsafe paths.
+    """The external files that a model's constants name, sorted; raises as ReadModel does, and for unsafe paths.
 
-    An archive brings its files along and has none beside it.
+    An archive contains its files, so it names none outside.
     """
     if source.size_bytes == 0 or open_archive(source) is not None:
         return ()
@@ -119,7 +119,7 @@ def external_paths(source: ModelSource) -> tuple[str, ...]:
 
 
 def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
-    """The opset versions by domain, after the checks that come before anything else."""
+    """The opset versions by domain, after the first checks of the model."""
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(
             "the file holds no graph with nodes",
@@ -139,7 +139,7 @@ def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
         )
     if not proto.opset_import:
         raise ModelError(
-            "the model imports no opset, so nothing says which ops its nodes are",
+            "the model imports no opset, so its ops are undefined",
             code="missing_opset",
             stage="import",
             actual="no opset_import",
@@ -150,10 +150,10 @@ def _opsets(proto: onnx.ModelProto) -> Mapping[str, int]:
 
 
 def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
-    """Versions by domain; raises ModelError outside what the pinned onnx knows.
+    """Versions by domain; raises ModelError for versions that the pinned onnx does not know.
 
-    As in ONNX Runtime the last of several versions of one domain holds. Where other domains are imported, but not the
-    default one, that has the version that ONNX Runtime takes it for.
+    As in ONNX Runtime, the last of several versions of one domain counts. If only other domains are imported, the
+    default domain has the version that ONNX Runtime assumes.
     """
     result: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
@@ -181,14 +181,14 @@ def opset_versions(imports: object, *, what: str) -> Mapping[str, int]:
 
 
 def function_opsets(function: onnx.FunctionProto, model: Mapping[str, int]) -> Mapping[str, int]:
-    """The versions by which a function's nodes are read: the model's, of domains that both import.
+    """The versions for a function's nodes: the model's version where both import a domain, else the function's.
 
-    ONNX wants both to mean the same op; where they do not, ONNX Runtime reads the model's.
+    ONNX requires an op to mean the same in both versions; where it does not, ONNX Runtime uses the model's version.
     """
     own = opset_versions(function.opset_import, what=f"function {printable(function.name, 80)!r}")
     return MappingProxyType({domain: model.get(domain, version) for domain, version in own.items()})
 
 
 def plain_domain(domain: str) -> str:
-    """The domain with the default one's other name resolved."""
+    """The domain, with the alias "ai.onnx" resolved to the default domain."""
     return DEFAULT_DOMAIN if domain == "ai.onnx" else domain

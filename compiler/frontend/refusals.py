@@ -1,4 +1,4 @@
-"""The errors of lowering that say more than where they are raised has room for."""
+"""Errors of lowering with longer messages than fit where they are raised."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import onnx
 from compiler.errors import LimitError, ModelError, printable
 from compiler.ir.graph import Graph
 
-# So many dimensions are named with the input that shows them; the hint has all.
+# Largest number of dimensions named with their input; the hint lists all.
 _NAMED: Final = 16
-# An extent to start from: networks for images shrink their maps 32 times, so a smaller one may be refused.
+# Suggested extent: image networks shrink their maps up to 32 times, so a smaller one may be refused.
 _EXTENT: Final = 64
-# Names that a shell and `key=value` leave as they are.
+# Names that need no quoting in a shell or in `key=value`.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:/-]+", re.ASCII)
 
 
 def unmade_value(node: onnx.NodeProto, name: str, value: str) -> ModelError:
     return ModelError(
-        f"a node reads value {printable(value, 120)!r}, which nothing makes",
+        f"a node reads value {printable(value, 120)!r}, which no node makes",
         code="missing_value",
         stage="import",
         node=name,
@@ -67,10 +67,10 @@ def too_many_nodes(node: onnx.NodeProto, name: str, nodes_max: int, levels_max: 
 
 
 def missing_dims(missing: Mapping[str, tuple[str, int]]) -> ModelError:
-    """The error for dimensions without an extent; `missing` says of each the input and the axis that show it first.
+    """The error for dimensions without an extent; `missing` maps each to the first input and axis that have it.
 
-    The hint has an extent for each to start from (1 along axis 0, which is mostly the batch), as option `dims` of a
-    request and, at its end, as words for the command line (IMPORT-10).
+    The hint suggests an extent for each (1 along axis 0, usually the batch), as option `dims` of a request and then as
+    arguments of the command line (IMPORT-10).
     """
     where = "; ".join(
         f"{printable(name, 80)!r} ({what}, axis {axis})" for name, (what, axis) in list(missing.items())[:_NAMED]
@@ -90,7 +90,7 @@ def missing_dims(missing: Mapping[str, tuple[str, int]]) -> ModelError:
 
 
 def _words(extents: Mapping[str, int]) -> Iterator[str]:
-    """Options of the command line for extents by name: those with unusual names as JSON."""
+    """Command line arguments for extents by name; unusual names as JSON."""
     unusual = {}
     for name, extent in extents.items():
         if _PLAIN.fullmatch(name):
@@ -116,7 +116,7 @@ def not_strict(graph: Graph) -> ModelError:
 
 
 def data_elsewhere(what: str, node: str | None, where: str, op_type: str | None = None) -> ModelError:
-    """The error for data that lies in another file where nobody but ONNX Runtime would open it."""
+    """The error for external data that only ONNX Runtime would open."""
     return ModelError(
         f"{what} has its data in another file",
         code="external_data",

@@ -1,7 +1,7 @@
-"""Running an ONNX model: on ONNX Runtime, or where that cannot on onnx.reference, and which of them it was.
+"""Runs an ONNX model on ONNX Runtime, or on onnx.reference if that fails, and reports which one ran it.
 
-Both are imported when they are needed: processes that fork afterwards must not have started ONNX Runtime's threads.
-Nothing is written to disk and nothing read from it: weights reach ONNX Runtime as the buffers in which they lie.
+Both are imported on demand: a process that forks later must not have started ONNX Runtime's threads. Nothing is read
+from or written to disk: weights reach ONNX Runtime as the buffers that hold them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Array = NDArray[Any]
 # A tensor, a sequence (list) of them, or an optional one (None if it is empty).
 Value = Any
 NO_WEIGHTS: Final[Mapping[str, Array]] = MappingProxyType({})
-# What the pinned ONNX Runtime reads: it takes the newest operator set where a model names none.
+# The pinned ONNX Runtime's newest versions; it takes the newest operator set if a model names none.
 _NEWEST_IR: Final = 13
 _NEWEST_OPSET: Final = UNSAID_OPSET
-# Operators whose results are random; what numbers they draw is fixed by a seed (see `seed_random_nodes`).
+# Operators with random results; a seed fixes the numbers (see `seed_random_nodes`).
 _RANDOM: Final = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
-# Element types that ONNX Runtime takes from numpy.
+# Element types that ONNX Runtime accepts from numpy.
 _FROM_NUMPY: Final = frozenset(
     {"float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"}
 )
 _LOCATION: Final = "memory"
 Runtime = Literal["onnxruntime", "onnx.reference"]
-# What the evaluation in Python raises; ImportError where an operator needs a package that is not there, MemoryError for
-# an array of any size: ONNX Runtime calls that a failure too.
+# Exceptions of the evaluation in Python. ImportError: an operator needs a package that is not installed. MemoryError:
+# an array of any size; ONNX Runtime also reports that as a failure.
 _REFERENCE_FAILURES: Final = (
     ArithmeticError,
     AssertionError,
@@ -60,10 +60,10 @@ _REFERENCE_FAILURES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A model's outputs in order, or None if nothing could run it; who did, and why not the first choice.
+    """A model's outputs in order, or None if no runtime could run it; which runtime ran, and why not the first.
 
-    `judge` names the runtime and its version; `reason` is empty if that is the first choice. `is_refused`: ONNX
-    Runtime knows all operators of the model, and refused to compute with these values.
+    `judge` names the runtime and its version. `reason` is empty if the first runtime ran. `is_refused`: ONNX Runtime
+    knows all operators of the model, but failed to compute with these values.
     """
 
     values: tuple[Value, ...] | None
@@ -81,10 +81,9 @@ def run_model(
     runtimes: Sequence[Runtime] = ("onnxruntime", "onnx.reference"),
     bound: HostBound = HOST_BOUND,
 ) -> Run:
-    """The values of a model's outputs; `weights` are those of its initializers whose data the model does not hold.
+    """The values of a model's outputs; `weights` are the initializers whose data the model does not hold.
 
-    The first of `runtimes` that can runs it. Raises HostBoundError naming the node of a model that takes longer than
-    `bound`.
+    The first of `runtimes` that succeeds counts. Raises HostBoundError naming the node if the run exceeds `bound`.
     """
     reasons: list[str] = []
     refused = False
@@ -103,9 +102,9 @@ def run_model(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What ONNX Runtime says of a model that it loaded: `outputs` by name, (type, extents; None for one not known).
+    """ONNX Runtime's answer to loading a model: `outputs` maps names to (type, extents; None for an unknown one).
 
-    `reason` says why it did not load it; empty if it did.
+    `reason` says why loading failed; it is empty on success.
     """
 
     outputs: Mapping[str, tuple[str, tuple[int | None, ...]]]
@@ -113,7 +112,7 @@ class Loaded:
 
 
 def load_model(model: onnx.ModelProto) -> Loaded:
-    """Loads a model on ONNX Runtime without running it; no error leaves this function."""
+    """Loads a model on ONNX Runtime without running it; raises no error."""
     import onnxruntime
 
     judge = f"ONNX Runtime {onnxruntime.__version__}"
@@ -130,7 +129,7 @@ def load_model(model: onnx.ModelProto) -> Loaded:
 
 
 def _session_options(threads: int) -> Any:
-    """How ONNX Runtime runs models here: deterministic, silent, without graph optimisations."""
+    """ONNX Runtime's options here: deterministic, silent, without graph optimisations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -138,7 +137,7 @@ def _session_options(threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.use_deterministic_compute = True
-    # fused kernels of quantised operators round elsewhere than the operators do
+    # fused kernels of quantised operators round differently from the single operators
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 
@@ -150,7 +149,7 @@ def _on_onnxruntime(
     threads: int,
     waited: Repeating | None,
 ) -> Run:
-    """ONNX Runtime on the CPU, without its graph optimisations: each operator computes what its definition says."""
+    """Runs on ONNX Runtime's CPU provider without graph optimisations, so each operator follows its definition."""
     import onnxruntime
 
     judge = f"ONNX Runtime {onnxruntime.__version__}"
@@ -174,7 +173,7 @@ def _on_onnxruntime(
         found = [_retyped(value, declared.type) for value, declared in zip(made, session.get_outputs(), strict=True)]
     except failures as error:
         reason = f"{judge} could not run it: {_one_line(error)}"
-        # its own errors, but for that of a kernel which is not there; others are of what it takes from Python
+        # ONNX Runtime's own errors, except for a missing kernel; other errors come from its Python inputs
         lacks = onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented, RuntimeError, TypeError, ValueError
         is_refused = session is not None and not isinstance(error, lacks)
         return Run(values=None, judge="", reason=reason, is_refused=is_refused)
@@ -182,9 +181,9 @@ def _on_onnxruntime(
 
 
 def _within(waited: Repeating | None, run: Callable[[], list[Value]], stop: Callable[[], None]) -> list[Value]:
-    """What `run` gives; if there is a node to be waited for, in a thread that `stop` ends when the time is over.
+    """The result of `run`; with a `waited` node, in a thread that `stop` ends after the time limit.
 
-    It ends it too when a signal's handler raises, as that of a time limit does. Raises HostBoundError.
+    `stop` also ends the thread if a signal handler raises, such as that of a time limit. Raises HostBoundError.
     """
     if waited is None:
         return run()
@@ -199,9 +198,9 @@ def _within(waited: Repeating | None, run: Callable[[], list[Value]], stop: Call
 
 
 def _retyped(value: Value, kind: str) -> Value:
-    """A tensor in the numpy type of its element type: ONNX Runtime hands out small floats as their bits.
+    """A tensor in numpy's type for its element type: ONNX Runtime returns small floats as their bits.
 
-    Raises TypeError if the elements do not lie one by one in what it handed out.
+    Raises TypeError if the returned array does not hold one element per item.
     """
     declared = type_of_text(kind) if isinstance(value, np.ndarray) else None
     if declared is None or not declared.HasField("tensor_type") or value.dtype.kind in "OSU":
@@ -215,7 +214,7 @@ def _retyped(value: Value, kind: str) -> Value:
 
 
 def _failures(state: Any) -> tuple[type[Exception], ...]:
-    """What ONNX Runtime raises: its own errors, which have no base of their own, and Python's where it takes inputs."""
+    """ONNX Runtime's exceptions: its own ones, which share no base class, and Python's for bad inputs."""
     own = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     return (*own, RuntimeError, ValueError, TypeError)
 
@@ -223,13 +222,13 @@ def _failures(state: Any) -> tuple[type[Exception], ...]:
 def _on_onnx_reference(
     model: onnx.ModelProto, feeds: Mapping[str, Value], weights: Mapping[str, Array], waited: Repeating | None
 ) -> Run:
-    """ONNX's own reference evaluation: all operators, in numpy."""
+    """Runs on ONNX's reference evaluation: all operators, in numpy."""
     from onnx.reference import ReferenceEvaluator
 
     stopped = Event()
 
     class Evaluator(ReferenceEvaluator):
-        """Ends when it is stopped, before the next run of a body: it is the evaluator of those too."""
+        """Ends once stopped, before the next run of a body; it also evaluates the bodies."""
 
         def run(self, *arguments: Any, **named: Any) -> Any:
             if stopped.is_set():
@@ -250,7 +249,7 @@ def _on_onnx_reference(
 
 
 def _plain(value: Value) -> Value:
-    """Numpy's scalars as arrays; sequences and empty optionals as they are."""
+    """Numpy scalars as arrays; sequences and empty optionals unchanged."""
     if value is None or isinstance(value, np.ndarray):
         return value
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else np.asarray(value)
@@ -264,13 +263,13 @@ def _one_line(error: BaseException) -> str:
 def _with_references(
     model: onnx.ModelProto, weights: Mapping[str, Array]
 ) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
-    """The model with references to the weights that ONNX Runtime takes as they are, and the others' bytes."""
+    """The model with references to shared weights and the bytes of the others, and the shared weights by name."""
     shared = {name: array for name, array in weights.items() if array.dtype.name in _FROM_NUMPY and array.size}
     return _rewritten(model, weights, shared), shared
 
 
 def _with_data(model: onnx.ModelProto, weights: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with all its weights in it."""
+    """The model with all its weights inside."""
     return _rewritten(model, weights, NO_WEIGHTS)
 
 
@@ -290,9 +289,9 @@ def _rewritten(model: onnx.ModelProto, weights: Mapping[str, Array], shared: Map
 
 
 def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a name for each result that BatchNormalization leaves out.
+    """The model with a name for each result that BatchNormalization omits.
 
-    ONNX Runtime writes running statistics without looking whether they are wanted, which ends the process.
+    ONNX Runtime writes running statistics without checking that they are wanted, which crashes the process.
     """
 
     def gaps(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, int]]:
@@ -315,10 +314,10 @@ def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _restamped(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model under versions that ONNX Runtime reads, where they define all its operators in the same way.
+    """The model with lower version numbers that ONNX Runtime reads, if they define all its operators the same way.
 
-    An operator set contains, of each operator, the newest definition up to its version: if none of those that are used
-    came later, the older set means the same.
+    An operator set holds the newest definition of each operator up to its version. If no used operator changed after
+    the older set, both sets mean the same.
     """
     opsets = {plain_domain(entry.domain): entry.version for entry in model.opset_import}
     newest = opsets.get("", UNSAID_OPSET)
@@ -342,7 +341,7 @@ def _restamped(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def is_random(node: onnx.NodeProto) -> bool:
-    """True if the node, or one in its subgraphs, draws random numbers (a Dropout does in training)."""
+    """True if the node, or one in its subgraphs, draws random numbers (Dropout does in training)."""
     return any(_draws(inner) for inner in all_nodes([node]))
 
 
@@ -353,10 +352,10 @@ def _draws(node: onnx.NodeProto) -> bool:
 
 
 def seed_random_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Give random nodes without a seed one that follows from their result's name, in place.
+    """Gives random nodes without a seed one derived from their result's name, in place.
 
-    What they draw is then the same in every run of the file, and in a host segment what it is in the whole model, as
-    long as one runtime runs both. ONNX does not say which numbers a seed stands for.
+    Every run of the file then draws the same numbers, and a host segment draws those of the whole model, as long as one
+    runtime runs both. ONNX does not define the numbers of a seed.
     """
     for node in nodes:
         if _draws(node) and not any(attribute.name == "seed" for attribute in node.attribute):

@@ -1,4 +1,4 @@
-"""From extents that vary to plain integers: what later stages see (ir/symbol.py)."""
+"""Turns varying extents into plain integers for later stages (ir/symbol.py)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def fixed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def fixed_value(value: Any) -> Any:
-    """An attribute without extents that vary: their value at the maxima."""
+    """An attribute with varying extents replaced by their value at the maxima."""
     if isinstance(value, tuple):
         return tuple(fixed_value(item) for item in value)
     return int(value) if isinstance(value, Dim) else value
 
 
 def attribute_symbols(attributes: Mapping[str, Any]) -> tuple[tuple[str, int, Expression], ...]:
-    """The elements of attributes that vary, with their expressions."""
+    """The varying elements of attributes, with their expressions."""
     return tuple(
         (name, position, expression)
         for name, value in sorted(attributes.items())
@@ -33,12 +33,12 @@ def attribute_symbols(attributes: Mapping[str, Any]) -> tuple[tuple[str, int, Ex
 
 
 def has_dropped(values: Iterable[Any]) -> bool:
-    """Whether a shape, or attributes, vary in a way that nobody knows."""
+    """Whether a shape or attributes vary in an unknown way."""
     return any(is_dropped(item) for value in values for item in (value if isinstance(value, tuple) else (value,)))
 
 
 def settled(tensor: Tensor) -> Tensor:
-    """The tensor as later stages see it: extents are plain integers, what varies stands beside them."""
+    """The tensor for later stages: plain integer extents, with the varying axes listed in `symbols`."""
     symbols = symbols_of(tensor.shape)
     if not any(isinstance(extent, Dim) for extent in tensor.shape):
         return tensor

@@ -1,4 +1,4 @@
-"""What the ONNX operator sets say of a node: how many inputs, which attributes, which types; checked once per node."""
+"""Signatures of the ONNX operator sets: number of inputs, attributes and types; checked once per node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KNOWN_DOMAINS: Final = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formal:
-    """One formal input: the type variable or type it has, the types allowed, and whether it may be left out."""
+    """One formal input: its type variable or type, the allowed types, and whether it is optional."""
 
     variable: str
     allowed: frozenset[str]
@@ -29,10 +29,10 @@ class Formal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """An operator at one opset version; `variadic` says that the last input may come many times.
+    """An operator at one opset version; `variadic` says that the last input may repeat.
 
-    `deprecated`: withdrawn for good. What a later version replaced under its own name still means what it meant, and
-    ONNX Runtime runs it (GroupNormalization with a scale per group, opset 18 to 20).
+    `deprecated`: withdrawn without a successor of the same name. A version replaced under its own name keeps its
+    meaning, and ONNX Runtime runs it (GroupNormalization with a scale per group, opset 18 to 20).
     """
 
     op_type: str
@@ -54,7 +54,7 @@ class Signature:
 
 
 class Signatures:
-    """The signatures that one model needs, looked up once each."""
+    """The signatures that one model needs, each looked up once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, int], Signature | None] = {}
@@ -101,9 +101,9 @@ def _type_code(attribute: Any) -> int:
 
 
 def check_node(node: onnx.NodeProto, name: str, signature: Signature | None, version: int) -> Signature:
-    """The signature of a node that has one and keeps to it in number and kind of inputs, outputs and attributes.
+    """The signature of a node; checks number and kind of its inputs, outputs and attributes.
 
-    Raises ModelError naming the node. Attributes that refer to a function's own are left to the instantiation.
+    Raises ModelError naming the node. Attributes that refer to a function's own are checked at inlining.
     """
 
     def fail(message: str, *, code: str = "invalid_model", actual: object = None, limit: object = None) -> ModelError:
@@ -152,12 +152,12 @@ def check_node(node: onnx.NodeProto, name: str, signature: Signature | None, ver
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Whether a node's domain is one whose operators ONNX does not define."""
+    """Whether a node's domain is unknown to ONNX."""
     return node.domain not in (*KNOWN_DOMAINS, "ai.onnx")
 
 
 def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signature | None) -> ModelError:
-    """The error for an operator that this opset does not have: which opset has it, if any."""
+    """The error for an operator missing in this opset; it names the opset that has it, if any."""
     domain = node.domain
     since = _first_version(node.op_type, "" if domain == "ai.onnx" else domain, version)
     if signature is not None and signature.deprecated:
@@ -179,7 +179,7 @@ def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signatu
 
 
 def _first_version(op_type: str, domain: str, after: int) -> int | None:
-    """The first version of the operator set beyond `after` that has the operator."""
+    """The first version of the operator set after `after` that has the operator."""
     for version in range(after + 1, onnx.defs.onnx_opset_version() + 1):
         try:
             if not onnx.defs.get_schema(op_type, version, domain).deprecated:

@@ -1,7 +1,7 @@
-"""One ONNX node on ONNX Runtime: its values, whether it is legal, and the types of its results (IMPORT-7).
+"""One ONNX node on ONNX Runtime: its values, its legality and the types of its results (IMPORT-7).
 
-In: a node, the tensors it reads, and their values where they are known. Out: an answer, or none; an evaluation that
-fails never refuses a model. Nothing here changes the graph. Nodes whose data lies in other files are not asked about.
+In: a node, its operand tensors, and their values if known. Out: an answer, or None; a failed evaluation never refuses a
+model. The graph is not changed. Nodes with data in other files are not run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from compiler.ir.graph import Tensor
 from compiler.ops.base import Array
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
-# A node whose operands and results hold more elements than this is not run.
+# A node with more elements in its operands and results than this is not run.
 _RUN_ELEMENTS: Final = 2**20
 _IR_VERSION: Final = 10
-# ONNX Runtime divides integers with the processor's instruction: a divisor of 0 ends the process.
+# ONNX Runtime divides integers by the processor's instruction: a divisor of 0 crashes the process.
 _TRAPS: Final = frozenset(("Div", "Mod"))
 
 
 def evaluated(
     node: onnx.NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, int], *, elements_max: int
 ) -> list[Array] | None:
-    """The values of all named outputs; None where nothing evaluates the node, or a result is too large or of the host.
+    """The values of all named outputs; None if no runtime evaluates the node, or a result is too large or host-only.
 
-    `arrays` are its inputs by name. ONNX Runtime evaluates; onnx.reference only what it has no kernel for.
+    `arrays` are its inputs by name. ONNX Runtime evaluates; onnx.reference only if ONNX Runtime has no kernel.
     """
     feeds = {name: arrays[name] for name in dict.fromkeys(node.input) if name}
     types = {
@@ -57,11 +57,11 @@ def is_legal(
     opsets: Mapping[str, int],
     result_elements: int | None,
 ) -> bool:
-    """Whether ONNX Runtime accepts a node that one of our definitions objects to (IMPORT-7).
+    """Whether ONNX Runtime accepts a node that a definition rejects (IMPORT-7).
 
-    It is run with its known values, unknown operands are 0; where operands and results have many elements, it is loaded
-    alone. Nodes are not judged, so the objection stands, where `result_elements` is unknown (None), and that have
-    subgraphs or operands of unknown type.
+    The node is run with its known values, and 0 for unknown operands. If operands and results have many elements, it is
+    only loaded. Nodes with subgraphs, with operands of unknown type, or with unknown `result_elements` (None) are not
+    tried: the result is False.
     """
     if names_files(node) or node.op_type in _TRAPS or any(True for _ in subgraphs(node)):
         return False
@@ -84,7 +84,7 @@ def is_legal(
 def result_types(
     node: onnx.NodeProto, tensors: Mapping[str, Tensor], values: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Mapping[str, onnx.TypeProto]:
-    """The types that ONNX Runtime infers for the results of an operator without a schema in onnx; empty if unknown."""
+    """The result types that ONNX Runtime infers for an operator without a schema in onnx; empty if unknown."""
     types = _types(tensors)
     if types is None or names_files(node):
         return MappingProxyType({})
@@ -99,7 +99,7 @@ def result_types(
 
 
 def _types(tensors: Mapping[str, Tensor]) -> dict[str, onnx.TypeProto] | None:
-    """The operands' types as ONNX writes them; None if one has none."""
+    """The operands' types in ONNX's form; None if an operand has none."""
     types: dict[str, onnx.TypeProto] = {}
     for name, tensor in tensors.items():
         code = ONNX_CODES.get(tensor.dtype)
@@ -120,7 +120,7 @@ def _model(
     values: Mapping[str, Array],
     opsets: Mapping[str, int],
 ) -> onnx.ModelProto:
-    """A model of this node alone; `values` are initializers, the other operands its inputs."""
+    """A model of this node alone; `values` are initializers, the other operands are its inputs."""
     reads: Collection[str] = dict.fromkeys(name for name in [*node.input, *captured(node)] if name)
     domains = dict(opsets)
     domains.setdefault(node.domain, 1)
@@ -138,7 +138,7 @@ def _model(
 
 
 def _initializer(name: str, values: Array, kind: onnx.TypeProto) -> onnx.TensorProto:
-    """A constant of small values, in the element type of its tensor; extents that vary are their maxima."""
+    """A constant of small values in its tensor's element type; varying extents become their maxima."""
     plain: Any = values
     if values.dtype == object:
         plain = values.astype(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))

@@ -13,7 +13,7 @@ Buffer = bytes | memoryview | mmap.mmap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
-    """A model file's bytes, its content hash, a name for people, and the files that hold its external data.
+    """A model file's bytes, its content hash, a display name, and the files that hold its external data.
 
     `data` may be memory-mapped; it is read in place and never copied as a whole. `files` are further buffers by
     their path relative to the model; the hash covers them too.
@@ -28,7 +28,7 @@ class ModelSource:
     def from_buffer(
         cls, data: Buffer, *, name: str = "model", files: Mapping[str, Buffer] | None = None
     ) -> ModelSource:
-        """A source over buffers, hashed in place; files beside the model count by their name and contents."""
+        """A source over buffers, hashed in place; the hash covers the names and contents of files beside the model."""
         digest = hashlib.sha256(data)
         for path, contents in sorted((files or {}).items()):
             digest.update(f"\0{path}\0{len(contents)}\0".encode())
@@ -51,5 +51,5 @@ class ModelSource:
 
 
 def opened(source: object | None, otherwise: ModelSource) -> ModelSource:
-    """The source that a graph carries; `otherwise` for a graph that was made without a file."""
+    """The source of a graph; `otherwise` for a graph made without a file."""
     return source if isinstance(source, ModelSource) else otherwise

@@ -1,4 +1,4 @@
-"""The values of a model while it is lowered: tensors by name, other names for them, and constants' values."""
+"""Values of a model during lowering: tensors by name, aliases, and values of constants."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from compiler.ops.base import Array, Call, default_axes
 
 
 class ValueTable:
-    """What is known of every value so far; lives as long as one walk over one model.
+    """Everything known of each value so far; lives as long as one walk over one model.
 
-    `values` are those of small constants, `symbolic` their elements as extents that remember what they stand for.
-    `fixed` are the dynamic dimensions with their maxima, `plain` those that have this extent and no other.
+    `values` holds the values of small constants, `symbolic` their elements as `Dim`s. `fixed` holds the dynamic
+    dimensions with their maxima, `plain` those with exactly this extent.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class ValueTable:
         self.alias: dict[str, str] = {}
         self.values: dict[str, Array] = {}
         self.symbolic: dict[str, Symbolic] = {}
-        # constants that are descriptions: how many descriptions deep
+        # nesting depth of descriptions, for constants that are descriptions
         self.depths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
-        # the same as extents that remember what they stand for
+        # the same extents as `Dim`s
         self.fixed_dims: dict[str, int] = {}
         graph = model.proto.graph
-        # the types that the model says its values have
+        # the types that the model declares for its values
         self.declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         self.graph_inputs: list[str] = []
         self.empty_inputs: list[str] = []
@@ -64,7 +64,7 @@ class ValueTable:
         self._inputs(model.proto.graph)
 
     def _initialisers(self, model: OnnxModel) -> None:
-        """Initialisers become constant tensors; their bytes stay where they are."""
+        """Makes initialisers constant tensors; their bytes stay in the file."""
         graph = model.proto.graph
         for position, proto in enumerate(graph.initializer):
             constant = constant_of(
@@ -80,9 +80,9 @@ class ValueTable:
             self.set_constant(sparse.values.name, Folded(constant=sparse_constant_of(sparse, node=None, what=what)))
 
     def _inputs(self, graph: onnx.GraphProto) -> None:
-        """Graph inputs that no initialiser defines; dynamic dims take the maximum given for them.
+        """Adds the graph inputs without an initialiser; dynamic dimensions take their given maximum.
 
-        An input without elements is a constant: nobody has to give it.
+        An input without elements becomes a constant: no caller has to supply it.
         """
         missing: dict[str, tuple[str, int]] = {}
         for value in graph.input:
@@ -118,7 +118,7 @@ class ValueTable:
             shape = tuple(self._extent(dim, axis, value.name, what, missing) for axis, dim in dims)
             bounded(shape, None, what)
             if 0 in shape:
-                # it has but one value
+                # an empty input has only one possible value
                 nothing = onnx.TensorProto(data_type=tensor_type.elem_type, dims=[int(extent) for extent in shape])
                 constant = constant_of(nothing, span=None, node=None, what=what)
                 self.set_constant(value.name, Folded(constant=constant, shape=shape))
@@ -176,11 +176,11 @@ class ValueTable:
         return f"the shape of its input {tensor.name!r} is known only when the host has run"
 
     def resolved(self, value: str) -> str:
-        """The tensor that a value's name stands for."""
+        """The tensor behind a value's name, aliases resolved."""
         return self.alias.get(value, value)
 
     def call(self, node: onnx.NodeProto, name: str, version: int) -> Call:
-        """The node as definitions want to see it; raises ModelError for a value that nothing makes."""
+        """The node as a Call for its definition; raises ModelError for a value that no node makes."""
         inputs: list[Tensor | None] = []
         values: dict[int, Array] = {}
         for position, value in enumerate(node.input):
@@ -206,16 +206,16 @@ class ValueTable:
         )
 
     def set_constant(self, name: str, folded: Folded) -> None:
-        """Note a constant, and its values if it is small."""
+        """Records a constant, and its values if it is small."""
         constant = folded.constant
         is_readable = prod(constant.shape) <= FOLD_ELEMENTS and not isinstance(constant.data, Opaque)
         if is_readable:
             self.values[name] = materialise(constant, self.source)
         if prod(constant.shape) == 1 and isinstance(constant.data, Stored | Derived):
-            # a single value is held here: patterns compare it
+            # single values are held here, since patterns compare them
             constant = literal(self.values[name], constant.dtype)
         elements = () if folded.symbolic is None else folded.symbolic.reshape(-1)
-        # what is longer at smaller extents has elements that nobody has evaluated
+        # a constant that is longer at smaller extents has elements that were never evaluated
         grows = not isinstance(constant.data, Splat) and any(
             bounds_of(extent)[1] > int(extent) for extent in folded.shape or ()
         )
@@ -232,25 +232,25 @@ class ValueTable:
             self.symbolic[name] = folded.symbolic
 
     def set_extents(self, name: str, extents: tuple[int, ...]) -> None:
-        """Note a constant list of extents, which may vary."""
+        """Records a constant list of extents, which may vary."""
         elements = np.empty(len(extents), dtype=object)
         elements[:] = extents
         constant = literal(np.array([int(extent) for extent in extents], dtype=np.int64), "int64")
         self.set_constant(name, Folded(constant=constant, symbolic=with_symbols(elements)))
 
     def forget(self, name: str) -> None:
-        """Drop what an attempt that failed has noted of a value."""
+        """Drops everything that a failed attempt recorded of a value."""
         for known in (self.tensors, self.alias, self.values, self.symbolic, self.depths):
             known.pop(name, None)
 
     def elements(self, tensor: Tensor) -> Symbolic:
-        """The elements of a small constant, as extents that remember what they stand for where they do."""
+        """The elements of a small constant; varying ones as `Dim`s."""
         known = self.symbolic.get(tensor.name)
         return self.values[tensor.name].astype(object) if known is None else known
 
 
 def dimension_name(dim: onnx.TensorShapeProto.Dimension, tensor: str, axis: int) -> str:
-    """What option dims calls a dimension without an extent: its own name, else x.1 for axis 1 of input x."""
+    """The name in option dims of a dimension without an extent: its own, else x.1 for axis 1 of input x."""
     return dim.dim_param or f"{tensor}.{axis}"
 
 

@@ -1,7 +1,7 @@
-"""Our own validation: what onnx.checker lets through, and the bounds of everything (IMPORT-4).
+"""Validation beyond onnx.checker, and the bounds of every part of a model (IMPORT-4).
 
-Here stands what can be said without shapes: sizes, names, order, who makes which value, operators and their
-attributes, recursion. What needs shapes and types is said where these are known, in the walk that lowers.
+These checks need no shapes: sizes, names, order, producers of values, operators, attributes, recursion. Lowering checks
+shapes and types, where they are known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ELEMENTS: Final = 2**40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateModel:
-    """Pass: the same model, its nodes in an order of execution; or the reason why it is none (IMPORT-4)."""
+    """Pass: validates the model and puts its nodes in execution order (IMPORT-4)."""
 
     name: str = "validate"
 
@@ -84,7 +84,7 @@ def _validated(model: OnnxModel) -> OnnxModel:
 
 
 def _bounded_graphs(proto: onnx.ModelProto) -> None:
-    """Counts, nesting and names of every graph and function."""
+    """Checks counts, nesting and names of every graph and function."""
     nodes = values = 0
     todo: list[tuple[onnx.GraphProto | onnx.FunctionProto, int]] = [(proto.graph, 0)]
     todo.extend((function, 0) for function in proto.functions)
@@ -170,7 +170,7 @@ def _check_nodes(
     table: FunctionTable,
     signatures: Signatures,
 ) -> None:
-    """Operators, attributes and tensors of the nodes and of their subgraphs."""
+    """Checks operators, attributes and tensors of the nodes and their subgraphs."""
     todo = [(name, node, False) for name, node in nodes]
     while todo:
         name, node, inside = todo.pop()
@@ -203,7 +203,7 @@ def _check_nodes(
 
 
 def _check_sparse(sparse: onnx.SparseTensorProto, what: str, node: str | None) -> None:
-    """A sparse tensor's dims within bounds, and its data inside the model."""
+    """Checks that a sparse tensor's dims are within bounds and its data lies inside the model."""
     for tensor in (onnx.TensorProto(dims=sparse.dims), sparse.values, sparse.indices):
         _check_tensor(tensor, what, node)
         if tensor.external_data or tensor.data_location:
@@ -211,9 +211,9 @@ def _check_sparse(sparse: onnx.SparseTensorProto, what: str, node: str | None) -
 
 
 def _check_tensor(tensor: onnx.TensorProto, what: str, node: str | None, *, one_place: bool = True) -> None:
-    """Dims within bounds, and with `one_place` values in one field only.
+    """Checks that dims are within bounds and, with `one_place`, that values stand in one field only.
 
-    Of initializers and constants of the graph itself ONNX Runtime reads the bytes, or else the field of their type.
+    Initializers and constants of the graph are exempt: ONNX Runtime reads their bytes, else the field of their type.
     """
 
     def fail(message: str, code: str, actual: object, limit: object) -> ModelError:
@@ -240,7 +240,7 @@ def _check_tensor(tensor: onnx.TensorProto, what: str, node: str | None, *, one_
 
 
 def _known_values(graph: onnx.GraphProto) -> set[str]:
-    """What is known before the first node: inputs and initialisers; raises ModelError for duplicates."""
+    """Values known before the first node: inputs and initialisers; raises ModelError for duplicates."""
     known: set[str] = set()
     for value in graph.input:
         if not value.name or value.name in known:
@@ -266,10 +266,10 @@ def _duplicate(what: str, name: str) -> ModelError:
 
 
 def execution_order(nodes: Sequence[onnx.NodeProto], names: Sequence[str], known: set[str]) -> list[int] | None:
-    """None if the nodes stand in an order of execution, else one that keeps theirs where it can.
+    """None if the nodes are in execution order, else an execution order that keeps theirs where possible.
 
-    Raises ModelError if a value is made twice, read but never made, or depends on itself. Linear but for the order
-    among nodes that are ready at once.
+    Raises ModelError if a value is made twice, read but never made, or depends on itself. The time is linear, apart
+    from sorting nodes that are ready at the same time.
     """
     producer: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -338,7 +338,7 @@ def _sorted(nodes: Sequence[onnx.NodeProto], names: Sequence[str], needs: list[s
 
 
 def _on_cycle(needs: list[set[int]], open_needs: list[int]) -> int:
-    """A node on a cycle: going back along needs that stay open comes round."""
+    """A node on a cycle, found by following unmet needs backwards until a node repeats."""
     index = next(i for i, count in enumerate(open_needs) if count)
     seen: set[int] = set()
     while index not in seen:

@@ -1,4 +1,4 @@
-"""Values of constants: from protobuf tensors, and from descriptions when somebody needs them."""
+"""Values of constants: from protobuf tensors, and from descriptions on demand."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from compiler.ops.base import Array
 from compiler.ops.constants import by_definition
 from compiler.units import element_bytes, numpy_dtype
 
-# A constant that is computed from others is made whole in memory when the executable is written.
+# A constant computed from others is built whole in memory when the executable is written.
 MAX_COMPUTED_BYTES: Final = 2**31
-# Element types whose values the compiler can hold (IMPORT-5 and what shape arithmetic needs).
+# Element types whose values the compiler handles (IMPORT-5, and those of shape arithmetic).
 _TYPES: Final[Mapping[int, str]] = MappingProxyType(
     {
         getattr(onnx.TensorProto, label): name
@@ -44,7 +44,7 @@ _TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     }
 )
-# All element types of ONNX by our name for them; those beyond the table above only the host understands.
+# All ONNX element types by Tessera's name; those missing in the table above are supported by the host only.
 ONNX_CODES: Final[Mapping[str, int]] = MappingProxyType(
     {
         _TYPES.get(code, label.lower()): code
@@ -56,14 +56,14 @@ _LABELS: Final[Mapping[int, str]] = MappingProxyType({code: name for name, code 
 
 
 def type_label(code: int) -> str | None:
-    """Our name of an ONNX element type, one that only the host understands included; None for no type."""
+    """Tessera's name of an ONNX element type, including host-only ones; None for an unknown code."""
     return _LABELS.get(code)
 
 
 def type_text(kind: onnx.TypeProto) -> str:
-    """A type that is no tensor as the operator sets write it: seq(tensor(float)), optional(...), map(...).
+    """A non-tensor type in the operator sets' notation: seq(tensor(float)), optional(...), map(...).
 
-    Empty if the model does not say what it is.
+    Empty if the model does not state the type.
     """
     match kind.WhichOneof("value"):
         case "tensor_type":
@@ -85,7 +85,7 @@ def type_text(kind: onnx.TypeProto) -> str:
 
 
 def type_of_text(text: str) -> onnx.TypeProto | None:
-    """The type that `type_text` wrote, for tensors, sequences and optionals; None for others."""
+    """The inverse of `type_text` for tensors, sequences and optionals; None for others."""
     for prefix, make in (
         ("seq(", onnx.helper.make_sequence_type_proto),
         ("optional(", onnx.helper.make_optional_type_proto),
@@ -102,21 +102,21 @@ def type_of_text(text: str) -> onnx.TypeProto | None:
 
 
 def onnx_type(dtype: str) -> str:
-    """The type as the operator sets write it: tensor(float) for float32; sequences and the like as they are."""
+    """The type in the operator sets' notation: tensor(float) for float32; sequences and the like unchanged."""
     return dtype if "(" in dtype else f"tensor({_OPERATOR_NAMES.get(dtype, dtype)})"
 
 
-# Element types that the operator sets call by another name than we do.
+# Element types that the operator sets name differently.
 _OPERATOR_NAMES: Final[Mapping[str, str]] = MappingProxyType({"float32": "float", "float64": "double"})
 
 
 def declared_extent(dim: onnx.TensorShapeProto.Dimension) -> int | None:
-    """The extent that a model declares on an axis; None for a free one, which old exporters write as a negative one."""
+    """The declared extent of an axis; None for a free one, which old exporters write as a negative extent."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def element_type(code: int, *, node: str | None, what: str) -> str:
-    """The element type name of an ONNX type code; raises ModelError for a code that is none."""
+    """The element type name of an ONNX type code; raises ModelError for an unknown code."""
     name = _LABELS.get(code)
     if name is None:
         raise ModelError(
@@ -138,9 +138,9 @@ def constant_of(
     what: str,
     files: Mapping[str, Buffer] = MappingProxyType({}),
 ) -> Constant:
-    """A constant from a protobuf tensor, from the span of the file that holds its bytes, or from a file beside it.
+    """A constant from a protobuf tensor, from the span of the file that holds its bytes, or from an external file.
 
-    Raises ModelError if dims are negative, external data is not there, or the bytes do not fit the shape.
+    Raises ModelError if dims are negative, external data is missing, or the bytes do not fit the shape.
     """
     shape = tuple(int(extent) for extent in proto.dims)
     dtype = element_type(proto.data_type, node=node, what=what)
@@ -166,7 +166,7 @@ def constant_of(
         if len(proto.raw_data) != expected:
             raise fail("its bytes do not fit its shape", "invalid_tensor", len(proto.raw_data), expected)
         return Constant(shape=shape, dtype=dtype, data=Literal(data=proto.raw_data))
-    # what other fields hold, ONNX Runtime does not read either
+    # ONNX Runtime ignores other fields too
     count = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
     if count != prod(shape):
         raise fail("its values do not fit its shape", "invalid_tensor", f"{count} values", f"{prod(shape)} values")
@@ -178,9 +178,9 @@ def constant_of(
 
 
 def sparse_constant_of(proto: onnx.SparseTensorProto, *, node: str | None, what: str) -> Constant:
-    """The description of a sparse constant: its elements other than 0, and their positions.
+    """The description of a sparse constant: its nonzero elements and their positions.
 
-    Raises ModelError if values, places and shape do not fit each other, LimitError for one that is too large.
+    Raises ModelError if values, indices and shape do not fit together, LimitError for a constant that is too large.
     """
     shape = tuple(int(extent) for extent in proto.dims)
     values = constant_of(proto.values, span=None, node=node, what=what)
@@ -196,7 +196,7 @@ def sparse_constant_of(proto: onnx.SparseTensorProto, *, node: str | None, what:
     size = prod(shape) * element_bytes(values.dtype)
     if size > MAX_COMPUTED_BYTES:
         raise LimitError(
-            f"{what} is too large for one of which the model holds some elements only",
+            f"{what} is too large for a sparse tensor",
             code="tensor_too_large",
             stage="import",
             node=node,
@@ -219,7 +219,7 @@ def sparse_constant_of(proto: onnx.SparseTensorProto, *, node: str | None, what:
 def _external(
     proto: onnx.TensorProto, expected: int, files: Mapping[str, Buffer], fail: Callable[..., ModelError]
 ) -> Stored:
-    """Where external data lies; never outside the upload, never outside its file (IMPORT-4)."""
+    """The position of external data, always inside the upload and inside its file (IMPORT-4)."""
     entries = {entry.key: entry.value for entry in proto.external_data}
     location = entries.get("location", "")
     path = safe_path(location, what="the location of external data")
@@ -267,7 +267,7 @@ def literal(array: Array, dtype: str) -> Constant:
 def materialise(constant: Constant, source: ModelSource) -> Array:
     """The values of a constant as a read-only array; splats and stored weights are views, not copies.
 
-    What several descriptions are computed from is computed once.
+    Inputs that several descriptions share are computed once.
     """
     return _materialised(constant, source, {})
 
@@ -301,7 +301,7 @@ def derive(
     attributes: Mapping[str, Attribute] = MappingProxyType({}),
     dtype: str | None = None,
 ) -> Constant:
-    """A constant computed from others when needed; `function` is an op kind or one of this module's own."""
+    """A constant computed from others on demand; `function` is an op kind or a function of this module."""
     return Constant(
         shape=shape,
         dtype=dtype or inputs[0].dtype,
@@ -310,7 +310,7 @@ def derive(
 
 
 def _channel_scale(scale: Array, variance: Array, epsilon: float) -> NDArray[np.float64]:
-    # in double precision: the folded convolution then differs from the two ops by float32 rounding only
+    # in double precision, so that the folded convolution differs from the two ops by float32 rounding only
     return np.asarray(scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
 
 

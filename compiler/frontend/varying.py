@@ -1,8 +1,8 @@
-"""What constants are at other extents than the maxima of the dynamic dimensions (SHAPE-9).
+"""Constants at other extents than the maxima of the dynamic dimensions (SHAPE-9).
 
-A constant is evaluated once, at the maxima. At smaller extents it is, if every element depends on positions alone,
-its leading part; elements that stand for extents keep their expressions; of anything else nobody knows what it is, and
-the tensor says so (`Tensor.at_maxima`).
+A constant is evaluated once, at the maxima. If every element depends on its position alone, the constant at smaller
+extents is its leading part. Elements that stand for extents keep their expressions. Any other constant is unknown
+there, and its tensor is marked (`Tensor.at_maxima`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, Inferred
 from compiler.units import DTYPE_NAMES
 
-# Kinds whose attributes that vary only say the result's shape.
+# Kinds whose varying attributes affect the result's shape only.
 _SHAPED: Final = ("Reshape", "Expand")
 
 
 def element_symbols(elements: Iterable[object]) -> tuple[tuple[int, Expression], ...]:
-    """Those of a constant's elements that vary, by flat position."""
+    """The varying elements of a constant, by flat position."""
     return tuple(
         (position, expression)
         for position, item in enumerate(elements)
@@ -33,12 +33,12 @@ def element_symbols(elements: Iterable[object]) -> tuple[tuple[int, Expression],
 
 
 def varies(tensor: Tensor | None) -> bool:
-    """Whether a tensor's extents vary, or nobody knows whether it does."""
+    """Whether a tensor's extents or elements may vary."""
     return tensor is not None and (tensor.at_maxima or any(isinstance(extent, Dim) for extent in tensor.shape))
 
 
 def form_is_at_maxima(inferred: Inferred, call: Call) -> bool:
-    """Whether an op's attributes or extents are known at the maxima alone."""
+    """Whether an op's attributes or extents are known at the maxima only."""
     consumed = (t for i, t in enumerate(call.inputs) if t is not None and i not in inferred.inputs)
     if any(t.at_maxima for t in consumed):
         return True
@@ -46,9 +46,9 @@ def form_is_at_maxima(inferred: Inferred, call: Call) -> bool:
 
 
 def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
-    """Whether a result of constants, as evaluated, says nothing of its elements at smaller extents.
+    """Whether the evaluated result of constants is valid at the maxima only.
 
-    It does where every element is made of elements at positions that do not depend on any extent.
+    It is valid at smaller extents if every element is made of elements at positions that depend on no extent.
     """
     if form_is_at_maxima(inferred, call) or any(t is not None and t.at_maxima for t in kept):
         return True
@@ -72,10 +72,10 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
 
 
 def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
-    """Whether the accelerator may compute a result of constants whose elements would be known at the maxima only.
+    """Whether the accelerator may compute a result of constants that is otherwise known at the maxima only.
 
-    Of more floats or flags than a shape has extents nobody makes one; what they are made of has to be known at any
-    extents.
+    The result must not be a list of extents: it has floats or flags, and more elements than a shape has axes. Its
+    operands must be known at all extents.
     """
     if output.dtype.startswith(("int", "uint")) or output.elements <= MAX_RANK or form_is_at_maxima(inferred, call):
         return False
@@ -83,12 +83,12 @@ def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, .
         return False
     kind = OP_KINDS[inferred.kind]
     resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
-    # rows of a table come by indices that are computed or given, not by constants
+    # rows of a table are gathered by indices computed or given at run time, not by constants
     return not kind.gathered(resolved) and kind.unsupported(call) is None
 
 
 def _is_relabelled(tensor: Tensor, output: Tensor) -> bool:
-    """Whether a reshape only adds or leaves out axes of one position, so that leading elements stay leading."""
+    """Whether a reshape only adds or removes axes of extent 1, so that leading elements stay leading."""
     mine, other = ([extent for extent in one.shape if extent != 1] for one in (tensor, output))
     if len(mine) != len(other):
         return False
@@ -96,7 +96,7 @@ def _is_relabelled(tensor: Tensor, output: Tensor) -> bool:
 
 
 def _moves_what_follows(parts: tuple[Tensor | None, ...], axis: object) -> bool:
-    """Whether of concatenated constants one varies along the axis that another one comes after."""
+    """Whether a concatenated part other than the last varies along `axis`, which shifts the parts after it."""
     return isinstance(axis, int) and any(t is not None and isinstance(t.shape[axis], Dim) for t in parts[:-1])
 
 

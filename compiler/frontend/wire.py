@@ -1,8 +1,8 @@
-"""Separating weights from structure at the protobuf wire level, so that weights are never copied.
+"""Separates weights from structure at the protobuf wire level, so that weights are never copied.
 
-The protobuf library copies every `raw_data` when it parses. A model of several hundred MB would then live twice in
-memory. This walker finds the payloads of `graph.initializer[*].raw_data` and yields the file without them, small
-enough to parse; the weights stay where they are in the (memory-mapped) file.
+The protobuf library copies every `raw_data` when it parses, so a model of several hundred MB would be in memory twice.
+This walker finds the payloads of `graph.initializer[*].raw_data` and returns the file without them, which is small
+enough to parse. The weights stay in the (memory-mapped) file.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _GRAPH_NODE = 1
 _GRAPH_INITIALIZER = 5
 _TENSOR_RAW_DATA = 9
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# Bounds that hold before anything is parsed: fields of one kind in the graph, and bytes of structure in all.
+# Bounds checked before parsing: fields of one kind in the graph, and bytes of structure in total.
 MAX_NODES: Final = 200_000
 MAX_VALUES: Final = 400_000
 MAX_STRUCTURE_BYTES: Final = 1 << 30
-# Smaller payloads stay in the structure: they are shapes, axes and the like, wanted for folding.
+# Smaller payloads stay in the structure: they are shapes, axes and the like, needed for folding.
 KEEP_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitModel:
-    """The model without its large weights, and where those lie: initialiser position -> (offset, bytes)."""
+    """The model without its large weights, and their positions: initialiser position -> (offset, bytes)."""
 
     structure: bytes
     weights: dict[int, tuple[int, int]]
 
 
 def split_weights(data: memoryview) -> SplitModel:
-    """Split a serialised ModelProto; raises ModelError where the bytes are not protobuf."""
+    """Splits a serialised ModelProto; raises ModelError if the bytes are not protobuf."""
     weights: dict[int, tuple[int, int]] = {}
     out = bytearray()
     position = 0
@@ -64,7 +64,7 @@ def split_weights(data: memoryview) -> SplitModel:
 def _split_graph(
     data: memoryview, start: int, stop: int, weights: dict[int, tuple[int, int]], position: int
 ) -> tuple[bytearray, int]:
-    """One occurrence of `graph`; protobuf merges repeated ones, so initialiser positions go on counting."""
+    """Splits one occurrence of `graph`; protobuf merges repeated ones, so initialiser positions continue."""
     out = bytearray()
     seen: Counter[int] = Counter()
     for number, begin, body, end in _fields(data, start, stop):
@@ -159,7 +159,7 @@ def _cut(size_bytes: int, announced_bytes: int) -> ModelError:
         code="not_onnx",
         stage="import",
         actual=f"{size_bytes} bytes",
-        limit=f"at least {announced_bytes} bytes, by what it says of its content",
+        limit=f"at least {announced_bytes} bytes, by its own length fields",
         hint="Copy or download it again",
     )
 

@@ -1,7 +1,7 @@
-"""Boxes and axis maps: which box of an input an op needs for a box of its output.
+"""Boxes and axis maps: the box of an input that an op needs for a box of its output.
 
-A box is a half-open range per axis. Maps between boxes go axis by axis, so a tile grid never has to be enumerated:
-per axis there is one array of ranges, and sums over all tiles are products of sums over axes.
+A box is a half-open range per axis. Maps between boxes work axis by axis, so no tile grid is ever enumerated: each axis
+has one array of ranges, and a sum over all tiles is a product of sums over axes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisMap:
-    """How a range of one output axis becomes the range of one input axis that it needs.
+    """The map from a range of one output axis to the range of one input axis that it needs.
 
     `axis` is the output axis (None: the whole input axis is needed, whatever the output range). The range
     [start, stop) becomes [floor((start·scale + low) / divisor)·block,
@@ -32,12 +32,12 @@ class AxisMap:
     high: int = 0
     divisor: int = 1
     block: int = 1
-    # The two axes have equal extents and equal ranges, so nothing is to compute or clip.
+    # The two axes have equal extents and equal ranges: no arithmetic, no clipping.
     is_identity: bool = False
 
     @property
     def is_gapless(self) -> bool:
-        """True if a range of outputs needs a range of inputs, with no position left out in between."""
+        """True if a range of outputs needs one unbroken range of inputs."""
         if self.axis is None:
             return True
         if self.block > 1 and self.scale > self.divisor:
@@ -56,7 +56,7 @@ class AxisMap:
             return np.zeros_like(starts), np.where(empty, 0, extent)
         if self.is_identity:
             return starts, stops
-        # in place: for axes of millions there are hundreds of thousands of ranges
+        # in place: axes of millions of positions have hundreds of thousands of ranges
         begin, end = self._first(starts), self._last(stops)
         np.maximum(begin, 0, out=begin)
         np.minimum(end, extent, out=end)
@@ -79,7 +79,7 @@ class AxisMap:
 
     def _first(self, start: Any) -> Any:
         if self.divisor == self.block == 1:
-            # as the formula has it, without a division of each range of thousands
+            # the same formula without divisions, which cost time for thousands of ranges
             return start * self.scale + self.low if self.scale != 1 else start + self.low
         return (start * self.scale + self.low) // self.divisor * self.block
 
@@ -94,7 +94,7 @@ WHOLE = AxisMap()
 
 
 def same(axis: int) -> AxisMap:
-    """The input axis equals output axis `axis`, extent included."""
+    """The input axis equals output axis `axis`, with the same extent."""
     return AxisMap(axis=axis, is_identity=True)
 
 

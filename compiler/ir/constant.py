@@ -1,18 +1,18 @@
-"""Constants as descriptions: weights stay where the model file keeps them until somebody needs their values."""
+"""Descriptions of constants: weights stay in the model file until their values are needed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-# Functions of descriptions that compute element for element from what is stored, and those that only move elements.
+# Functions that keep one element per stored element: by arithmetic, and by moving elements only.
 _DEQUANTISES: Final = ("DequantizeLinear",)
 _MOVES: Final = ("Reshape", "Transpose", "Slice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splat:
-    """One value everywhere; `value` is its element's bytes. Nothing is expanded (IMPORT-2)."""
+    """One value for all elements; `value` is the bytes of one element. It is never expanded (IMPORT-2)."""
 
     value: bytes
 
@@ -28,16 +28,16 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Literal:
-    """Values held here, row-major: small constants and results of folding."""
+    """Values in memory, row-major: small constants and results of folding."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """Values to be computed from other constants when needed.
+    """Values computed from other constants on demand.
 
-    `function` is an op kind, or one of the functions of compiler.frontend.values; `inputs` are what it reads.
+    `function` is an op kind or a function of compiler.frontend.values; `inputs` are its operands.
     """
 
     function: str
@@ -47,14 +47,14 @@ class Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """A tensor that only the host understands (text, 4-bit and 8-bit floats...): its protobuf message."""
+    """A tensor of a type that only the host supports (text, 4-bit and 8-bit floats...): its protobuf message."""
 
     tensor: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A constant tensor: its shape, element type and where its values come from."""
+    """A constant tensor: its shape, its element type and the source of its values."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -62,7 +62,7 @@ class Constant:
 
     @property
     def stored_dtype(self) -> str:
-        """The element type that its elements have in memory: a dequantised weight keeps its quantised one."""
+        """The element type in memory: a dequantised weight keeps its quantised type."""
         if isinstance(self.data, Derived) and self.data.function in (*_DEQUANTISES, *_MOVES):
             return self.data.inputs[0].stored_dtype
         return self.dtype

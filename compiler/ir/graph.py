@@ -6,7 +6,7 @@ Grammar, on one page (every name is unique within its graph):
     op      = kind(inputs: tensor name | "" for an omitted one ...) -> output tensor name  {attributes}  origin
     tensor  = name: dtype[axis=extent ...]  constant?
 
-A node that stays on the host is one op of kind `Host` per result that is used, and one `HostNode`.
+A node on the host is one op of kind `Host` per used result, and one `HostNode`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from compiler.ir.pattern import Pattern
 from compiler.ir.symbol import Expression
 from compiler.units import element_bytes
 
-# The kind of ops that the accelerator does not run.
+# The kind of ops that run on the host.
 HOST: Final = "Host"
-# Axes of a tensor that the accelerator's commands can name (PROG-1); ops on more work on merged axes.
+# Largest number of tensor axes in accelerator commands (PROG-1); ops on more axes work on merged ones.
 MAX_AXES: Final = 8
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
@@ -34,11 +34,11 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str,
 class Tensor:
     """A value of the graph: shape with named axes, element type, and its constant if it is one.
 
-    `shape` is at the maxima of the dynamic dimensions; `symbols` gives the axes that vary, as expressions in the
-    model's symbols. A constant whose extents vary holds its leading elements at smaller ones; `element_symbols` are
-    those of its elements (flat positions) that vary themselves. `at_maxima`: what it is at other extents than the
-    maxima, nobody knows. `is_known` is False for a value of the host whose shape (or type) nobody knows before it runs;
-    its `shape` is then empty and means nothing.
+    `shape` is at the maxima of the dynamic dimensions. `symbols` lists the varying axes with their expressions in the
+    model's symbols. A constant with varying extents holds, at smaller extents, its leading elements. `element_symbols`
+    lists its varying elements (flat positions). `at_maxima` is True if its elements are known at the maxima only.
+    `is_known` is False for a value of the host whose shape or type is unknown before the run; its `shape` is then empty
+    and meaningless.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Tensor:
 
     @property
     def stored_dtype(self) -> str:
-        """The element type that the tensor has in memory."""
+        """The element type in memory."""
         return self.dtype if self.constant is None else self.constant.stored_dtype
 
 
@@ -71,8 +71,8 @@ class Tensor:
 class Op:
     """One operation with a single output; `kind` names its definition in compiler.ops.
 
-    `attributes` are at the maxima of the dynamic dimensions; `symbols` are those elements of them that vary (name,
-    position, expression; position 0 of what is no list).
+    `attributes` are at the maxima of the dynamic dimensions. `symbols` lists their varying elements as (name, position,
+    expression); the position is 0 for a scalar attribute.
     """
 
     kind: str
@@ -84,18 +84,17 @@ class Op:
 
     @property
     def node(self) -> str:
-        """The ONNX node that gave the op its kind: the name used for it in plans and errors."""
+        """The ONNX node that gave the op its kind; plans and errors use this name."""
         return self.origin[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNode:
-    """An ONNX node that the host runs: why, and the node itself (serialised, reading and making tensors of the graph).
+    """An ONNX node on the host: the reason, and the serialised node, which reads and makes tensors of the graph.
 
-    `name` is the ONNX node (several host nodes may come from one). `inputs` are all it reads, what its subgraphs
-    capture included; `outputs` all it makes, "" for unnamed ones. `opsets` are the operator set versions it was
-    written for; `functions` the model-local functions it calls. `macs` is None where the work cannot be told before
-    the run.
+    `name` is the ONNX node (several host nodes may come from one). `inputs` are all values read, including those
+    captured by subgraphs; `outputs` are all results, "" for unnamed ones. `opsets` are the operator set versions of
+    the node; `functions` the model-local functions it calls. `macs` is None if the work is unknown before the run.
     """
 
     name: str
@@ -111,12 +110,12 @@ class HostNode:
 
 
 def host_op(key: str, inputs: tuple[str, ...], output: str, origin: tuple[str, ...], *, result: int = 0) -> Op:
-    """The op for one result, by position, of the host node that the graph keeps as `key`."""
+    """The op for result number `result` of the host node stored under `key`."""
     return Op(kind=HOST, inputs=inputs, output=output, origin=origin, attributes=(("node", key), ("result", result)))
 
 
 def free_key(hosts: Mapping[str, HostNode], name: str) -> str:
-    """The name under which a graph with these host nodes keeps another one: its own, numbered where that is taken."""
+    """The key for another host node in a graph with `hosts`: its name, numbered if already taken."""
     key, count = name, 0
     while key in hosts:
         count += 1
@@ -128,13 +127,12 @@ def free_key(hosts: Mapping[str, HostNode], name: str) -> str:
 class Graph:
     """The imported model.
 
-    `outputs` are tensors, each once; `output_names` are the ONNX names in their order and `output_tensors` the tensor
-    of each (several may be one).
-    `folded` are the names of ONNX nodes evaluated at compile time or needed by no output: they are in no segment.
-    `host` are the nodes that the host runs, by the name that attribute `node` of a `Host` op gives. `patterns` were
-    recognised. `dims` are the dynamic dimensions with the maxima they were compiled for. `unread` are inputs that the
-    model declares and no op needs: nothing reads them, or they are empty. `source` is the opened file
-    that stored constants lie in (of an archive: the model in it, with the files beside it).
+    `outputs` are tensors, without repeats. `output_names` are the ONNX names in order, `output_tensors` the tensor of
+    each name (names may share a tensor). `folded` are the names of ONNX nodes that were evaluated at compile time or
+    that no output needs; they are in no segment. `host` maps the attribute `node` of `Host` ops to the nodes that the
+    host runs. `patterns` are the recognised patterns. `dims` are the dynamic dimensions with the maxima they were
+    compiled for. `unread` are declared inputs that no op needs: they have no reader or no elements. `source` is the
+    opened model file with the stored constants (from an archive: the model in it, with the files beside it).
     """
 
     name: str
@@ -154,12 +152,12 @@ class Graph:
 
     @cached_property
     def producer(self) -> Mapping[str, int]:
-        """Tensor name -> index of the op that makes it."""
+        """Maps each tensor name to the index of the op that makes it."""
         return MappingProxyType({op.output: index for index, op in enumerate(self.ops)})
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[int, ...]]:
-        """Tensor name -> indices of the ops that read it, ascending, each once."""
+        """Maps each tensor name to the indices of the ops that read it, ascending, without repeats."""
         table: dict[str, list[int]] = {}
         for index, op in enumerate(self.ops):
             for name in dict.fromkeys(op.inputs):
@@ -174,7 +172,7 @@ class Graph:
 
     @cached_property
     def chip_outputs(self) -> tuple[str, ...]:
-        """What the chip has to hand out: graph outputs that it makes or passes on, and what the host reads of it."""
+        """Values that the chip returns: graph outputs that it makes or passes on, and results that the host reads."""
         if not self.on_host:
             return self.outputs
         mine = [n for n in self.outputs if self.producer.get(n, -1) not in self.on_host]
@@ -219,7 +217,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def leave_ops_to_host(graph: Graph, nodes: Mapping[int, HostNode]) -> Graph:
-    """The graph with some ops, by index, replaced by the host node that makes the result of each."""
+    """The graph with the ops at the indices in `nodes` replaced by host nodes that make the same results."""
     ops, hosts = list(graph.ops), dict(graph.host)
     for index, node in sorted(nodes.items()):
         key = free_key(hosts, node.name)

@@ -1,4 +1,4 @@
-"""The order in which a tensor's elements lie in the accelerator's memories (option `layout`: NHWC on chip)."""
+"""Memory order of a tensor's elements in the accelerator's memories (option `layout`: NHWC on chip)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SPATIAL: Final = frozenset(("D", "H", "W"))
 
 
 def memory_order(axes: Sequence[str]) -> tuple[int, ...]:
-    """The positions of a tensor's axes from the outermost in memory to the innermost: channels last of feature maps."""
+    """The axis positions from outermost to innermost in memory; feature maps are channels last."""
     if "C" in axes and _SPATIAL.intersection(axes):
         channel = list(axes).index("C")
         return (*(index for index in range(len(axes)) if index != channel), channel)
@@ -18,7 +18,7 @@ def memory_order(axes: Sequence[str]) -> tuple[int, ...]:
 
 
 def strides_of(lengths: Sequence[int], order: Sequence[int], element_bytes: int) -> tuple[int, ...]:
-    """Bytes from one position to the next along each axis of a dense box of these lengths, its axes in `order`."""
+    """Byte strides of a dense box of these lengths, with its axes in `order`."""
     strides = [0] * len(lengths)
     step = element_bytes
     for axis in reversed(order):
@@ -30,13 +30,13 @@ def strides_of(lengths: Sequence[int], order: Sequence[int], element_bytes: int)
 def is_relabelling(
     shape: Sequence[int], axes: Sequence[str], other_shape: Sequence[int], other_axes: Sequence[str]
 ) -> bool:
-    """True if two tensors of equal elements have them at equal places in memory, so that one is a view of the other."""
+    """True if two tensors of equal elements have the same memory layout, so that one is a view of the other."""
     if prod(shape) != prod(other_shape):
         return False
     return _is_row_major(shape, memory_order(axes)) and _is_row_major(other_shape, memory_order(other_axes))
 
 
 def _is_row_major(shape: Sequence[int], order: Sequence[int]) -> bool:
-    """True if the memory order is that of the axes, axes of one position apart."""
+    """True if the memory order is the axis order, ignoring axes of extent 1."""
     long = [axis for axis in order if shape[axis] != 1]
     return long == sorted(long)

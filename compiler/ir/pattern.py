@@ -1,4 +1,4 @@
-"""Recognised patterns: ops that belong together, or what several nodes became."""
+"""Recognised patterns: ops that stay together, or several nodes that became one op."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Pattern:
     """A recognised pattern.
 
     `kind` names it ("gelu", "layer-norm", "attention"...). `ops` are the output tensors of its ops in execution
-    order: one if the pattern was replaced by an op, several if its ops are to stay together. `nodes` are the ONNX
-    nodes that it came from, in execution order.
+    order: one if an op replaced the pattern, several if its ops should stay together. `nodes` are the ONNX nodes of
+    the pattern, in execution order.
     """
 
     kind: str

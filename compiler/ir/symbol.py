@@ -1,8 +1,8 @@
-"""Dynamic extents: integers at their maximum that remember the expression they stand for.
+"""Dynamic extents: integers at their maximum that carry a symbolic expression.
 
-Shape inference and shape arithmetic are written for integers. A `Dim` is one, so both compute with it unawares; what
-they do to it is recorded as an expression in the model's symbols. An expression is kept in one canonical form, a sum
-of atoms with integer factors and a constant, so equal sums are equal objects.
+Shape inference and shape arithmetic are written for integers. A `Dim` is an integer, so they work on it unchanged;
+each operation also builds an expression in the model's symbols. Expressions have one canonical form, a sum of atoms
+with integer factors plus a constant, so equal sums are equal objects.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-# Beyond this an expression helps nobody: it is dropped, and so is every one that it would enter.
+# A larger expression is dropped: it is useless. Every expression that would contain it is dropped too.
 _MAX_TERMS: Final = 16
 _MAX_DEPTH: Final = 12
 _MAX_SIZE: Final = 64
 _WRAPS: Final = 2**63
-# Up to so many combinations of extents are tried to find between what an expression lies.
+# Largest number of combinations of extents tried to find the bounds of an expression.
 _MAX_TRIED: Final = 1 << 16
 _INFINITE: Final = float("inf")
 
@@ -28,8 +28,8 @@ _INFINITE: Final = float("inf")
 class Compound:
     """An atom made of two expressions: their product, floor quotient or remainder.
 
-    `size` counts the atoms in it as it is written, `depth` how deep compounds are nested; both are kept, for parts may
-    be shared many times over.
+    `size` counts its atoms as written, `depth` the nesting of compounds. Both are stored, since parts may be shared
+    many times.
     """
 
     operator: str
@@ -53,12 +53,12 @@ class Expression:
     constant: int = 0
 
     def value(self, symbols: Mapping[str, int]) -> int:
-        """The number it stands for under given values of the symbols; raises KeyError for one not given."""
+        """The value for given values of the symbols; raises KeyError for a missing symbol."""
         return self.constant + sum(factor * _atom_value(atom, symbols) for atom, factor in self.terms)
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names in it."""
+        """The names of its symbols."""
         found: set[str] = set()
         for atom, _ in self.terms:
             found |= {atom} if isinstance(atom, str) else atom.left.symbols | atom.right.symbols
@@ -66,12 +66,12 @@ class Expression:
 
     @property
     def depth(self) -> int:
-        """How deep compounds are nested in it."""
+        """The nesting depth of its compounds."""
         return max((atom.depth for atom, _ in self.terms if isinstance(atom, Compound)), default=0)
 
     @property
     def size(self) -> int:
-        """How many atoms are in it as it is written."""
+        """The number of its atoms as written."""
         return sum(atom.size if isinstance(atom, Compound) else 1 for atom, _ in self.terms)
 
     def __str__(self) -> str:
@@ -87,12 +87,12 @@ class Expression:
 _DROPPED: Final = Expression(terms=(("?", 1),))
 
 
-# The least and the largest value of each symbol.
+# The smallest and the largest value of each symbol.
 Limits = Mapping[str, tuple[int, int]]
 
 
 class Dim(int):
-    """An extent that varies: its value at the maxima, its expression, and between what its symbols lie."""
+    """A varying extent: its value at the maxima, its expression, and the bounds of its symbols."""
 
     expression: Expression
     limits: Limits
@@ -147,19 +147,19 @@ class Dim(int):
 
 
 def expression_of(extent: int) -> Expression | None:
-    """The expression of an extent that varies; None for one that does not, or whose expression was dropped."""
+    """The expression of a varying extent; None for a fixed extent or a dropped expression."""
     if not isinstance(extent, Dim) or extent.expression is _DROPPED:
         return None
     return extent.expression if extent.expression.terms else None
 
 
 def unknown_extent(value: int) -> Dim:
-    """An extent that may vary, nobody knows how; `value` at the maxima."""
+    """An extent that may vary in an unknown way; it is `value` at the maxima."""
     return Dim._of(value, _DROPPED, {})
 
 
 def bounds_of(value: int) -> tuple[float, float]:
-    """Between what a number lies whatever the extents are, both ends included: no wider than by interval arithmetic."""
+    """The bounds of a number over all extents, both included; at least as tight as interval arithmetic."""
     if not isinstance(value, Dim):
         return value, value
     expression = value.expression
@@ -175,7 +175,7 @@ def bounds_of(value: int) -> tuple[float, float]:
 
 
 def is_always_least(value: int, other: int) -> bool | None:
-    """Whether `value` is at most `other` at all extents: yes, no at any, or None where that depends on them."""
+    """True if `value` is at most `other` at all extents, False if at none, None if that depends on the extents."""
     difference = value - other
     if is_dropped(difference):
         return None
@@ -184,7 +184,7 @@ def is_always_least(value: int, other: int) -> bool | None:
 
 
 def lesser(a: int, b: int) -> int:
-    """The smaller number, at all extents; of unknown expression where which one it is depends on them."""
+    """The smaller number; of unknown expression if the extents decide which one it is."""
     least = is_always_least(a, b)
     if least is None:
         return b if is_always_least(b, a) else unknown_extent(int(min(a, b)))
@@ -192,7 +192,7 @@ def lesser(a: int, b: int) -> int:
 
 
 def greater(a: int, b: int) -> int:
-    """The larger number, at all extents; of unknown expression where which one it is depends on them."""
+    """The larger number; of unknown expression if the extents decide which one it is."""
     least = is_always_least(a, b)
     if least is None:
         return a if is_always_least(b, a) else unknown_extent(int(max(a, b)))
@@ -200,23 +200,23 @@ def greater(a: int, b: int) -> int:
 
 
 def is_dropped(value: object) -> bool:
-    """True for an extent that varies and of which nobody knows how."""
+    """True for an extent that varies in an unknown way."""
     return isinstance(value, Dim) and value.expression is _DROPPED
 
 
 def symbols_of(extents: tuple[int, ...]) -> tuple[tuple[int, Expression], ...]:
-    """The axes of a shape that vary, with their expressions."""
+    """The varying axes of a shape, with their expressions."""
     found = ((axis, expression_of(extent)) for axis, extent in enumerate(extents))
     return tuple((axis, expression) for axis, expression in found if expression is not None)
 
 
 def _combined(left: Any, right: Any, value: Any, rule: Any) -> Any:
-    """`value` with the combined expression; as it is where an operand or the result is no integer."""
+    """`value` with the combined expression; unchanged if an operand or the result is not an integer."""
     a, b = _as_expression(left), _as_expression(right)
     if a is None or b is None or value != int(value):
         return value
     if not -_WRAPS <= value < _WRAPS:
-        # as the 64-bit arithmetic of the model would; no expression says that
+        # wraps as the 64-bit arithmetic of the model would; no expression describes that
         return unknown_extent((int(value) + _WRAPS) % (2 * _WRAPS) - _WRAPS)
     if a is _DROPPED or b is _DROPPED:
         return unknown_extent(int(value))
@@ -258,7 +258,7 @@ def _product(a: Expression, b: Expression) -> Expression:
         return _scaled(a, b.constant)
     first, second = _single(a), _single(b)
     if first is not None and second is not None:
-        # factors stand before the product, so that equal products are equal atoms
+        # factors are moved out of the product, so that equal products are equal atoms
         factors = sorted((Expression(terms=((first[0], 1),)), Expression(terms=((second[0], 1),))), key=str)
         return _scaled(_compound("*", *factors), first[1] * second[1])
     return _compound("*", *sorted((a, b), key=str))
@@ -268,13 +268,13 @@ def _quotient(a: Expression, b: Expression) -> Expression:
     if not b.terms and b.constant:
         divisor = b.constant
         if all(factor % divisor == 0 for _, factor in a.terms):
-            # whole multiples leave the floor: floor((d·x + c) / d) = x + floor(c / d)
+            # whole multiples move out of the floor: floor((d·x + c) / d) = x + floor(c / d)
             return _collected([(atom, factor // divisor) for atom, factor in a.terms], a.constant // divisor)
     if a == b:
         return Expression(constant=1)
     over, under = _single(a), _single(b)
     if over is not None and under is not None and over[1] % under[1] == 0:
-        # extents are not 0, so what stands above and below goes
+        # extents are not 0, so common factors cancel
         rest = _without(over[0], under[0])
         if rest is not None:
             return _scaled(rest, over[1] // under[1])
@@ -282,12 +282,12 @@ def _quotient(a: Expression, b: Expression) -> Expression:
 
 
 def _single(a: Expression) -> tuple[Atom, int] | None:
-    """The only term of an expression without a constant."""
+    """The only term of an expression without a constant; None for any other expression."""
     return a.terms[0] if len(a.terms) == 1 and not a.constant else None
 
 
 def _without(atom: Atom, factor: Atom) -> Expression | None:
-    """The atom divided by one of its factors; None if that is none of them."""
+    """The atom divided by one of its factors; None if `factor` does not divide it."""
     if atom == factor:
         return Expression(constant=1)
     if isinstance(atom, Compound) and atom.operator == "*":
@@ -319,7 +319,7 @@ def _atom_value(atom: Atom, symbols: Mapping[str, int]) -> int:
 
 
 def interval_of(expression: Expression, limits: Limits) -> tuple[float, float]:
-    """Between what an expression lies by interval arithmetic alone: as wide as that, or less."""
+    """The bounds of an expression by interval arithmetic; the true range may be narrower."""
     low: float = expression.constant
     high: float = expression.constant
     for atom, factor in expression.terms:

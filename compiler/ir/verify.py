@@ -1,4 +1,4 @@
-"""What holds of every graph between two passes."""
+"""Invariants of every graph between two passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compiler.ir.symbol import Dim
 
 
 def verify_graph(graph: Graph) -> None:
-    """Raises InternalError unless ops are in topological order, values made once, and every name is known."""
+    """Raises InternalError unless ops are in topological order, each value is made once and every name is known."""
     known = set(graph.inputs) | {name for name, t in graph.tensors.items() if t.constant is not None}
     for op in graph.ops:
         for name in op.inputs:

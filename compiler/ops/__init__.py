@@ -93,7 +93,7 @@ def describe_kinds() -> tuple[KindDescription, ...]:
 
 
 def call_of(graph: Graph, op: Op) -> Call:
-    """The op as its definition wants to see it, output included."""
+    """The op as a Call of its definition, with the output set."""
     return Call(
         op_type=op.kind,
         node=op.node,

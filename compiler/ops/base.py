@@ -1,4 +1,4 @@
-"""What every op kind says of itself, in one place: shapes, projection, work, class, legality, evaluation."""
+"""The base of all op kinds: shape inference, box projection, work, class, limits and evaluation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NATIVE_DTYPES: Final = (*NUMBERS, "bool")
 
 
 class OpClass(StrEnum):
-    """The classes that fusion rules speak of (SPEC sections 1 and 5.3)."""
+    """The op classes that fusion rules refer to (SPEC sections 1 and 5.3)."""
 
     MAIN = "main"
     SCALAR = "scalar"
@@ -51,7 +51,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixShape:
-    """How the op lies on a matrix unit: `groups` products of `out_channels` × `in_channels` × `taps`, per pixel."""
+    """The op on a matrix unit: `groups` products of `out_channels` × `in_channels` × `taps`, per pixel."""
 
     groups: int
     out_channels: int
@@ -61,10 +61,10 @@ class MatrixShape:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What an op reads of input 0, [N, C, spatial...], for each output position: taps along the spatial axes.
+    """The window over input 0, [N, C, spatial...], that an op reads for each output position.
 
-    Along spatial axis a, tap k of output position p is element p·strides[a] − pads[a] + k·dilations[a]; what lies
-    outside the tensor is padding. Of each element that is met all channels of the op's (or the group's) are read.
+    Along spatial axis a, tap k of output position p reads element p·strides[a] − pads[a] + k·dilations[a]. Positions
+    outside the tensor are padding. Each tap reads all channels of the op, or of the group in a grouped op.
     """
 
     kernel: tuple[int, ...]
@@ -75,11 +75,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One use of an op kind: its attributes, its inputs (None where omitted), and where it stands.
+    """One use of an op kind: its attributes, its inputs (None where omitted) and its node.
 
-    `maps` is what the definition's `access` says of it, for a call of which many boxes are computed. `met`, of an op
-    with a window, is what each tap meets at each output position, [N, C, kernel..., extents...]: it stands for input 0,
-    of which then only type and shape count.
+    `maps` caches the definition's `access`, for calls that compute many boxes. `met` is for ops with a window: the
+    element that each tap reads at each output position, [N, C, kernel..., extents...]. It replaces the values of
+    input 0; only the type and shape of input 0 are then used.
     """
 
     op_type: str
@@ -94,7 +94,7 @@ class Call:
 
     @property
     def result(self) -> Tensor:
-        """The output's type; only calls of ops of the IR have it."""
+        """The output's type; raises InternalError for a call without an output."""
         if self.output is None:
             raise InternalError("an op is asked for its output's type before that is known", node=self.node)
         return self.output
@@ -112,7 +112,7 @@ class Call:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int, what: str) -> Array:
-        """The values of constant input `index`; raises ModelError if they are not known at compile time."""
+        """The values of constant input `index`; raises ModelError if they are unknown at compile time."""
         if index not in self.values:
             tensor = self.tensor(index)
             self.fail(
@@ -123,7 +123,7 @@ class Call:
         return self.values[index]
 
     def constant_integers(self, index: int, what: str) -> tuple[int, ...]:
-        """The values of constant input `index` as a list of integers; extents that vary stay what they are."""
+        """The values of constant input `index` as a list of integers; extents that vary stay `Dim`s."""
         if self.value(index, what).ndim > 1:
             self.fail(f"{what} (input {index}) must be a list", actual=self.value(index, what).shape, limit="1 axis")
         return tuple(v if isinstance(v, int) else int(v) for v in self.value(index, what).reshape(-1).tolist())
@@ -159,7 +159,7 @@ class Call:
         return value
 
     def axis(self, name: str, default: int, rank: int) -> int:
-        """An axis attribute brought into [0, rank)."""
+        """An axis attribute as an index in [0, rank)."""
         return self.within(self.integer(name, default), rank, name)
 
     def within(self, axis: int, rank: int, name: str = "axis") -> int:
@@ -192,11 +192,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inferred:
-    """What a call produces: the output's type, and the op as the IR keeps it.
+    """The result of inference: the output's type, and the op in its IR form.
 
-    `attributes` are complete and resolved (no automatic padding, no negative axes); `inputs` are the positions of
-    the inputs that the op still reads; `kind` is the IR kind. `source` set means that the output is that input
-    unchanged (Identity), so no op remains.
+    `attributes` are complete and resolved (no automatic padding, no negative axes). `inputs` are the positions of
+    the inputs that the op still reads. `kind` is the IR kind. If `source` is set, the output is that input unchanged
+    (Identity) and no op remains.
     """
 
     shape: tuple[int, ...]
@@ -210,10 +210,11 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A limit of a definition, stated once: enforced on calls, and printed in the documentation (IMPORT-5).
+    """A limit of a definition: enforced on calls and printed in the documentation (IMPORT-5).
 
-    `text` is what must hold ("spatial axes are 1 to 3"); `check` sees the call with its ONNX attributes and returns
-    None if it holds, else the offending value. Limits `on_chip_only` do not bind evaluation at compile time.
+    `text` states the condition ("spatial axes are 1 to 3"). `check` gets the call with its ONNX attributes and
+    returns the offending value, or None if the condition holds. Limits with `on_chip_only` do not apply to evaluation
+    at compile time.
     """
 
     text: str
@@ -223,7 +224,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the accelerator does not run a legal call: `reason` is what would have to hold, `actual` what is."""
+    """Why the accelerator does not run a legal call: `reason` is the condition, `actual` the value that breaks it."""
 
     reason: str
     actual: object
@@ -231,7 +232,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindDescription:
-    """One line of the generated list of native ops; the texts are those of the limits that are enforced."""
+    """One row of the generated list of native ops; its texts are those of the enforced limits."""
 
     op_type: str
     op_class: OpClass
@@ -241,12 +242,12 @@ class KindDescription:
 
 
 def wrong_dtype(index: int, tensor: Tensor, allowed: tuple[str, ...]) -> Refusal:
-    """The limit that an input of another element type breaks."""
+    """The refusal of input `index` for its element type."""
     return Refusal(reason=f"input {index} is of {' or '.join(allowed)}", actual=tensor.dtype)
 
 
 def unknown_constant(call: Call, constant_inputs: Mapping[int, str]) -> Refusal | None:
-    """The first input that has to be known at compile time and is not; None if there is none."""
+    """The refusal of the first input that must be constant and is not; None if all are."""
     for index, what in constant_inputs.items():
         if call.has(index) and index not in call.values:
             return Refusal(
@@ -259,15 +260,15 @@ def unknown_constant(call: Call, constant_inputs: Mapping[int, str]) -> Refusal 
 class OpKind(ABC):
     """The definition of one op kind; instances are stateless and shared.
 
-    What is not legal ONNX fails in `infer`. What is legal but does not run on the accelerator is said by data:
-    `dtypes` are the element types of its inputs (`input_dtypes` those of single inputs that differ),
-    `constant_inputs` the inputs whose values must be known at compile time, `constraints` all other limits.
+    `infer` raises ModelError for illegal ONNX. Limits of the accelerator on legal ONNX are data: `dtypes` are the
+    element types of the inputs (`input_dtypes` for single inputs that differ), `constant_inputs` the inputs whose
+    values must be known at compile time, `constraints` all other limits.
     """
 
     op_class: ClassVar[OpClass]
-    # True if the output may overwrite an input of the same size that nobody else needs (element-wise ops).
+    # True if the output may overwrite an input of the same size that no other op needs (element-wise ops).
     in_place: ClassVar[bool] = False
-    # True if `compute`, given the boxes that `access` demands for a box, gives that box.
+    # True if `compute` turns the boxes that `access` demands for an output box into exactly that box.
     is_local: ClassVar[bool] = False
     dtypes: tuple[str, ...] = NATIVE_DTYPES
     input_dtypes: Mapping[int, tuple[str, ...]] = MappingProxyType({})
@@ -278,10 +279,10 @@ class OpKind(ABC):
         self.kind = kind
 
     def unsupported(self, call: Call, *, any_dtype: bool = False) -> Refusal | None:
-        """The first limit that the call breaks, None if the accelerator runs it; to be asked before `infer`.
+        """The first limit that the call breaks; None if the accelerator runs it. Call it before `infer`.
 
-        With `any_dtype` element types are not limited: for what is evaluated at compile time. Raises
-        ModelError where the call is so wrong that a limit cannot be judged.
+        `any_dtype` lifts the limits on element types, for evaluation at compile time. Raises ModelError if the call is
+        too malformed to check a limit.
         """
         for index, tensor in enumerate(call.inputs):
             if tensor is None or index in self.constant_inputs or any_dtype:
@@ -314,20 +315,21 @@ class OpKind(ABC):
         )
 
     def gathered(self, call: Call) -> tuple[int, ...]:
-        """Positions of inputs of which one element per output element is read from DRAM, where another input says.
+        """Positions of inputs that are read from DRAM through indices given by another input.
 
-        Such an input is not staged as a weight: only what is read counts.
+        The transfer engine reads one element per output element. Such an input is not staged as a weight; only the
+        elements read count.
         """
         del call
         return ()
 
     @abstractmethod
     def infer(self, call: Call) -> Inferred:
-        """The output's type and the resolved op; raises ModelError naming the node where the call is not legal."""
+        """The output's type and the resolved op; raises ModelError naming the node if the call is illegal."""
 
     @abstractmethod
     def access(self, call: Call) -> Access:
-        """For each input and axis, the map from the output's box; the call has its output."""
+        """The maps from the output's box to each axis of each input; the call has its output."""
 
     def work(self, call: Call) -> Work:
         """Work per output element; the call has its output."""
@@ -345,19 +347,19 @@ class OpKind(ABC):
         return ()
 
     def window(self, call: Call) -> Window | None:
-        """What the op reads of input 0 by a window, from resolved attributes; None if it has none."""
+        """The window over input 0, from resolved attributes; None if the op has none."""
         del call
         return None
 
     def padding_value(self, call: Call) -> float:
-        """What taps of the op's window find outside the input."""
+        """The value that the window reads outside the input."""
         del call
         return 0
 
     def evaluate(self, call: Call, arrays: tuple[Array | None, ...]) -> Array | None:
-        """The output's values for given inputs, by numpy; the call is that of the op of the IR.
+        """The output's values, computed by numpy; `call` is that of an IR op.
 
-        None if an input's values are not given. Infinities and NaN come out as ONNX has them, without warnings.
+        None if an input's values are not given. Infinities and NaN follow ONNX, without warnings.
         """
         given = tuple(array for array in arrays if array is not None)
         if call.output is None or len(given) < sum(tensor is not None for tensor in call.inputs):
@@ -367,17 +369,17 @@ class OpKind(ABC):
 
     @abstractmethod
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        """What `evaluate` returns; the call has its output, and every input its values."""
+        """The computation behind `evaluate`; the call has its output, and all inputs have values."""
 
     def compute_box(
         self, call: Call, box: Box, operands: tuple[Slab | None, ...], *, gathered: Slab | None = None
     ) -> Array:
         """The box `box` of the output, from the boxes of the operands that `access` demands for it (SIM-1).
 
-        `call` is that of the whole op, operands may be larger than demanded, and are None where omitted or where
-        nothing is demanded. `gathered`, of the output's axes, stands for an input that is read through indices (see
-        `gathered`); its operand is then None. Equal to that box of what `compute` gives (floats up to the order of
-        summation); it may share memory with an operand. Raises InternalError if a demanded element is not given.
+        `call` is that of the whole op. Operands may be larger than demanded; they are None where omitted or where
+        nothing is demanded. For an op that reads an input through indices, `gathered` holds the elements read, on the
+        output's axes, and that input's operand is None. The result equals that box of `compute` (floats up to the
+        order of summation) and may share memory with an operand. Raises InternalError if a demanded element is missing.
         """
         if gathered is not None:
             raise InternalError(f"{self.kind} reads nothing through indices", node=call.node)
@@ -395,7 +397,7 @@ class OpKind(ABC):
         return result if around == box else result[inside(box, around)]
 
     def demanded(self, call: Call, box: Box) -> tuple[Box | None, ...]:
-        """For each operand the box that a box of the output needs, by `access`; None for an omitted one."""
+        """The box of each operand that a box of the output needs, by `access`; None for an omitted operand."""
         return tuple(
             None
             if maps is None or tensor is None
@@ -407,19 +409,19 @@ class OpKind(ABC):
         )
 
     def enclosing(self, call: Call, box: Box) -> Box:
-        """The box around `box` that is computed, and then cut; what operands do not hold of it counts as 0.
+        """The box around `box` that is computed and then cut; elements that operands lack count as 0.
 
-        For a local kind that is `box` itself. For others it is by default the whole output, which is always right.
+        For a local kind it is `box` itself. For others the default is the whole output, which is always correct.
         """
         return box if self.is_local else tuple((0, extent) for extent in call.result.shape)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """The attributes with which `compute`, given the boxes `needed` of the operands, gives the box `box`."""
+        """The attributes for `compute` on the operand boxes `needed`, so that it returns the box `box`."""
         del box, needed
         return call.attributes
 
     def local_call(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Call:
-        """The op on boxes of its operands, as if they were whole tensors."""
+        """The call on boxes of the operands, as if they were whole tensors."""
         return Call(
             op_type=call.op_type,
             node=call.node,
@@ -446,7 +448,7 @@ def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _arrays(call: Call, operands: tuple[Slab | None, ...], needed: tuple[Box | None, ...]) -> tuple[Array, ...]:
-    """The values of the boxes `needed`, in the order of the inputs that are given; 0 where an operand has none."""
+    """The values of the boxes `needed`, one per given input; 0 where an operand has none."""
     return tuple(
         slab.spread(ranges) if slab is not None else np.zeros(lengths(ranges), dtype=numpy_dtype(tensor.dtype))
         for tensor, slab, ranges in zip(call.inputs, operands, needed, strict=False)
@@ -455,13 +457,13 @@ def _arrays(call: Call, operands: tuple[Slab | None, ...], needed: tuple[Box | N
 
 
 def broadcast_access(shape: tuple[int, ...], output: tuple[int, ...]) -> tuple[AxisMap, ...]:
-    """Access of a numpy-broadcast input: trailing axes align, an axis that is repeated is needed whole."""
+    """Access of a numpy-broadcast input: trailing axes align, a repeated axis is needed whole."""
     lead = len(output) - len(shape)
     return tuple(same(lead + index) if extent == output[lead + index] else WHOLE for index, extent in enumerate(shape))
 
 
 def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """The numpy broadcast of shapes; raises ModelError naming both where they do not fit."""
+    """The numpy broadcast of shapes; raises ModelError with both shapes if they do not fit."""
     rank = max((len(shape) for shape in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -473,9 +475,9 @@ def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[i
 
 
 def repeated(a: int, b: int) -> int:
-    """The extent of an axis that is `a` or `b` positions long, one of which may be 1 and is then repeated.
+    """The extent of the broadcast of extents `a` and `b`: 1 repeats.
 
-    Of unknown expression where they are not equal at all extents.
+    The result has an unknown expression if the extents are unequal for some sizes of the dynamic dimensions.
     """
     for mine, other in ((a, b), (b, a)):
         if mine == 1:
@@ -484,13 +486,13 @@ def repeated(a: int, b: int) -> int:
 
 
 def agreed(a: int, b: int) -> int:
-    """The extent that two tensors have in common; of unknown expression where it is not at all extents."""
-    # of equal extents the one that varies stays
+    """The common extent of two tensors; of unknown expression if they differ for some dynamic sizes."""
+    # of two equal extents the varying one is kept
     return unknown_extent(int(a)) if isinstance(a - b, Dim) else a if isinstance(a, Dim) else b
 
 
 def from_front(position: int, extent: int) -> int:
-    """A position along an axis, counted from its end if it is below 0."""
+    """A position along an axis, counted from the front; negative positions count from the end."""
     if is_always_least(0, position):
         return position
     return position + extent if is_always_least(position, -1) else unknown_extent(int(position) % int(extent))
@@ -507,12 +509,12 @@ DEFAULT_AXES = (
 
 
 def default_axes(rank: int) -> tuple[str, ...]:
-    """Axis names of a tensor of which nothing but the rank is known."""
+    """Default axis names for a rank."""
     if rank < len(DEFAULT_AXES):
         return DEFAULT_AXES[rank]
     return ("N", *(f"A{index}" for index in range(1, rank - 1)), "C")
 
 
 def spatial_axes(rank: int) -> tuple[str, ...]:
-    """Axis names of a convolution's or pooling's tensors of `rank` axes; no model has more than 5, passes make some."""
+    """Axis names of a convolution's or pooling's tensors of `rank` axes; above 5 axes only passes create them."""
     return ("N", "C", *(f"A{index}" for index in range(2, rank - 3)), *("D", "H", "W")[max(0, 5 - rank) :])

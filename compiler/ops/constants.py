@@ -1,4 +1,4 @@
-"""Elements of constants, computed with the definitions of ops alone: no import of models is needed for them."""
+"""Elements of constants, computed by op definitions alone, without the import of models."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, default_axes
 from compiler.units import numpy_dtype
 
-# The operator set that functions of constants are written in; their attributes are complete in any.
+# The opset for calls that compute constants; their attributes are complete in any opset.
 _OPSET: Final = 23
 
 
 def constant_values(constant: Constant, data: memoryview) -> NDArray[Any]:
-    """The elements of a constant as a read-only array; `data` is what stored ones lie in."""
+    """The elements of a constant as a read-only array; `data` holds the stored ones."""
     dtype, of = numpy_dtype(constant.dtype), constant.data
     match of:
         case Splat():
@@ -36,7 +36,7 @@ def constant_values(constant: Constant, data: memoryview) -> NDArray[Any]:
 
 
 def by_definition(constant: Constant, data: Derived, inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The elements that an op's own definition computes from those of constants."""
+    """The elements of a derived constant, computed by the definition of its op."""
 
     def tensor(part: Constant, name: str) -> Tensor:
         return Tensor(name=name, shape=part.shape, dtype=part.dtype, axes=default_axes(len(part.shape)), constant=part)

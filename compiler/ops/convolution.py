@@ -42,7 +42,7 @@ def _check_bias(call: Call, channels: int) -> tuple[int, ...]:
 
 
 def _kernel(call: Call, weight: Tensor) -> tuple[int, ...]:
-    """The kernel's extents by the weight; raises ModelError if that is empty or the attribute says otherwise."""
+    """The kernel's extents, from the weight; raises ModelError if it is empty or contradicts the attribute."""
     kernel = weight.shape[2:]
     if min(weight.shape) < 1:
         call.fail("the weight is empty", code="invalid_shape", actual=weight.shape, limit="extents of at least 1")
@@ -128,13 +128,13 @@ class Conv(Product):
         return (1, 1) if call.integer("group", 1) == 1 else None
 
     def enclosing(self, call: Call, box: Box) -> Box:
-        """Whole groups of channels, where the box has channels of several."""
+        """Whole groups of channels if the box spans several groups, else the box."""
         per_group = call.result.shape[1] // call.integer("group", 1)
         around = aligned(box[1], per_group)
         return box if around[1] - around[0] == per_group else (box[0], around, *box[2:])
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With the padding that the box sees, and as many groups as its input channels are."""
+        """Attributes with the padding that the box sees and the number of groups in the box."""
         return {
             **call.attributes,
             "pads": local_pads(call, box, needed[0]),
@@ -153,7 +153,7 @@ class Conv(Product):
         return self._channels_last(call, met, factors) if is_last else self._channels_first(call, met, factors)
 
     def _channels_first(self, call: Call, met: Values, factors: Values) -> Values:
-        """Sums of maps whose channels are outermost in memory: a product of weights and columns."""
+        """Sums for channels-first memory: weights × columns as a matrix product."""
         filters, (_, inner, *kernel), group = call.result.shape[1], factors.shape, call.integer("group", 1)
         factors = factors.reshape(group, filters // group, inner * prod(kernel))
         result = np.empty(call.result.shape, dtype=factors.dtype)
@@ -165,7 +165,7 @@ class Conv(Product):
         return result
 
     def _channels_last(self, call: Call, met: Values, factors: Values) -> Values:
-        """Sums of maps whose channels are innermost in memory: a product of rows and weights, laid out as the maps."""
+        """Sums for channels-last memory: rows × weights as a matrix product; the result is channels last too."""
         (batch, filters, *extents), (_, inner, *kernel) = call.result.shape, factors.shape
         group, rank = call.integer("group", 1), len(kernel)
         # [group, kernel, channel of the group, filter of the group]
@@ -182,7 +182,7 @@ class Conv(Product):
         return np.moveaxis(result, -1, 1)
 
     def _by_channel(self, call: Call, met: Values, weight: Values, *, is_last: bool) -> Values:
-        """Sums of convolutions with one input channel per group: products by element, tap by tap."""
+        """Sums of a convolution with one input channel per group: element-wise products, tap by tap."""
         (batch, filters, *extents), group, rank = call.result.shape, met.shape[1], len(call.result.shape) - 2
         factors = weight.reshape(group, filters // group, *weight.shape[2:])
         if is_last:
@@ -207,14 +207,14 @@ class Conv(Product):
 
 
 def _is_position_by_position(call: Call, weight: Array) -> bool:
-    """True for one group and a single tap that meets the position itself."""
+    """True for one group and a single tap with stride 1 and no padding."""
     if weight.shape[1] == 1 or call.integer("group", 1) != 1 or max(weight.shape[2:]) > 1:
         return False
     return max(call.integers("strides") or (1,)) == 1 and not any(call.integers("pads") or ())
 
 
 def _by_position(data: Values, factors: Values) -> Values:
-    """Sums of a convolution of one tap, laid out as the data: a product of matrices."""
+    """Sums of a one-tap convolution as a matrix product, in the memory order of the data."""
     matrix = factors.reshape(factors.shape[:2])
     batch, channels, *extents = data.shape
     if _is_channels_last(data):
@@ -225,12 +225,12 @@ def _by_position(data: Values, factors: Values) -> Values:
     return np.asarray(made.reshape(batch, len(factors), *extents))
 
 
-# Elements of the columns that a matrix product of a convolution takes at a time.
+# Largest number of column elements in one matrix product of a convolution.
 _LARGEST_COLUMNS: Final = 2**20
 
 
 def _parts(call: Call, met: Values) -> Iterator[slice]:
-    """The output along its first spatial axis in parts, so that the columns of no part are too many to keep near."""
+    """Parts of the output along its first spatial axis, each with columns small enough for the cache."""
     rows = call.result.shape[2]
     step = max(1, _LARGEST_COLUMNS // max(1, met.size // max(1, rows)))
     for start in range(0, rows, step):
@@ -238,7 +238,7 @@ def _parts(call: Call, met: Values) -> Iterator[slice]:
 
 
 def _is_channels_last(data: Values) -> bool:
-    """True if the elements of neighbouring channels are neighbours in memory."""
+    """True if neighbouring channels are neighbours in memory."""
     extent, step = data.shape[1], data.strides[1]
     others = [other for other, length in zip(data.strides[2:], data.shape[2:], strict=True) if length > 1]
     return extent > 1 and step == data.itemsize and all(other > step for other in others)
@@ -375,7 +375,7 @@ class ConvTranspose(Product):
         return box if group == 1 else (box[0], aligned(box[1], call.result.shape[1] // group), *box[2:])
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With begins counted from the first output that the box of the data reaches, and the groups of the box."""
+        """Attributes with begins relative to the first output that the data's box reaches, and the box's groups."""
         strides, pads = call.integers("strides") or (), call.integers("pads") or ()
         begins = (
             found[0] + pads[i] - read[0] * strides[i]
@@ -385,7 +385,7 @@ class ConvTranspose(Product):
         return {**call.attributes, "pads": (*begins, *pads[len(strides) :]), "group": group}
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        """Each input element spread over the outputs that it reaches; begins of a box may be below 0."""
+        """Scatters each input element to the outputs that it reaches; begins of a box may be negative."""
         values, factors = summable(data), summable(weight)
         strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
         group, pads, rank = call.integer("group", 1), call.integers("pads") or (), data.ndim - 2

@@ -38,10 +38,10 @@ _NO_PARAMETERS: Final[Mapping[str, int | float | str]] = MappingProxyType({})
 class Elementwise(OpKind):
     """One output element from the broadcast elements of the inputs.
 
-    `operations` is the work per output element in vector operations; for a variadic op (Sum, Max, Min, Mean) it is
-    per input beyond the first. `result` is the output's element type where it is not that of the first input.
-    `parameters` are attributes and their defaults. Attribute `axis` of the IR op (only from opsets before 7) says
-    at which axis of the first input the axes of the second begin.
+    `operations` is the number of vector operations per output element; for a variadic op (Sum, Max, Min, Mean) it
+    counts per input beyond the first. `result` is the output's element type if it differs from the first input's.
+    `parameters` are attributes with their defaults. Attribute `axis` of the IR op (opsets before 7 only) is the axis
+    of the first input where the axes of the second begin.
     """
 
     in_place = True
@@ -101,7 +101,7 @@ class Elementwise(OpKind):
         return tensors[0].dtype
 
     def _legacy_axis(self, call: Call, tensors: list[Tensor]) -> int | None:
-        """Where the second input's axes begin, if not at the end: broadcasting of opsets before 7."""
+        """The axis where the second input begins (broadcasting of opsets before 7); None to align at the end."""
         if call.opset >= 7 or len(tensors) != 2 or "broadcast" not in call.attributes:
             return None
         a, b = tensors[0].shape, tensors[1].shape
@@ -140,7 +140,7 @@ def _parameter(call: Call, name: str, default: float | str) -> Attribute:
 
 
 def _placed(first: tuple[int, ...], second: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The second shape with 1s behind it, so that it begins at `axis` of the first."""
+    """The second shape with 1s appended, so that it begins at `axis` of the first."""
     return (*second, *(1,) * (len(first) - axis - len(second)))
 
 
@@ -161,12 +161,12 @@ class Vector(Elementwise):
 
 
 class Power(Vector):
-    """Pow: the exponent may have another element type; the result has that of the base."""
+    """Pow: the exponent may have another element type; the result has the base's."""
 
     input_dtypes = MappingProxyType({1: NUMBERS})
 
     def _check_dtypes(self, call: Call, tensors: list[Tensor]) -> None:
-        """Any two types are legal."""
+        """Accepts any two types."""
 
 
 class PRelu(Vector):
@@ -192,10 +192,10 @@ class Where(Vector):
 
 
 class Clip(Vector):
-    """Clip between two bounds (inputs 1 and 2, or attributes in old opsets); Relu6 is one.
+    """Clip between two bounds (inputs 1 and 2, or attributes in old opsets); also Relu6.
 
-    Attributes of the IR op: `min` and `max`, numbers; an infinity where there is no bound. A bound that is known
-    only at run time is no attribute but an input: the data is followed by min, then max.
+    Attributes `min` and `max` of the IR op are numbers, infinite where there is no bound. A bound known only at run
+    time is an input instead of an attribute: the inputs are data, min, max.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ _BOUNDS: Final = ("min", "max")
 
 
 def _bound(call: Call, index: int, name: str) -> float | None:
-    """A bound's value, an infinity if there is none; None if it is known only at run time."""
+    """A bound's value, infinite if absent; None if it is known only at run time."""
     if not call.has(index):
         return call.number(name, float("-inf") if name == "min" else float("inf"))
     if call.tensor(index).elements != 1:
@@ -273,7 +273,7 @@ class Cast(Vector):
         )
 
 
-# Names that opsets before 6 use for element types.
+# Names of element types in opsets before 6.
 _OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"FLOAT": "float32", "DOUBLE": "float64"})
 
 

@@ -1,4 +1,4 @@
-"""What the passes after import need to know of each op, computed once per graph from the definitions."""
+"""Facts of each op for the passes after import, computed once per graph from the definitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compiler.ops import call_of, definition
 from compiler.ops.base import Call, MatrixShape, OpClass, OpKind, Window
 from compiler.units import DTYPE_NAMES, element_bytes
 
-# A product's first two operands are multiplied; a third one is added when the sum ends.
+# A product multiplies its first two operands; a third one is added to the finished sum.
 FACTORS: Final = 2
 
 
@@ -28,14 +28,14 @@ class Operand:
     constant: bool
 
     def is_positionwise(self, rank: int) -> bool:
-        """True if each position of an output of `rank` axes needs the same position of this operand, no other."""
+        """True if each output position of `rank` axes needs only the same position of this operand."""
         maps = enumerate(self.access)
         return len(self.access) == rank and all(m.is_identity and m.axis == axis for axis, m in maps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpFacts:
-    """One op as the planner sees it; work is per output element, as exact fractions."""
+    """One op as the planner sees it; work is per output element, in exact fractions."""
 
     index: int
     kind: str
@@ -75,14 +75,16 @@ class GraphFacts:
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
-        """Per op a number that it shares with the ops of equal signature, and with no others."""
+        """One number per op; two ops share a number exactly if their signatures are equal."""
         known: dict[tuple[object, ...], int] = {}
         return tuple(known.setdefault(op.signature, len(known)) for op in self.ops)
 
     @cached_property
     def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
-        """Per op its weights: bytes, extent along the op's output channels (1: it does not follow them), and whether
-        a product sums over one of their axes.
+        """The weights of each op, as (bytes, extent along the output channels, is_factor).
+
+        The extent is 1 if no axis of the weight follows the output channels. is_factor is true if the op is a product
+        and the weight one of its factors.
         """
         return tuple(
             tuple(self._weight_entry(op, name) for name in dict.fromkeys(o.tensor for o in op.operands if o.constant))
@@ -105,11 +107,11 @@ class GraphFacts:
         return prod(tensor.shape) * tensor.element_bytes
 
     def weights_of(self, ops: Iterable[int]) -> tuple[str, ...]:
-        """The constants that ops read whole, each once."""
+        """The constants that ops read whole, without repeats."""
         return tuple(dict.fromkeys(o.tensor for op in ops for o in self.ops[op].operands if o.constant))
 
     def weight_bytes(self, ops: Iterable[int]) -> int:
-        """Bytes of the constants that ops read whole, each once."""
+        """Bytes of the constants that ops read whole, without repeats."""
         return sum(map(self.tensor_bytes, self.weights_of(ops)))
 
 
@@ -134,9 +136,10 @@ def graph_facts(graph: Graph) -> GraphFacts:
 
 
 def gathered_name(graph: Graph, output: str) -> str:
-    """The name of what an op reads of a table through indices: a tensor of the shape of its output.
+    """The name of the tensor that stands for the elements an op reads of a table through indices.
 
-    It is in `GraphFacts.tensors` and in operands, but not in the graph: it has no producer and is no graph input.
+    It has the shape of the op's output. It is in `GraphFacts.tensors` and in operands, but not in the graph: it has
+    no producer and is no graph input.
     """
     name = f"{output}:gathered"
     while name in graph.tensors:
@@ -175,7 +178,7 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
 
 
 def call_facts(kind: OpKind, call: Call, constants: Sequence[bool]) -> OpFacts:
-    """The facts of a call that stands in no graph: operands by the names of its inputs, `constants` says which are."""
+    """The facts of a call outside any graph: operands are named after its inputs, `constants` marks constants."""
     operands = tuple(
         Operand(tensor=tensor.name, access=access, constant=constant)
         for tensor, access, constant in zip(call.inputs, kind.access(call), constants, strict=True)
@@ -220,7 +223,7 @@ def _facts(
 
 
 def _host_facts(op: Op, index: int) -> OpFacts:
-    """An op that the host runs: nothing of it is planned."""
+    """The facts of an op on the host, which the planner does not plan."""
     return OpFacts(
         index=index,
         kind=op.kind,

@@ -1,6 +1,6 @@
-"""The arithmetic of element-wise ops in numpy, with ONNX's meaning where numpy's differs.
+"""Element-wise arithmetic in numpy, with ONNX's semantics where numpy's differ.
 
-Arrays come widened (16-bit floats as float32); parameters follow the arrays as keywords.
+Arrays are already widened (16-bit floats as float32); parameters follow as keywords.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Function = Callable[..., Any]
 
 
 def variadic(function: Function) -> Function:
-    """A function of two arrays applied from left to right over any number of them."""
+    """Applies a function of two arrays from left to right over any number of them."""
 
     def evaluate(*arrays: Values) -> Values:
         result = arrays[0]
@@ -35,7 +35,7 @@ def mean(*arrays: Values) -> Values:
 
 
 def divide(a: Values, b: Values) -> Values:
-    """Quotient; of integers truncated towards 0, and 0 where the divisor is 0."""
+    """Quotient; integers truncate towards 0, and a divisor of 0 gives 0."""
     if a.dtype.kind not in "iu":
         return np.asarray(np.divide(a, b))
     safe = np.where(b == 0, np.ones_like(b), b)
@@ -45,12 +45,12 @@ def divide(a: Values, b: Values) -> Values:
 
 
 def modulo(a: Values, b: Values, *, fmod: int) -> Values:
-    """Remainder with the sign of the divisor, or with `fmod` of the dividend."""
+    """Remainder with the sign of the divisor; with `fmod`, that of the dividend."""
     return np.asarray(np.fmod(a, b) if fmod else np.mod(a, b))
 
 
 def power(a: Values, b: Values) -> Values:
-    """a to the power b; the result's type is that of a, whatever the type of b."""
+    """a to the power b, in the type of a."""
     wide = np.float64 if a.dtype.kind in "iu" or np.float64 in (a.dtype, b.dtype) else np.float32
     if a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
         return np.asarray(np.power(a.astype(wide), b.astype(wide)))
@@ -142,12 +142,12 @@ def gelu(x: Values, *, approximate: str) -> Values:
 
 
 def is_infinite(x: Values, *, detect_negative: int, detect_positive: int) -> Values:
-    """True at an infinity of a sign that is to be detected."""
+    """True at infinities of the signs to be detected."""
     return (np.isposinf(x) & bool(detect_positive)) | (np.isneginf(x) & bool(detect_negative))
 
 
 def clip(x: Values, *, low: Any, high: Any) -> Values:
-    """x within bounds, either of which may be None; if they cross, the upper one."""
+    """x within bounds, which may be None; if they cross, the upper bound."""
     if low is not None:
         x = np.maximum(x, np.asarray(low).astype(x.dtype))
     return x if high is None else np.minimum(x, np.asarray(high).astype(x.dtype))

@@ -1,7 +1,7 @@
-"""An op of the IR as a node that the host runs by the op's own definition (IMPORT-7).
+"""IR ops as host nodes, which the host runs by the op's own definition (IMPORT-7).
 
-Ops of the IR have attributes and forms that ONNX does not know. Such a node carries them in a domain of its own; a host
-segment evaluates it by `OpKind.evaluate`.
+IR ops have attributes and forms that ONNX lacks. Such a node carries them in a domain of its own; a host segment
+evaluates it by `OpKind.evaluate`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHAPE, _DTYPE, _OPSET = "result shape", "result dtype", "opset"
 
 
 def host_node_of(graph: Graph, op: Op, reason: str) -> HostNode:
-    """The op as a host node; its result has the extents that it has in this graph."""
+    """The op as a host node; its result has its extents in this graph."""
     output = graph.tensors[op.output]
     node = helper.make_node(op.kind, list(op.inputs), [op.output], name=op.node, domain=DOMAIN)
     for name, value in op.attributes:
@@ -48,7 +48,7 @@ def host_node_of(graph: Graph, op: Op, reason: str) -> HostNode:
 
 
 def evaluate_host_node(node: onnx.NodeProto, name: str, arrays: Sequence[Array | None]) -> Array:
-    """The values of the node's result; raises ModelError naming the node where they cannot be computed."""
+    """The values of the node's result; raises ModelError naming the node if they cannot be computed."""
     attributes: dict[str, Any] = {attribute.name: _value(attribute) for attribute in node.attribute}
     try:
         shape, dtype, opset = (attributes.pop(key) for key in (_SHAPE, _DTYPE, _OPSET))

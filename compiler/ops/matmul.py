@@ -25,7 +25,7 @@ from compiler.ops.base import (
 from compiler.ops.numeric import Values, narrowed, summable
 from compiler.ops.product import Product
 
-# No array multiplies 32-bit and wider integers: the vector lanes do, a product and a sum per step.
+# No matrix unit multiplies integers of 32 bits or more: the vector lanes do, one product and one sum per step.
 _WIDE_INTEGERS: Final = ("int32", "int64")
 _DTYPES: Final = (*FLOATS, *_WIDE_INTEGERS)
 

@@ -1,4 +1,4 @@
-"""Ops that move data without computing: permute, join, cut, pad, repeat."""
+"""Data movement ops: permute, join, cut, pad, repeat."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Concat(OpKind):
 
 
 class Slice(OpKind):
-    """A box of the input, with steps; Split is lowered to one Slice per output.
+    """A box of the input, with steps; Split becomes one Slice per output.
 
     Attributes of the IR op: `begin` and `step` per axis; the output's shape gives the counts.
     """
@@ -128,7 +128,7 @@ class Slice(OpKind):
             if stride == 0:
                 call.fail("a slice cannot have the step 0", actual=steps)
             extent = data.shape[index]
-            # a backward slice begins at the last position at the latest, and may end before the first
+            # a backward slice begins at the last position or before it, and may end before the first
             highest, lowest_end = (extent, 0) if stride > 0 else (extent - 1, -1)
             first = lesser(greater(from_front(start, extent), 0), highest)
             last = lesser(greater(from_front(end, extent), lowest_end), highest)
@@ -168,7 +168,7 @@ class Slice(OpKind):
         )
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With `begin` counted from the box of the data."""
+        """Attributes with `begin` relative to the data's box."""
         begins, steps = call.integers("begin") or (), call.integers("step") or ()
         local = (b + s * r[0] - n[0] for b, s, r, n in zip(begins, steps, box, needed[0] or (), strict=True))
         return {**call.attributes, "begin": tuple(local)}
@@ -187,7 +187,7 @@ _PAD_MODES: Final = ("constant", "edge", "reflect", "wrap")
 
 
 class Pad(OpKind):
-    """Padding with a constant, the edge, or the input mirrored or repeated; negative amounts crop.
+    """Padding with a constant, the edge, or the mirrored or repeated input; negative amounts crop.
 
     Attributes of the IR op: `pads` (begins, then ends), `mode`, and for a constant `value`.
     """
@@ -199,7 +199,7 @@ class Pad(OpKind):
 
     @staticmethod
     def cropped(call: Call) -> tuple[int, ...] | None:
-        """The pads, where mode wrap is asked to crop: implementations differ on what is repeated then."""
+        """The pads if mode wrap would crop, else None; runtimes differ on which elements then repeat."""
         pads = Pad.pads_of(call)
         return pads if call.text("mode", "constant") == "wrap" and min(pads, default=0) < 0 else None
 
@@ -255,7 +255,7 @@ class Pad(OpKind):
         )
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With begins counted from the box of the data (ends are seen in the extents)."""
+        """Attributes with begins relative to the data's box (ends follow from the extents)."""
         pads = call.integers("pads") or ()
         begins = (pad - r[0] + n[0] for pad, r, n in zip(pads, box, needed[0] or (), strict=False))
         return {**call.attributes, "pads": (*begins, *pads[len(box) :])}
@@ -270,7 +270,7 @@ class Pad(OpKind):
 
 
 def _surrounded(data: Array, shape: tuple[int, ...], begins: tuple[int, ...], value: object) -> Array:
-    """The data placed at `begins` (below 0: cropped) in an array of `shape` that is `value` elsewhere."""
+    """The data at `begins` (negative: cropped) in an array of `shape` filled with `value`."""
     result = np.full(shape, value, dtype=data.dtype)
     ends = [begin + extent for begin, extent in zip(begins, data.shape, strict=False)]
     target = tuple(slice(max(0, b), max(0, b, min(e, n))) for b, e, n in zip(begins, ends, shape, strict=False))
@@ -280,7 +280,7 @@ def _surrounded(data: Array, shape: tuple[int, ...], begins: tuple[int, ...], va
 
 
 def _source(positions: NDArray[np.int64], extent: int, mode: str) -> NDArray[np.int64]:
-    """The input position behind each output position of one axis."""
+    """The input position that each output position of one axis reads."""
     if mode == "wrap":
         return np.asarray(positions % extent)
     if mode == "reflect" and extent > 1:
@@ -332,7 +332,7 @@ class Tile(OpKind):
     def infer(self, call: Call) -> Inferred:
         data = call.tensor(0)
         repeats = call.constant_integers(1, "repeats")
-        if call.opset < 6:  # one axis, and how often
+        if call.opset < 6:  # inputs are one axis and its number of repeats
             axis = call.within(call.constant_integers(2, "axis")[0], len(data.shape))
             repeats = tuple(repeats[0] if i == axis else 1 for i in range(len(data.shape)))
         if len(repeats) != len(data.shape) or any(count < 0 for count in repeats):
@@ -351,7 +351,7 @@ class Tile(OpKind):
         return (tuple(same(i) if count == 1 else WHOLE for i, count in enumerate(call.integers("repeats") or ())),)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With `begin`: which position of the data is the box's first, per axis."""
+        """Attributes with `begin`: per axis, the position of the data where the box starts."""
         return {**call.attributes, "begin": tuple(r[0] - n[0] for r, n in zip(box, needed[0] or (), strict=True))}
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
@@ -365,9 +365,9 @@ class Tile(OpKind):
 
 
 def slices_of_split(call: Call, parts: int) -> tuple[Inferred, ...] | None:
-    """A Split into so many parts as one Slice each; None if their sizes are not known at compile time.
+    """A Split into `parts` outputs as one Slice each; None if their sizes are unknown at compile time.
 
-    Raises ModelError naming the node where the sizes do not add up to the axis.
+    Raises ModelError naming the node if the sizes do not add up to the axis.
     """
     data = call.tensor(0)
     axis = call.axis("axis", 0, len(data.shape))

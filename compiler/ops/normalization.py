@@ -1,4 +1,4 @@
-"""Normalisations: each value by statistics, given or taken over some axes, which are then needed whole."""
+"""Normalisations by given statistics, or by statistics over axes that are then needed whole."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ class LRN(OpKind):
         return (tuple(WHOLE if axis == 1 else same(axis) for axis in range(rank)),)
 
     def work(self, call: Call) -> Work:
-        # a running sum of squares, then bias + alpha·sum to the power beta, then the product
+        # running sum of squares (2), bias + alpha·sum (2), power beta (8), product (1)
         del call
         return Work(vector_ops=Fraction(2 + 2 + 8 + 1))
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With `channel`: which channel of the data is the box's first."""
+        """Attributes with `channel`: the position in the data's channels where the box starts."""
         del needed
         return {**call.attributes, "channel": box[1][0]}
 
@@ -158,7 +158,7 @@ class LRN(OpKind):
 
 
 class LayerNormalization(OpKind):
-    """Layer normalisation over the axes from `axis` on, with scale and optional bias, which broadcast to the input."""
+    """Layer normalisation over the axes from `axis` on; scale and optional bias broadcast to the input."""
 
     op_class = OpClass.VECTOR
     dtypes = FLOATS
@@ -255,10 +255,10 @@ class InstanceNormalization(OpKind):
 
 
 class GroupNormalization(OpKind):
-    """Normalisation over `num_groups` groups of channels of each image, and their spatial axes.
+    """Normalisation over the spatial axes and the channels of each of `num_groups` groups, per image.
 
-    Scale and bias have one element per channel; up to opset 20 one per group. The IR's attribute `per_channel` says
-    which, whatever the model's opset.
+    Scale and bias have one element per channel, up to opset 20 one per group. Attribute `per_channel` of the IR op
+    says which, for every opset.
     """
 
     op_class = OpClass.VECTOR
@@ -302,7 +302,7 @@ class GroupNormalization(OpKind):
         return whole_along(groups, call.result.shape, range(2, len(box)))
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With as many groups as the box has."""
+        """Attributes with the number of groups in the box."""
         del needed
         width = call.result.shape[1] // call.integer("num_groups", 1)
         return {**call.attributes, "num_groups": (box[1][1] - box[1][0]) // width}

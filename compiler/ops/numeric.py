@@ -1,4 +1,4 @@
-"""What all evaluations share: the types they compute in, and the error function, which numpy lacks."""
+"""Shared by all evaluations: the types they compute in, and the error function, which numpy lacks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Values = NDArray[Any]
 
 
 def widened(array: Array) -> Values:
-    """The array in the type that it is computed in: 16-bit floats in float32, all others in their own."""
-    if array.dtype.kind not in "biuf" or array.dtype == np.float16:  # bfloat16 is of a kind of its own
+    """The array in its computation type: float32 for 16-bit floats, unchanged for others."""
+    if array.dtype.kind not in "biuf" or array.dtype == np.float16:  # bfloat16 has another kind letter
         return array.astype(np.float32)
     return array
 
 
 def summable(array: Array) -> Values:
-    """The array in the type that products of it are summed in: floats in float64, all others in their own.
+    """The array in the type that sums its products: float64 for floats, unchanged for others.
 
-    In float32 the order of a sum shows in its last digits, and a matrix product orders the sums of a block's last
-    columns otherwise than the rest: channels of equal weights would differ. In float64 such sums differ by 1e-16 and
-    are rounded to the same float32. Chips sum in float32 or wider, in orders of their own.
+    In float32 the order of summation shows in the last digits. A matrix product sums the last columns of a block in
+    another order than the rest, so channels of equal weights would differ. In float64 such sums differ by 1e-16 and
+    round to the same float32. Chips sum in float32 or wider, in their own order.
     """
     return array if array.dtype.kind in "biu" else array.astype(np.float64, copy=False)
 
@@ -39,14 +39,14 @@ def narrowed(result: Any, dtype: str) -> Array:
 
 
 def rounded_into(values: Values, dtype: str) -> Array:
-    """Values rounded half to even and brought into the range of an integer type."""
+    """Values rounded half to even and saturated to an integer type."""
     target = numpy_dtype(dtype)
     bounds: Any = np.iinfo(target)
     return np.clip(np.rint(values), bounds.min, bounds.max).astype(target)
 
 
 def taken(data: Array, positions: Sequence[NDArray[np.int64]]) -> Array:
-    """The elements at all combinations of the positions given per axis; axis by axis, for runs are copied faster."""
+    """The elements at all combinations of the positions per axis; copied axis by axis, which is faster."""
     for axis, found in enumerate(positions):
         if len(found) != data.shape[axis] or (found != np.arange(len(found))).any():
             data = np.take(data, found, axis=axis)
@@ -54,14 +54,14 @@ def taken(data: Array, positions: Sequence[NDArray[np.int64]]) -> Array:
 
 
 _STEP: Final = 1 / 128
-_LAST: Final = 6.0  # beyond, the error function is 1 in double precision
+_LAST: Final = 6.0  # the error function is 1 beyond this in double precision
 _KNOTS: Final[Values] = np.arange(int(_LAST / _STEP) + 1) * _STEP
 _AT_KNOTS: Final[Values] = np.array([erf(float(knot)) for knot in _KNOTS])
 _KNOTS.setflags(write=False)
 _AT_KNOTS.setflags(write=False)
 
 
-# Elements whose intermediate values stay in a core's cache.
+# Number of elements whose intermediate values stay in a core's cache.
 _CACHED: Final = 2**13
 
 
@@ -81,7 +81,7 @@ def _error_function(x: Values) -> Values:
     d = magnitude - knot
     slope = 2 / sqrt(pi) * np.exp(-knot * knot)
     square = knot * knot
-    # the derivatives of exp(−x²) are Hermite polynomials times itself
+    # each derivative of exp(−x²) is a Hermite polynomial times exp(−x²)
     polynomial = 1 + d * (
         -knot
         + d

@@ -1,4 +1,4 @@
-"""Poolings: a window, or all spatial positions, become one value."""
+"""Poolings: a window, or all spatial positions, reduce to one value."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pool(OpKind):
         spans = dilated(kernel, dilations)
         pads = padding(call, strides, spans)
         extents = pooled_extents(call, strides, spans, pads, ceil=bool(call.integer("ceil_mode", 0)))
-        # taps behind the padded input meet nothing, and are left out
+        # taps beyond the padded input read nothing and are left out
         return Inferred(
             shape=(*data.shape[:2], *extents),
             dtype=data.dtype,
@@ -89,7 +89,7 @@ class Pool(OpKind):
         return _lowest(np.empty(0, numpy_dtype(call.result.dtype))) if self.kind == "MaxPool" else 0
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With the padding that the box sees."""
+        """Attributes with the padding that the box sees."""
         return {**call.attributes, "pads": local_pads(call, box, needed[0])}
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
@@ -105,7 +105,7 @@ class Pool(OpKind):
         return narrowed(sum(met) / self._counts(call, data, kernel, extents), call.result.dtype)
 
     def _counts(self, call: Call, data: Values, kernel: tuple[int, ...], extents: tuple[int, ...]) -> Values:
-        """How many elements each average is over: those of the input, with count_include_pad the padding too."""
+        """Number of elements in each average: input elements, and padding with count_include_pad."""
         ones = np.ones((1, 1, *data.shape[2:]), dtype=data.dtype)
         if not call.integer("count_include_pad", 0):
             return np.asarray(sum(values for _, values in taps(ones, call, kernel, extents, 0)))
@@ -123,12 +123,12 @@ class Pool(OpKind):
 
 
 def _lowest(data: Values) -> float:
-    """What no element of the data's type is below."""
+    """The lowest value of the data's type."""
     return int(np.iinfo(data.dtype).min) if data.dtype.kind in "iu" else float("-inf")
 
 
 class GlobalPool(OpKind):
-    """GlobalAveragePool and GlobalMaxPool: all spatial positions of a channel become one."""
+    """GlobalAveragePool and GlobalMaxPool: all spatial positions of a channel reduce to one."""
 
     op_class = OpClass.MAIN
     is_local = True

@@ -1,4 +1,4 @@
-"""Products: ops that sum over an axis of their first two inputs, in one go or part by part."""
+"""Products: ops that sum over an axis of their first two inputs, at once or in parts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from compiler.units import numpy_dtype
 
 
 class Product(OpKind):
-    """A sum of products of data (input 0) and weight (input 1), to which a third input may be added.
+    """A sum of products of data (input 0) and weight (input 1), with an optional third input that is added.
 
-    Sums are made in float64 for floats (see `summable`), in the inputs' own type for integers. Partial sums that leave
-    a call are rounded to the accumulator's type: float32 for floats up to that, else the inputs' own type.
+    Sums are in float64 for floats (see `summable`), in the inputs' own type for integers. Partial sums returned by a
+    call are rounded to the accumulator's type: float32 for floats of up to 32 bits, else the inputs' own type.
     """
 
     @abstractmethod
     def summed(self, call: Call) -> tuple[int, int] | None:
-        """The axes of data and weight that are summed over; None where groups of them are summed apart."""
+        """The summed axes of data and weight; None if channel groups are summed separately."""
 
     @abstractmethod
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        """The sums of products, of the output's shape, floats in float64."""
+        """The sums of products, in the output's shape; floats in float64."""
 
     @abstractmethod
     def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
-        """The output from complete sums: factors and the third input applied, in the output's element type."""
+        """The output from complete sums: applies factors and the third input, converts to the output's element type."""
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         return self.finished(call, self.sums(call, arrays[0], arrays[1]), arrays[2] if len(arrays) > 2 else None)
@@ -44,10 +44,10 @@ class Product(OpKind):
         gathered: Slab | None = None,
         partial: bool = False,
     ) -> Array:
-        """As for every kind; with `partial` the sums over what the slabs cover of the summed axis, unfinished.
+        """As for every kind; with `partial`, the unfinished sums over the part of the summed axis in the slabs.
 
-        Data and weight then cover the same range of that axis (and their boxes of the others); data may be None
-        where windows meet nothing but padding. Partial sums add up, and `finish` makes the box of them.
+        Data and weight must then cover the same range of that axis, and their boxes of the other axes. Data may be None
+        where windows read only padding. Partial sums add up; `finish` turns the total into the box.
         """
         if not partial:
             return super().compute_box(call, box, operands, gathered=gathered)
@@ -63,7 +63,7 @@ class Product(OpKind):
             return sums.astype(self._accumulator(call), copy=False)
 
     def finish(self, call: Call, box: Box, sums: Array, bias: Slab | None) -> Array:
-        """The box from its complete sums and the third input's box (None if the op has none)."""
+        """The finished box from its complete sums and the third input's box (None if the op has none)."""
         needed = self.demanded(call, box)
         ranges = needed[2] if len(needed) > 2 else None
         if ranges is not None and bias is None:
@@ -73,7 +73,7 @@ class Product(OpKind):
             return self.finished(call, sums, given)
 
     def _part(self, call: Call, box: Box, operands: tuple[Slab | None, ...]) -> tuple[Box, Box]:
-        """The boxes of data and weight that go into a partial sum."""
+        """The boxes of data and weight that enter a partial sum."""
         axes = self.summed(call)
         if axes is None:
             raise InternalError("sums over groups are not made in parts", node=call.node)

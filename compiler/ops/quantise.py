@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: between floats and 8-bit integers, element by element."""
+"""QuantizeLinear and DequantizeLinear: element-wise conversion between floats and 8-bit integers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from compiler.ops.base import (
 )
 from compiler.ops.numeric import Values, narrowed, rounded_into, widened
 
-# ONNX codes of the types that attribute output_dtype may name; 0 leaves the choice to the other inputs.
+# ONNX codes of the types allowed in attribute output_dtype; 0 means that the other inputs decide.
 _CODES: Final[Mapping[int, str]] = MappingProxyType(
     {1: "float32", 2: "uint8", 3: "int8", 10: "float16", 16: "bfloat16"}
 )
@@ -53,10 +53,10 @@ _UNBLOCKED: Final = Constraint(
 
 
 class Quantisation(OpKind):
-    """What the two kinds share: a scale and a zero point, for the tensor or along one axis.
+    """The common part of both kinds: a scale and a zero point, per tensor or along one axis.
 
-    Inputs: data, scale, zero point (optional). Attribute `axis` of the IR op, where the scale has one element per
-    position: the axis that it follows.
+    Inputs: data, scale, zero point (optional). Attribute `axis` of the IR op is the axis that the scale follows; it is
+    set if the scale has one element per position.
     """
 
     op_class = OpClass.VECTOR

@@ -1,4 +1,4 @@
-"""Reductions, softmax, positions of extremes and running sums: ops along axes that they need whole."""
+"""Reductions, softmax, ArgMax, ArgMin and running sums: ops that need their axes whole."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Softmax(OpKind):
         return whole_along(box, call.result.shape, call.integers("axes") or ())
 
     def work(self, call: Call) -> Work:
-        # a maximum, a difference, an exponential of four operations, a sum, a quotient
+        # maximum, difference, exponential (four operations), sum, quotient
         del call
         return Work(vector_ops=Fraction(8))
 
@@ -76,12 +76,12 @@ Reduction = Callable[[Values, tuple[int, ...]], Any]
 
 
 def _mean(data: Values, axes: tuple[int, ...]) -> Values:
-    total = np.sum(data, axis=axes, keepdims=True)  # of small integers in int64
+    total = np.sum(data, axis=axes, keepdims=True)  # small integers sum in int64
     return divide(total, np.asarray(prod(data.shape[axis] for axis in axes), dtype=total.dtype))
 
 
 def _bounds(data: Values) -> tuple[Any, Any]:
-    """The lowest and the highest value of the data's type: what is found in no values at all."""
+    """The lowest and the highest value of the data's type: the extremes of an empty set."""
     if data.dtype.kind == "f":
         return float("-inf"), float("inf")
     if data.dtype.kind == "b":
@@ -103,7 +103,7 @@ def _log_sum_exp(data: Values, axes: tuple[int, ...]) -> Values:
     return np.asarray(np.log(np.sum(np.exp(data - offset), axis=axes, keepdims=True)) + offset)
 
 
-# What each reduction computes, and its work per element of the input.
+# The computation of each reduction, and its work per element of the input.
 _REDUCTIONS: Final[Mapping[str, tuple[Reduction, int]]] = MappingProxyType(
     {
         "ReduceSum": (lambda x, axes: np.sum(x, axis=axes, keepdims=True), 1),
@@ -118,7 +118,7 @@ _REDUCTIONS: Final[Mapping[str, tuple[Reduction, int]]] = MappingProxyType(
         "ReduceLogSumExp": (_log_sum_exp, 6),
     }
 )
-# Over no axes these leave their input as it is; the others still take its magnitude, square or logarithm.
+# With no axes these ops return their input; the others still take its magnitude, square or logarithm.
 _SELECTING: Final = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp"})
 
 
@@ -195,7 +195,7 @@ class Reduce(OpKind):
 
 
 class ArgExtreme(OpKind):
-    """ArgMax and ArgMin along `axis`: the first position of the extreme, or the last."""
+    """ArgMax and ArgMin along `axis`: the first (or last) position of the extreme."""
 
     op_class = OpClass.VECTOR
     is_local = True
@@ -222,7 +222,7 @@ class ArgExtreme(OpKind):
         return (_reduced_access(call, (call.integer("axis", 0),)),)
 
     def work(self, call: Call) -> Work:
-        # a comparison, and a choice of the position
+        # one comparison and one selection of the position
         return Work(vector_ops=Fraction(2 * call.tensor(0).shape[call.integer("axis", 0)]))
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
@@ -236,7 +236,7 @@ class ArgExtreme(OpKind):
 
 
 class CumSum(OpKind):
-    """Running sum along `axis`; `exclusive` leaves the element itself out, `reverse` runs from the end."""
+    """Running sum along `axis`; `exclusive` leaves out the element itself, `reverse` runs from the end."""
 
     op_class = OpClass.VECTOR
     dtypes = (*FLOATS, "int32", "int64")

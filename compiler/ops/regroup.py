@@ -1,4 +1,4 @@
-"""Ops that put elements elsewhere by blocks or by index: depth and space, Gather."""
+"""Ops that rearrange elements by blocks or by index: DepthToSpace, SpaceToDepth, Gather."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _blocks(call: Call) -> tuple[tuple[int, ...], int, str]:
 
 
 class DepthToSpace(OpKind):
-    """Channels become `blocksize` × `blocksize` spatial positions; `mode` says in which order (DCR or CRD)."""
+    """Channels become `blocksize` × `blocksize` spatial positions, in the order of `mode` (DCR or CRD)."""
 
     op_class = OpClass.MOVEMENT
 
@@ -53,7 +53,7 @@ class DepthToSpace(OpKind):
         return (*box[:2], aligned(box[2], block), aligned(box[3], block))
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With `channel`: which of the channels that the input's box makes is the box's first."""
+        """Attributes with `channel`: the box's first channel among those that the input's box produces."""
         del needed
         return {**call.attributes, "channel": box[1][0] if call.text("mode", "DCR") == "DCR" else 0}
 
@@ -68,7 +68,7 @@ class DepthToSpace(OpKind):
 
 
 class SpaceToDepth(OpKind):
-    """Spatial blocks become channels; `mode` says in which order (DCR or CRD)."""
+    """Spatial blocks become channels, in the order of `mode` (DCR or CRD)."""
 
     op_class = OpClass.MOVEMENT
     is_local = True
@@ -92,7 +92,7 @@ class SpaceToDepth(OpKind):
         return ((same(0), channel, AxisMap(axis=2, block=block), AxisMap(axis=3, block=block)),)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With `channel`: which of the channels that the input's box makes is the box's first."""
+        """Attributes with `channel`: the box's first channel among those that the input's box produces."""
         begin = box[1][0]
         if needed[0] is not None and call.text("mode", "DCR") == "CRD":
             begin -= needed[0][1][0] * call.integer("blocksize", 1) ** 2
@@ -112,9 +112,9 @@ class SpaceToDepth(OpKind):
 class Gather(OpKind):
     """Slices of the data (input 0) along `axis`, chosen by the indices (input 1).
 
-    Of a constant table the transfer engine reads just what the indices name. Along the gathered axis of other data
-    anything may be read, so it is whole; unless the indices are constants at equal distances: then attributes `begin`
-    and `step` of the IR op say which positions they name, and there is no input 1.
+    From a constant table the transfer engine reads only the indexed slices. Other data are needed whole along the
+    gathered axis, since the indices may name any position. Exception: constant indices at equal distances. Attributes
+    `begin` and `step` of the IR op then give the positions, and there is no input 1.
     """
 
     op_class = OpClass.MOVEMENT
@@ -138,7 +138,7 @@ class Gather(OpKind):
         )
 
     def _progression(self, call: Call, extent: int) -> dict[str, Attribute]:
-        """`begin` and `step` of constant indices of at most one axis, if they rise evenly."""
+        """`begin` and `step` of constant indices of at most one axis, if they rise evenly; else empty."""
         given = call.value(1, "indices")
         if isinstance(extent, Dim) or any(isinstance(item, Dim) for item in np.asarray(given).reshape(-1).tolist()):
             return self._varying_progression(np.asarray(given).reshape(-1).tolist(), np.ndim(given), extent)
@@ -150,13 +150,13 @@ class Gather(OpKind):
         positions = (values % extent).reshape(-1)
         steps = np.unique(np.diff(positions))
         if values.ndim > 1 or len(steps) > 1 or (len(steps) and steps[0] < 1):
-            return {}  # scattered or falling: the indices are read
+            return {}  # scattered or falling: the op reads the indices
         return {"begin": int(positions[0]), "step": int(steps[0]) if len(steps) else 1}
 
     def _varying_progression(self, indices: list[int], rank: int, extent: int) -> dict[str, Attribute]:
-        """The same of indices, or along an axis, that vary."""
+        """`begin` and `step` if the indices or the axis vary with dynamic dimensions."""
         positions = [from_front(index, extent) for index in indices]
-        # what is outside the axis at some extents is nowhere known
+        # a position outside the axis at some extents has no known value
         positions = [p if is_always_least(p - extent, -1) else unknown_extent(int(p)) for p in positions]
         steps = {after - before for before, after in pairwise(positions)}
         step = steps.pop() if steps else 1
@@ -172,19 +172,19 @@ class Gather(OpKind):
         if isinstance(begin, int) and count == 1:
             data[axis] = AxisMap(axis=axis, scale=step, low=begin, high=begin)
         elif isinstance(begin, int) and rank > 1:
-            # one position, whatever the output's range: it follows an axis that another one follows anyway
+            # one fixed position: scale 0 makes the axis independent of the output's range
             data[axis] = AxisMap(axis=0, scale=0, low=begin, high=begin)
         return (tuple(data), tuple(same(axis + i) for i in range(count)))[: len(call.inputs)]
 
     def compute_box(
         self, call: Call, box: Box, operands: tuple[Slab | None, ...], *, gathered: Slab | None = None
     ) -> Array:
-        if gathered is not None:  # the transfer engine has chosen already
+        if gathered is not None:  # the transfer engine has already applied the indices
             return gathered.cut(box)
         return super().compute_box(call, box, operands)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With `begin` counted from the box of the data."""
+        """Attributes with `begin` relative to the data's box."""
         begin, axis = call.attributes.get("begin"), call.integer("axis", 0)
         if not isinstance(begin, int) or needed[0] is None:
             return call.attributes

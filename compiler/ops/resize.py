@@ -1,8 +1,8 @@
 """Resize and Upsample: nearest and linear sampling, with exact rational coordinates.
 
-Output position o of an axis samples the input at (o·scale + offset) / divisor, three integers per axis. Whatever the
-coordinate transformation, infer brings it to this form; access and evaluation know no other. Where such a position is
-exactly between two choices of nearest, a runtime that computes in float32 may choose the other one.
+Output position o of an axis samples the input at (o·scale + offset) / divisor, three integers per axis. `infer` brings
+every coordinate transformation to this form; access and evaluation use only this form. If a position lies exactly
+between two candidates for nearest, a runtime that computes in float32 may choose the other one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRANSFORMATIONS: Final = (
 )
 _ROUNDINGS: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES: Final = ("stretch", "not_larger", "not_smaller")
-# A scale that float32 rounds from a quotient of integers up to this size is taken as that quotient.
+# A float32 scale that equals a quotient of integers up to this size is taken as that quotient.
 _LARGEST_EXTENT: Final = 2**40
 _LARGEST_TERM: Final = 4096
 _LARGEST_PRODUCT: Final = 2**62
@@ -43,7 +43,7 @@ _LARGEST_PRODUCT: Final = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """One axis: extents and the factor between them, as the coordinate transformation sees it."""
+    """One axis for the coordinate transformation: its extents and the factor between them."""
 
     source: int
     target: int
@@ -51,14 +51,14 @@ class _Axis:
     by_size: bool = False
 
     def is_varying(self, transformation: str) -> bool:
-        """Whether positions are not sampled in the same way at all extents."""
+        """True if the sampling of a position depends on the dynamic dimensions."""
         if not isinstance(self.source, Dim) and not isinstance(self.target, Dim):
             return False
         if transformation == "align_corners":
             return isinstance(self.target - self.source, Dim)
         if transformation == "pytorch_half_pixel" and bounds_of(self.target)[0] <= 1:
             return True
-        # what is given as a factor is one, but for what rounding the extent leaves over
+        # a factor that the model gives is constant; only the rounding of the extent can change the sampling
         matters = self.by_size or transformation == "half_pixel_symmetric"
         scaled = self.source * self.factor.numerator
         return matters and isinstance(self.target * self.factor.denominator - scaled, Dim)
@@ -86,7 +86,7 @@ def _transformation(call: Call) -> str:
 def _rounding(call: Call, axis: _Axis) -> str:
     if call.op_type == "Upsample":
         return "floor"
-    if call.opset < 11:  # not specified; ONNX Runtime's choice
+    if call.opset < 11:  # unspecified in ONNX; this is ONNX Runtime's choice
         return "ceil" if axis.factor < 1 else "floor"
     found = call.text("nearest_mode", "round_prefer_floor")
     if found not in _ROUNDINGS:
@@ -95,7 +95,7 @@ def _rounding(call: Call, axis: _Axis) -> str:
 
 
 def _rational(scale: float) -> Fraction:
-    """A float32 scale as the simplest quotient that rounds to it."""
+    """A float32 scale as the simplest fraction that rounds to it."""
     simple = Fraction(scale).limit_denominator(_LARGEST_TERM)
     return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
 
@@ -181,7 +181,7 @@ def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
 
 
 def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
-    """The same of extents whose quotient varies; of unknown expression where one position is a case of its own."""
+    """scale, offset and divisor for varying extents; unknown if an extent of 1 needs another formula."""
     source, target = axis.source, axis.target
     is_single = bounds_of(target)[0] <= 1
     if transformation == "asymmetric":
@@ -214,7 +214,7 @@ def _huge(call: Call) -> object | None:
 
 
 class Resize(OpKind):
-    """Resizing of any axes; the IR form of Resize and Upsample.
+    """Resizing along any axes; the IR form of Resize and Upsample.
 
     Attributes of the IR op: `mode` (nearest or linear), `rounding` per axis (how nearest chooses), and `scale`,
     `offset`, `divisor` per axis: output position o samples the input at (o·scale + offset) / divisor.
@@ -279,7 +279,7 @@ class Resize(OpKind):
         return Work(vector_ops=Fraction(2 * 2**blended))
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
-        """With offsets by which the box's first position samples the box of the data."""
+        """Attributes with offsets that map the box's first position into the data's box."""
         scales, offsets, divisors = (call.integers(name) or () for name in ("scale", "offset", "divisor"))
         local = (
             offsets[i] + found[0] * scales[i] - read[0] * divisors[i]
@@ -302,7 +302,7 @@ class Resize(OpKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sampling:
-    """Which input positions an output position o reads: from ⌊(o·scale + low) / divisor⌋ on, `taps` of them."""
+    """The input positions that output position o reads: `taps` positions from ⌊(o·scale + low) / divisor⌋ on."""
 
     scale: int
     low: int
@@ -330,7 +330,7 @@ def _sampling(call: Call, axis: int) -> _Sampling:
 
 
 def _axis_map(axis: int, sampling: _Sampling, source: int, target: int) -> AxisMap:
-    """The sampling as an axis map, widened where positions beyond the border are read from the border."""
+    """The sampling as an axis map, widened where positions outside the input read its border."""
     within = sampling.low == 0 if sampling.taps > 1 else 0 <= sampling.low < sampling.divisor
     if source == target and sampling.scale == sampling.divisor and within:
         return same(axis)
@@ -360,7 +360,7 @@ def _blend(values: Values, axis: int, sampling: _Sampling, target: int) -> Value
 
 
 class Upsample(Resize):
-    """Upsample: Resize of older operator sets."""
+    """Upsample: the Resize of older opsets."""
 
     constant_inputs = MappingProxyType({1: "scales"})
     constraints = Resize.constraints[:2]

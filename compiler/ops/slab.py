@@ -1,4 +1,4 @@
-"""Boxes of tensors with their values: what an op is given, and gives, when it is computed box by box."""
+"""Boxes of tensors with their values: inputs and results of box-by-box computation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_empty(box: Box) -> bool:
 
 
 def contains(outer: Box, inner: Box) -> bool:
-    """True if every element of `inner` is one of `outer`."""
+    """True if `outer` contains every element of `inner`."""
     return is_empty(inner) or all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(outer, inner, strict=True))
 
 
@@ -36,9 +36,9 @@ def inside(box: Box, origin: Box) -> tuple[slice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """A box of a tensor: `ranges` say where it lies in the whole, half-open, `values` are its elements.
+    """A box of a tensor: `ranges` is its half-open position in the whole tensor, `values` are its elements.
 
-    Raises InternalError where the values do not have the box's lengths.
+    Raises InternalError if the shape of the values differs from the box.
     """
 
     ranges: Box
@@ -49,7 +49,7 @@ class Slab:
             raise InternalError("a box and its values differ", actual=self.values.shape, limit=lengths(self.ranges))
 
     def cut(self, box: Box) -> NDArray[np.generic]:
-        """The values of a box inside the slab, not copied; raises InternalError if it is not all inside."""
+        """The values of a box inside the slab, not copied; raises InternalError if part of it lies outside."""
         if box == self.ranges:
             return self.values
         if not contains(self.ranges, box):
@@ -57,7 +57,7 @@ class Slab:
         return self.values[inside(box, self.ranges)]
 
     def spread(self, box: Box) -> NDArray[np.generic]:
-        """The values of any box, 0 where the slab holds none; not copied if it is all inside."""
+        """The values of any box, 0 outside the slab; not copied if the box lies inside."""
         if box == self.ranges or contains(self.ranges, box):
             return self.cut(box)
         result = np.zeros(lengths(box), dtype=self.values.dtype)
@@ -68,7 +68,7 @@ class Slab:
 
 
 def whole_along(box: Box, shape: tuple[int, ...], axes: Container[int]) -> Box:
-    """The box made as large as the tensor along some axes."""
+    """The box extended to the tensor's full extent along some axes."""
     return tuple((0, shape[axis]) if axis in axes else found for axis, found in enumerate(box))
 
 

@@ -1,4 +1,4 @@
-"""Views: ops that keep the elements in their order and move nothing."""
+"""Views: ops that keep the order of the elements and move no data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reshape(OpKind):
             if rest == 0 or data.elements % rest:
                 call.fail("the −1 in the new shape has no whole value", actual=given, limit=data.shape)
             shape[shape.index(-1)] = data.elements // rest
-        # what is 0 or -1 at some extents, not at others, is no extent there
+        # a varying extent that may be 0 or -1 has no known expression
         return tuple(
             unknown_extent(int(extent)) if isinstance(wanted, Dim) and bounds_of(wanted)[0] < 1 else extent
             for extent, wanted in zip(shape, given, strict=True)
@@ -62,7 +62,7 @@ class Reshape(OpKind):
         return (reshape_access(call.tensor(0).shape, call.result.shape),)
 
     def enclosing(self, call: Call, box: Box) -> Box:
-        """Of each regrouped run all that the input's box holds: blocks of the outermost axis, the inner ones whole."""
+        """All output positions that the input's box covers: blocks of each run's outermost axis, inner axes whole."""
         maps = reshape_access(call.tensor(0).shape, call.result.shape)
         followed = {axis_map.axis: axis_map for axis_map in maps}
         return tuple(
@@ -103,7 +103,7 @@ class Squeeze(Reshape):
         if any(shape[axis] != 1 for axis in axes):
             call.fail("an axis to remove has an extent other than 1", actual=shape)
         kept = tuple(extent for i, extent in enumerate(shape) if i not in axes)
-        if given is None:  # one that is 1 elsewhere would go there
+        if given is None:  # an axis whose extent may become 1 would be removed then
             kept = tuple(unknown_extent(extent) if bounds_of(extent)[0] <= 1 < extent else extent for extent in kept)
         return kept
 
@@ -135,7 +135,7 @@ def _axes(call: Call) -> tuple[int, ...] | None:
 
 
 def reshape_access(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[AxisMap, ...]:
-    """Access of a reshape: axes whose strides survive map, the rest of each regrouped run is needed whole.
+    """Access of a reshape: axes with unchanged strides map, the others are needed whole.
 
     Runs of axes with equal products are matched from the front. One to one: the same axis. One to many: the input
     axis follows the outermost output axis in blocks. Many to one: the outermost input axis follows in blocks, the
@@ -177,7 +177,7 @@ def reshape_access(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[Ax
 
 
 class Identity(OpKind):
-    """The input unchanged; no op of the IR remains of it."""
+    """The input unchanged; it becomes no op in the IR."""
 
     op_class = OpClass.VIEW
     is_local = True

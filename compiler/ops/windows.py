@@ -1,4 +1,4 @@
-"""What ops that slide a window share: their attributes, their extents, their boxes and their taps."""
+"""Shared by ops that slide a window: attributes, extents, boxes and taps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_SPATIAL: Final = 3
 
 
 def window_of(call: Call) -> Window | None:
-    """The window that an op's resolved attributes describe; None for one tap and stride 1, which is no window."""
+    """The window of an op's resolved attributes; None for a single tap with stride 1."""
     kernel, strides = call.integers("kernel_shape") or (), call.integers("strides") or ()
     if not kernel or max(*kernel, *strides) == 1:
         return None
@@ -54,7 +54,7 @@ def per_axis(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
 
 
 def padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tuple[int, ...]:
-    """Begin paddings then end paddings; automatic padding resolved."""
+    """Begin paddings, then end paddings, with automatic padding resolved."""
     rank = len(spans)
     extents = call.tensor(0).shape[2:]
     auto = call.text("auto_pad", "NOTSET")
@@ -81,7 +81,7 @@ def padding(call: Call, strides: tuple[int, ...], spans: tuple[int, ...]) -> tup
 def window_extents(
     call: Call, strides: tuple[int, ...], spans: tuple[int, ...], pads: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Output extents of a convolution whose kernel spans `spans`, which must not exceed its padded input."""
+    """Output extents of a convolution; raises ModelError if a kernel span in `spans` exceeds its padded input."""
     result = []
     for index, padded in enumerate(padded_extents(call, pads)):
         if padded < spans[index]:
@@ -93,10 +93,10 @@ def window_extents(
 def pooled_extents(
     call: Call, strides: tuple[int, ...], spans: tuple[int, ...], pads: tuple[int, ...], *, ceil: bool
 ) -> tuple[int, ...]:
-    """Output extents of a pooling, whose kernel may exceed its padded input by less than a stride (IMPORT-4).
+    """Output extents of a pooling; its kernel may exceed its padded input by less than two strides (IMPORT-4).
 
-    The count divides towards zero, as ONNX Runtime does: a kernel that exceeds its input by less than a stride has
-    one position, by less than two none, and the output is empty.
+    The count divides towards zero, as in ONNX Runtime. A kernel that exceeds its input by less than a stride gives
+    one position. By less than two strides it gives none, and the output is empty.
     """
     rank = len(spans)
     result = []
@@ -105,7 +105,7 @@ def pooled_extents(
         count = (ceil_div(room, stride) if ceil or room < 0 else room // stride) + 1
         if count < 0:
             _fail_kernel(call, index, spans[index], padded)
-        # a last window may not start in the padding behind the input
+        # the last window may not start in the padding behind the input
         if ceil and pads[rank + index] + stride > spans[index]:
             count = lesser(count, ceil_div(call.tensor(0).shape[2 + index] + pads[index], stride))
         result.append(count)
@@ -162,11 +162,11 @@ def dilated(kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, .
 def local_pads(call: Call, box: Box, needed: Box | None) -> tuple[int, ...]:
     """The padding around the input box `needed` that the windows of an output box see: begins, then ends.
 
-    Ends are those of the whole: windows of a box that does not reach the input's border end within `needed`.
+    Ends are those of the whole tensor: windows of a box away from the input's border end within `needed`.
     """
     strides, pads = call.integers("strides") or (), call.integers("pads") or ()
     begins = (
-        # where all windows lie in the padding, `needed` is empty and begins at 0
+        # if all windows lie in the padding, `needed` is empty and begins at 0
         max(0, read[0] - found[0] * strides[i] + pads[i])
         for i, (found, read) in enumerate(zip(box[2:], (needed or ())[2:], strict=True))
     )
@@ -174,9 +174,9 @@ def local_pads(call: Call, box: Box, needed: Box | None) -> tuple[int, ...]:
 
 
 def windows(data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float) -> NDArray[Any]:
-    """What each tap meets at each output position, [N, C, kernel..., extents...]; `fill` outside the input.
+    """The element that each tap reads at each output position, [N, C, kernel..., extents...]; `fill` outside the input.
 
-    A view, where elements that several windows meet are one in memory: not to be written to.
+    The result is a view in which overlapping windows share memory: do not write to it.
     """
     strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
     pads = call.integers("pads") or ()
@@ -185,7 +185,7 @@ def windows(data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[in
     width = [(pads[i], max(0, reach[i] - data.shape[2 + i] - pads[i])) for i in range(rank)]
     padded = data
     if any(map(any, width)):
-        # laid out as the data are
+        # in the memory order of the data
         order = sorted(range(data.ndim), key=lambda axis: -abs(data.strides[axis]))
         around = (*data.shape[:2], *(sum(width[i]) + data.shape[2 + i] for i in range(rank)))
         padded = np.full([around[axis] for axis in order], fill, data.dtype)
@@ -208,13 +208,13 @@ def windows(data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[in
 def taps(
     data: Values, call: Call, kernel: tuple[int, ...], extents: tuple[int, ...], fill: float
 ) -> Iterator[tuple[tuple[int, ...], Values]]:
-    """For each tap of the window, the input elements that it meets at every output position; `fill` outside."""
+    """Each tap of the window with the input elements that it reads at all output positions; `fill` outside."""
     met = windows(data, call, kernel, extents, fill)
     for tap, at in zip(product(*map(range, kernel)), taps_of(kernel), strict=True):
         yield tap, met[at]
 
 
 def taps_of(kernel: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
-    """The index of each tap in what `windows` gives."""
+    """The index of each tap in the result of `windows`."""
     for tap in product(*map(range, kernel)):
         yield (slice(None), slice(None), *tap)

@@ -137,14 +137,14 @@ def test_the_final_plan_adds_what_was_simulated_and_says_what_changed(plan_of: C
         table = PlanFirst(Console(file=out, width=100, force_terminal=True, color_system=None))
         table.show(plan)
         first = out.getvalue()
-        assert " estimated;" in first
-        assert "simulated (" not in first
+        assert " estimated, against " in first
+        assert " simulated; " not in first
         table.show(last)  # as after a defect, when the plan is made again
         assert out.getvalue() == first
         table.finish(last, None)
         shown.append(out.getvalue().removeprefix(first))
     same, different = shown
-    assert "1.5 s per batch of 4, 375 ms per image, simulated (estimate " in same
+    assert "1.5 s per batch of 4 (375 ms per image) simulated; estimated " in same
     assert "group  " not in same
     count = sum(len(segment.groups) for segment in plan.segments)
     assert f"The plan changed while its programs were made: {count} groups became {count - 1}" in different

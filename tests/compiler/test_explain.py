@@ -197,11 +197,11 @@ def gap(**kinds: int) -> GapDoc:
 def test_the_three_largest_kinds_are_said_and_the_rest_together() -> None:
     found = gap(weights=50, inputs=30, shared=10, unneeded=7, tables=3)
     assert list(gap_lines(found, 200, 100)) == [
-        "50 B (50 %): weights loaded more than once, for of weights (2 times);"
-        " more nram.capacity_bytes could save up to 50 B",
-        "30 B (30 %): inputs loaded more than once by one group, for of inputs (2 times);"
+        "50 B (50 %): weights loaded more than once, for node of weights (loaded 2 times);"
+        " more NRAM (nram.capacity_bytes) could save up to 50 B",
+        "30 B (30 %): inputs loaded more than once by one group, for tensor of inputs (loaded 2 times);"
         " no larger memory helps, as far as is known",
-        "10 B (10 %): inputs and weights loaded by several groups, for of shared (2 times);"
+        "10 B (10 %): inputs and weights loaded by several groups, for tensor of shared (loaded 2 times);"
         " no larger memory helps, as far as is known",
         "10 B: other kinds",
     ]

@@ -1,7 +1,7 @@
-"""Ops put in other terms before definitions are asked: what has no definition, but is made of ops that have one.
+"""Decompositions: replace ops without a definition by ops that have one, before definitions are asked.
 
-An op is here if ONNX states no function for it, or one that is more than the accelerator needs to do. Each replacement
-is a few nodes of the same operator set that end in the very same outputs.
+An op is here if ONNX states no function for it, or a function that does more than the accelerator needs. Each
+replacement is a few nodes of the same operator set that end in exactly the same outputs.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ DECOMPOSED: Final = tuple(DECOMPOSITIONS)
 
 
 def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> tuple[onnx.NodeProto, ...] | None:
-    """The nodes that take the place of `node`, in order; None if it is to be taken as it is (IMPORT-5).
+    """The nodes that replace `node`, in order; None if it stays as it is (IMPORT-5).
 
-    `call` gives the inputs' types and known values; `fresh` makes value names that nobody has. Raises ModelError
-    where the node is not legal.
+    `call` gives the inputs' types and known values; `fresh` makes unused value names. Raises ModelError if the node
+    is illegal.
     """
     rule = DECOMPOSITIONS.get(node.op_type)
     if rule is None or rule.unsupported(node, call) is not None:
@@ -56,6 +56,6 @@ def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> tuple[onnx.Node
 
 
 def why_not_decomposed(node: onnx.NodeProto, call: Call) -> Refusal | None:
-    """The limit that keeps an op of this package from being replaced; None for all others."""
+    """The limit that keeps an op of this package from being decomposed; None for other ops."""
     rule = DECOMPOSITIONS.get(node.op_type)
     return None if rule is None else rule.unsupported(node, call)

@@ -1,7 +1,7 @@
-"""Attention in terms of matrix products and a softmax, with no more around them than the node asks for.
+"""Attention as matrix products and a softmax, with only the extra ops that the node's options need.
 
-Heads that share a key and a value (grouped queries) get an axis of their own, along which keys and values are
-broadcast: nothing is copied. Causal masks are comparisons of row and column numbers.
+Query heads that share a key and a value (grouped queries) get their own axis, along which keys and values broadcast:
+nothing is copied. Causal masks compare row and column numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRECISIONS: Final[Mapping[int, str | None]] = MappingProxyType({0: None, 1: "fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """Extents of one attention: `group` query heads share each of `heads` keys and values."""
+    """Extents of one attention: `group` query heads share each of the `heads` keys and values."""
 
     flat: bool  # inputs are [batch, tokens, heads·size], not [batch, heads, tokens, size]
     heads: int
@@ -43,12 +43,12 @@ class _Form:
 
     @property
     def total(self) -> int:
-        """Keys that a query may attend, those of the past included."""
+        """Number of keys that a query may attend, past ones included."""
         return self.past + self.keys
 
 
 def _attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Attention of operator sets 23 and later."""
+    """Attention of operator sets from 23 on."""
     if call.has(_PAST_KEY) != call.has(_PAST_VALUE):
         call.fail("past_key and past_value must be given together", code="missing_input")
     form = _form(call)
@@ -107,7 +107,7 @@ def _heads(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> tu
         query = nodes.transpose(query, (0, 2, 1, 3))
         value = nodes.transpose(nodes.reshape(value, (0, 0, form.heads, form.value_size)), (0, 2, 1, 3))
         key = nodes.reshape(key, (0, 0, form.heads, form.size))
-        # a key that nobody sees goes from tokens first to tokens last in one step
+        # a key that is no output is transposed from tokens first to tokens last in one step
         key = nodes.transpose(key, (0, 2, 1, 3) if cached else (0, 2, 3, 1))
     if call.has(_PAST_KEY):
         key = nodes.add("Concat", node.input[_PAST_KEY], key, axis=2, out=present[0])
@@ -139,9 +139,9 @@ def _scores(call: Call, nodes: NodeList, form: _Form, query: str, key: str) -> s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bias:
-    """What keeps queries from keys: `allowed` is a boolean value, `added` one of floats; one of them is given.
+    """The mask of forbidden keys: either `allowed`, a boolean value, or `added`, a float value; the other is None.
 
-    `may_block` says that a row may forbid every key; its weights are then 0 by definition, where a softmax has NaN.
+    `may_block` is True if a row may forbid every key. Its weights are then 0 by definition, while a softmax gives NaN.
     """
 
     allowed: str | None
@@ -150,13 +150,13 @@ class _Bias:
     may_block: bool
 
     def applied(self, nodes: NodeList, scores: str) -> str:
-        """Scores with −∞ where a key is forbidden."""
+        """The scores, −∞ for forbidden keys."""
         if self.added is not None:
             return nodes.add("Add", scores, self.added)
         return nodes.add("Where", self.allowed or "", scores, nodes.number(float("-inf"), self.dtype))
 
     def guarded(self, nodes: NodeList, weights: str, form: _Form) -> str:
-        """Weights with 0 in rows that forbid every key."""
+        """The weights, 0 in rows that forbid every key."""
         if not self.may_block:
             return weights
         last = nodes.integers([-1])
@@ -169,11 +169,11 @@ class _Bias:
 
 
 def _bias(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> _Bias | None:
-    """The mask and the causal limit together."""
+    """The mask and the causal limit combined."""
     causal = bool(call.integer("is_causal", 0))
     after = _causal(nodes, form) if causal else None
     if not call.has(_MASK):
-        # every query may attend itself, or what came before it
+        # every query may attend itself or an earlier key, so no row is blocked
         return None if after is None else _Bias(allowed=after, added=None, dtype=form.dtype, may_block=False)
     mask = _aligned(node, call, nodes, form)
     blocks = _may_block(call, form, causal=causal)
@@ -193,7 +193,7 @@ def _causal(nodes: NodeList, form: _Form) -> str:
 
 
 def _aligned(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> str:
-    """The mask, as long as there are keys, with its axes where the scores have them."""
+    """The mask with one column per key, and its axes aligned to those of the scores."""
     mask: str = node.input[_MASK]
     shape = call.tensor(_MASK).shape
     is_bool = call.tensor(_MASK).dtype == "bool"
@@ -213,7 +213,7 @@ def _aligned(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> 
 
 
 def _may_block(call: Call, form: _Form, *, causal: bool) -> bool:
-    """True unless the mask is a constant that leaves every query a key."""
+    """True unless the mask is a constant that allows at least one key for every query."""
     if _MASK not in call.values:
         return True
     mask = call.values[_MASK]
@@ -225,7 +225,7 @@ def _may_block(call: Call, form: _Form, *, causal: bool) -> bool:
 
 
 def _joined(nodes: NodeList, form: _Form, product: str, out: str) -> None:
-    """The attended values in the layout of the inputs."""
+    """Puts the attended values into the layout of the inputs."""
     if not form.flat:
         nodes.reshape(product, (0, form.heads * form.group, -1, form.value_size), out=out)
         return
@@ -249,7 +249,7 @@ def _precision(_: onnx.NodeProto, call: Call) -> object | None:
     return None if code in _PRECISIONS else code
 
 
-# What is beyond these is put in ONNX's own terms, which do more.
+# Nodes beyond these limits use ONNX's own function body, which covers more.
 ATTENTION: Final = Decomposition(
     op_type="Attention",
     replace=_attention,

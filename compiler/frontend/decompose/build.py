@@ -1,4 +1,4 @@
-"""Making nodes one after another, each in the form of the operator set that the model uses."""
+"""Builds nodes one by one, each in the form of the model's operator set."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from compiler.ops.base import NATIVE_DTYPES, Array, Call, Refusal, unknown_const
 from compiler.units import numpy_dtype
 
 Fresh = Callable[[str], str]
-# From here on axes of Unsqueeze and ReduceSum are an input, no attribute.
+# From this opset on axes of Unsqueeze and ReduceSum are an input instead of an attribute.
 _AXES_AS_INPUT: Final = 13
-# ... and those of the other reductions.
+# ... and axes of the other reductions.
 _MEAN_AXES_AS_INPUT: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What must hold for a node to be replaced, and the check: None if it does, else the offending value."""
+    """A condition for replacing a node; `check` returns None if it holds, else the offending value."""
 
     text: str
     check: Callable[[onnx.NodeProto, Call], object | None]
@@ -32,11 +32,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decomposition:
-    """How one op is put in other terms, and its limits: stated once, enforced, printed in the documentation.
+    """The decomposition of one op, with its limits, which are enforced and printed in the documentation.
 
-    `dtypes` are the element types of single inputs that may not have any native one; `constant_inputs` are those
-    whose values must be known at compile time. `replace` appends the nodes, and raises ModelError where the call is
-    not legal.
+    `dtypes` restricts the element types of single inputs; others may have any native type. `constant_inputs` are those
+    whose values must be known at compile time. `replace` appends the nodes; it raises ModelError for an illegal call.
     """
 
     op_type: str
@@ -51,7 +50,7 @@ class Decomposition:
         for index, tensor in enumerate(call.inputs):
             allowed = self.dtypes.get(index, NATIVE_DTYPES)
             if tensor is None or (folds and index not in self.dtypes):
-                continue  # what is evaluated at compile time may have any type
+                continue  # evaluation at compile time accepts any type
             if tensor.dtype not in allowed:
                 return wrong_dtype(index, tensor, allowed)
         unknown = unknown_constant(call, self.constant_inputs)
@@ -65,7 +64,7 @@ class Decomposition:
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The texts of all limits but the constant inputs."""
+        """The texts of all limits except the constant inputs."""
         types = (f"input {index} is of {' or '.join(dtypes)}" for index, dtypes in self.dtypes.items())
         return (*types, *(limit.text for limit in self.limits))
 
@@ -80,17 +79,17 @@ class NodeList:
         self.stem = call.node
 
     def add(self, op_type: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
-        """A node with one output, `out` or a new name."""
+        """Adds a node with one output, `out` or a new name."""
         output = out or self.fresh(f"{self.stem}/{op_type}")
         self.nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
         return output
 
     def constant(self, array: Array) -> str:
-        """A constant; meant for small ones."""
+        """Adds a constant; meant for small ones."""
         return self.add("Constant", value=numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)))
 
     def positions(self, extent: int, value: str, axis: int) -> str:
-        """The positions along an axis of a value, of this extent, from 0 on."""
+        """The positions 0, 1, ... along an axis of `value` with this extent."""
         if not isinstance(extent, Dim):
             return self.constant(np.arange(extent, dtype=np.int64))
         zero, one = (self.number(number, "int64") for number in (0, 1))
@@ -106,7 +105,7 @@ class NodeList:
         return self.constant(np.array([int(value) for value in values], dtype=np.int64))
 
     def reshape(self, value: str, shape: Sequence[int], *, out: str | None = None) -> str:
-        """The value in another shape; 0 copies an extent, −1 takes what is left."""
+        """The value in another shape; 0 copies an extent, −1 is inferred."""
         return self.add("Reshape", value, self.integers(shape), out=out)
 
     def transpose(self, value: str, permutation: Sequence[int], *, out: str | None = None) -> str:
@@ -120,13 +119,13 @@ class NodeList:
         return self.add("Unsqueeze", value, self.integers(axes))
 
     def reduce_sum(self, value: str, *axes: int) -> str:
-        """The sum over axes, which vanish."""
+        """The sum over axes, which are removed."""
         if self.opset < _AXES_AS_INPUT:
             return self.add("ReduceSum", value, axes=list(axes), keepdims=0)
         return self.add("ReduceSum", value, self.integers(axes), keepdims=0)
 
     def reduce_mean(self, value: str, *axes: int) -> str:
-        """The mean over axes, which stay with extent 1."""
+        """The mean over axes, which remain with extent 1."""
         if self.opset < _MEAN_AXES_AS_INPUT:
             return self.add("ReduceMean", value, axes=list(axes), keepdims=1)
         return self.add("ReduceMean", value, self.integers(axes), keepdims=1)

@@ -1,4 +1,4 @@
-"""Einsum as matrix products: axes brought into the order batch, rows, inner (or batch, inner, columns) and back."""
+"""Einsum as matrix products: axes are permuted to (batch, rows, inner) and (batch, inner, columns), and back."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class _Term:
     extents: tuple[int, ...]
 
     def extent(self, label: str) -> int:
-        """The extent of a labelled axis; 1 for an axis that the value does not have."""
+        """The extent of a labelled axis; 1 if the value lacks the axis."""
         return self.extents[self.labels.index(label)] if label in self.labels else 1
 
 
 def _einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Several operands are taken two by two from the left."""
+    """Multiplies the operands in pairs, from the left."""
     given, wanted = _parsed(call)
     terms = [
         _Term(value=name, labels=labels, extents=call.tensor(i).shape)
@@ -73,7 +73,7 @@ def _labels(terms: Iterable[_Term]) -> set[str]:
 
 
 def _parsed(call: Call) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Labels of every operand and of the result; raises ModelError where the equation does not fit the operands."""
+    """Labels of every operand and of the result; raises ModelError if the equation does not fit the operands."""
     equation = call.text("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     operands = left.split(",")
@@ -100,7 +100,7 @@ def _axes(call: Call, text: str, rank: int) -> tuple[str, ...]:
 
 
 def _without(nodes: NodeList, term: _Term, keep: set[str]) -> _Term:
-    """The term summed over the axes that nothing else has."""
+    """The term summed over axes that occur nowhere else."""
     dropped = [i for i, label in enumerate(term.labels) if label not in keep]
     if not dropped:
         return term
@@ -112,7 +112,7 @@ def _without(nodes: NodeList, term: _Term, keep: set[str]) -> _Term:
 
 
 def _product(nodes: NodeList, left: _Term, right: _Term, keep: set[str]) -> _Term:
-    """The product of two terms, summed over their common axes that nothing needs later."""
+    """The product of two terms, summed over common axes that are not needed later."""
     common = [label for label in left.labels if label in right.labels]
     inner = [label for label in common if label not in keep]
     batch = sorted((label for label in common if label in keep), key=lambda label: (not label.startswith("."), label))
@@ -139,7 +139,7 @@ def _ordered(nodes: NodeList, term: _Term, labels: Sequence[str]) -> str:
 
 
 def _spread(nodes: NodeList, term: _Term, labels: tuple[str, ...]) -> str:
-    """The value with its axes in order and an axis of extent 1 for each label that it lacks."""
+    """The value with its axes in order, and an axis of extent 1 for each missing label."""
     value = _ordered(nodes, term, [label for label in labels if label in term.labels])
     lacking = [i for i, label in enumerate(labels) if label not in term.labels]
     return nodes.unsqueeze(value, *lacking) if lacking else value

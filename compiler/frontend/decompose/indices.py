@@ -1,4 +1,4 @@
-"""Trilu and OneHot: positions compared with small index constants; no constant is as large as the result."""
+"""Trilu and OneHot as comparisons with small index constants; no constant is as large as the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
 from compiler.ops.base import NUMBERS, Call
 
-# Positions are written out as a constant; longer ones are left to the host.
+# Largest constant of positions; longer axes are left to the host.
 _MOST_POSITIONS: Final = 1 << 20
 
 
@@ -26,7 +26,7 @@ def _too_deep(_: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Where the column is on the right side of the row, moved by the diagonal, else 0."""
+    """Keeps elements on the chosen side of the (moved) diagonal, 0 elsewhere."""
     data = call.tensor(0)
     if len(data.shape) < 2:
         call.fail("input must be at least a matrix", actual=data.shape, limit="at least 2 axes")
@@ -41,7 +41,7 @@ def _trilu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 
 def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """OneHot of constant depth: the on-value where the index, counted from the end if negative, is the position."""
+    """OneHot of constant depth: the on-value where the position equals the index (negative ones count from the end)."""
     indices, values = call.tensor(0), call.tensor(2)
     if values.shape != (2,):
         call.fail("values must be the off-value and the on-value", actual=values.shape, limit=(2,))

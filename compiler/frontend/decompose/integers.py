@@ -1,8 +1,8 @@
-"""Quantised products in terms of DequantizeLinear and QuantizeLinear (IMPORT-5).
+"""Quantised products as DequantizeLinear, a float product and QuantizeLinear (IMPORT-5).
 
-Quantised tensors keep their 8-bit types, so they cross memories at their real size; between the two conversions values
-are floats. ConvInteger and MatMulInteger subtract zero points with a scale of 1: their float32 sums are exact up to
-2^24.
+Quantised tensors keep their 8-bit types, so they move between memories at their real size; values between the two
+conversions are floats. ConvInteger and MatMulInteger subtract zero points with a scale of 1: their float32 sums are
+exact up to 2^24.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLOATS: Final = ("float32", "float16", "bfloat16")
 
 
 def _one_axis(*positions: int) -> Limit:
-    """Scales or zero points that follow one axis at most."""
+    """The limit that scales or zero points follow at most one axis."""
 
     def check(_: onnx.NodeProto, call: Call) -> object | None:
         shapes = (call.tensor(position).shape for position in positions if call.has(position))
@@ -32,18 +32,18 @@ def _one_axis(*positions: int) -> Limit:
 
 
 def _convert(nodes: NodeList, kind: str, inputs: Sequence[str], *, axis: int | None, out: str | None = None) -> str:
-    """A QuantizeLinear or DequantizeLinear; `axis` is what its scale follows, None for a scale of one element."""
+    """A QuantizeLinear or DequantizeLinear; `axis` is the axis of its scale, None for a scale of one element."""
     attributes = {} if axis is None else {"axis": axis}
     return nodes.add(kind, *inputs, out=out, **attributes)
 
 
 def _along(call: Call, scale: int, axis: int) -> int | None:
-    """The axis that the scale in input `scale` follows: `axis` if it has several elements."""
+    """The axis of the scale in input `scale`: `axis` if it has several elements, else None."""
     return axis if call.tensor(scale).elements > 1 else None
 
 
 def _qlinear_conv(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """QLinearConv: dequantise data and weight (per tensor or filter), convolve, quantise.
+    """QLinearConv: dequantises data and weight (per tensor or filter), convolves, quantises.
 
     The bias counts in units of input scale × weight scale.
     """
@@ -84,7 +84,7 @@ def _shifted(node: onnx.NodeProto, call: Call, nodes: NodeList, data: int, zero:
 
 
 def _conv_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """ConvInteger: zero points subtracted, convolved, the sums as int32."""
+    """ConvInteger: subtracts zero points, convolves, converts the sums to int32."""
     data, weight = _shifted(node, call, nodes, 0, 2, 1), _shifted(node, call, nodes, 1, 3, 0)
     product = nodes.add("Conv", data, weight)
     nodes.nodes[-1].attribute.extend(node.attribute)
@@ -92,7 +92,7 @@ def _conv_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 
 def _matmul_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """MatMulInteger: zero points (per tensor, row or column) subtracted, multiplied, the sums as int32."""
+    """MatMulInteger: subtracts zero points (per tensor, row or column), multiplies, converts the sums to int32."""
     rows, columns = max(0, len(call.tensor(0).shape) - 2), len(call.tensor(1).shape) - 1
     left, right = _shifted(node, call, nodes, 0, 2, rows), _shifted(node, call, nodes, 1, 3, columns)
     nodes.cast(nodes.add("MatMul", left, right), "int32", out=node.output[0])

@@ -1,8 +1,8 @@
-"""Ops on tensors of more axes than the accelerator's commands have: the same on merged axes, between two views.
+"""Ops on tensors with more axes than accelerator commands support: the same op on merged axes, between two views.
 
-Axes merge where an op treats neighbours alike: those that a Transpose keeps side by side, that a reduction sums or
-keeps, that a broadcast stretches or not. A view moves nothing, so the op costs what it would cost. Views that meet
-become one (`lower.py`): between two such ops no tensor with many axes is left.
+Neighbouring axes merge if the op treats them alike: a Transpose keeps them adjacent, a reduction sums or keeps both, a
+broadcast stretches both or neither. A view moves no data, so the op costs the same. Adjacent views become one
+(`lower.py`), so no tensor with too many axes remains between two such ops.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from compiler.ops.base import Call
 from compiler.ops.elementwise import Elementwise
 from compiler.ops.movement import Pad
 
-# Axes of one tensor that become one.
+# Axes of one tensor that merge into one.
 Groups = tuple[tuple[int, ...], ...]
-# What neighbours must have in common to merge; None for an extent of 1, which merges with any.
+# Neighbours with equal keys merge; None, for an extent of 1, merges with any.
 Key = Hashable | None
 Shape = Sequence[int]
 _REDUCES: Final = tuple(kind for kind in OP_KINDS if kind.startswith("Reduce"))
-# Axes that one of several transpositions brings to the front: (MAX_AXES - 2) // 2.
+# Number of axes that each of several transpositions moves to the front: (MAX_AXES - 2) // 2.
 _BROUGHT: Final = 3
-# From here on a softmax is along one axis; before, along all from its axis on.
+# From this opset on a softmax is along one axis; before, along all axes from its axis on.
 _SOFTMAX_ALONG: Final = 13
-# From here on the parameters of Slice are inputs.
+# From this opset on the parameters of Slice are inputs.
 _SLICE_BY_INPUTS: Final = 10
-# From here on an element-wise op broadcasts as numpy does.
+# From this opset on an element-wise op broadcasts as numpy does.
 _BROADCASTS: Final = 7
 
 
 class NarrowNodes(NodeList):
-    """Nodes between views; `shapes` are constants by name, whose elements may vary."""
+    """Nodes between views; `shapes` maps the names of constant shapes to their extents, which may vary."""
 
     def __init__(self, *, call: Call, fresh: Fresh) -> None:
         super().__init__(call=call, fresh=fresh)
@@ -58,13 +58,13 @@ class NarrowNodes(NodeList):
 
 
 def too_wide(call: Call) -> int | None:
-    """The axes of the tensor with most, if the accelerator's commands have fewer (PROG-1)."""
+    """The largest number of axes of an input if it exceeds that of accelerator commands (PROG-1), else None."""
     most = max((len(tensor.shape) for tensor in call.inputs if tensor is not None), default=0)
     return most if most > MAX_AXES else None
 
 
 def narrow(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NarrowNodes | None:
-    """The nodes that do the same on at most MAX_AXES axes; None if the node has no more, or its axes do not merge."""
+    """Equivalent nodes on at most MAX_AXES axes; None if no tensor has more, or if the axes do not merge."""
     kind = OP_KINDS.get(node.op_type)
     rule = _elementwise if isinstance(kind, Elementwise) else _RULES.get(node.op_type)
     if rule is None or max(_rank(call), too_wide(call) or 0) <= MAX_AXES:
@@ -78,7 +78,7 @@ def narrow(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NarrowNodes | None
 
 
 def _rank(call: Call) -> int:
-    """Axes of the result of ops that may have more than their inputs."""
+    """Number of axes of the result, for ops whose result may have more than their inputs; 0 for others."""
     if call.op_type == "Expand":
         return len(call.constant_integers(1, "shape")) if 1 in call.values else 0
     if call.op_type == "Gather":
@@ -87,13 +87,13 @@ def _rank(call: Call) -> int:
 
 
 def _inner(nodes: NarrowNodes, node: onnx.NodeProto) -> list[tuple[int, ...]]:
-    """The shapes of all views but those that end in the node's own outputs."""
+    """The shapes of all views except those that make the node's own outputs."""
     own = {made.input[1] for made in nodes.nodes if made.op_type == "Reshape" and made.output[0] in node.output}
     return [shape for name, shape in nodes.shapes.items() if name not in own]
 
 
 def _merged(keys: Sequence[Key]) -> Groups:
-    """Neighbouring axes of equal keys as one."""
+    """Groups of neighbouring axes with equal keys."""
     groups: list[list[int]] = []
     last: Key = None
     for axis, key in enumerate(keys):
@@ -115,16 +115,16 @@ def _is_one(extent: int) -> bool:
 
 
 def _kept(node: onnx.NodeProto, *without: str) -> dict[str, Any]:
-    """The node's attributes but for these."""
+    """The node's attributes except `without`."""
     return {a.name: helper.get_attribute_value(a) for a in node.attribute if a.name not in without}
 
 
 def _around(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """What lies before an axis, the axis, and what lies behind it."""
+    """The product of the extents before an axis, its own extent, and the product behind it."""
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-# The rules: each appends nodes, False if the node's form has no narrow one -------------------------------------------
+# The rules: each appends nodes and returns True, or returns False if the axes do not merge ----------------------------
 
 Rule = Callable[[onnx.NodeProto, Call, NarrowNodes], bool]
 
@@ -132,7 +132,7 @@ Rule = Callable[[onnx.NodeProto, Call, NarrowNodes], bool]
 def _broadcast(
     node: onnx.NodeProto, call: Call, nodes: NarrowNodes, result: Shape, keys: Sequence[Key], shapes: Sequence[Shape]
 ) -> bool:
-    """The node on operands in merged axes; `shapes` are the operands' with 1s in front, as many axes as the result."""
+    """The node on merged axes; `shapes` are the operands' shapes with leading 1s, as many axes as the result."""
     groups = _merged(keys)
     inputs = []
     for value, tensor, shape in zip(node.input, call.inputs, shapes, strict=True):
@@ -144,7 +144,7 @@ def _broadcast(
 
 
 def _aligned(call: Call) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """The operands' shapes with 1s in front, and what they broadcast to."""
+    """The operands' shapes with leading 1s, and their broadcast."""
     given = [() if tensor is None else tensor.shape for tensor in call.inputs]
     rank = max(map(len, given))
     shapes = [(*(1,) * (rank - len(shape)), *shape) for shape in given]
@@ -153,7 +153,7 @@ def _aligned(call: Call) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
 
 
 def _stretched(shapes: Sequence[Shape], result: Shape) -> list[Key]:
-    """By axis which operands it stretches."""
+    """Per axis, which operands have extent 1 there and are stretched."""
     keys = zip(*shapes, strict=True)
     return [None if _is_one(e) else tuple(map(_is_one, key)) for key, e in zip(keys, result, strict=True)]
 
@@ -174,10 +174,10 @@ def _matmul(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _transpose(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
-    """One transposition of merged axes, or several where too many move.
+    """One transposition of merged axes, or several if too many axes move.
 
-    Bringing three axes to the front parts the others into four runs at most: with those in front from before, which
-    stay together, that is no more than eight.
+    Moving three axes to the front splits the others into at most four runs. The axes moved earlier stay together as
+    one, which makes at most eight.
     """
     shape = call.tensor(0).shape
     wanted = list(call.integers("perm") or reversed(range(len(shape))))
@@ -193,7 +193,7 @@ def _transpose(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _transposed(nodes: NarrowNodes, value: str, shape: Shape, now: list[int], wanted: list[int]) -> str:
-    """A value whose axes lie in the order `now`, in the order wanted."""
+    """A value with its axes moved from the order `now` to the order `wanted`."""
     blocks = _blocks(now, wanted)
     before = sorted(blocks, key=lambda block: now.index(block[0]))
     data = nodes.view(value, _extents(shape, tuple(before)))
@@ -201,7 +201,7 @@ def _transposed(nodes: NarrowNodes, value: str, shape: Shape, now: list[int], wa
 
 
 def _blocks(now: list[int], wanted: list[int]) -> Groups:
-    """Axes that lie side by side in both orders as one, in the order wanted."""
+    """Groups of axes that are adjacent in both orders, in the order `wanted`."""
     place = {axis: number for number, axis in enumerate(now)}
     blocks: list[list[int]] = []
     for axis in wanted:
@@ -239,14 +239,14 @@ def _extreme(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _reduce(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
-    """Neighbours merge that are both reduced, or both kept."""
+    """Merges neighbours that are both reduced or both kept."""
     shape = call.tensor(0).shape
     given = call.constant_integers(1, "axes") if call.has(1) else call.integers("axes")
     if not given and call.integer("noop_with_empty_axes", 0):
         return False
     axes = {call.within(axis, len(shape), "axes") for axis in given} if given else set(range(len(shape)))
     groups = _merged([None if _is_one(extent) else axis in axes for axis, extent in enumerate(shape)])
-    # a group of extents 1 alone is reduced or kept with the same result
+    # a group whose extents are all 1 gives the same result reduced or kept
     reduced = [number for number, group in enumerate(groups) if any(a in axes and not _is_one(shape[a]) for a in group)]
     data = nodes.view(node.input[0], _extents(shape, groups))
     if not reduced:
@@ -273,7 +273,7 @@ def _concat(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _slices(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Begin, end, axis and step of a Slice, axis by axis."""
+    """Begins, ends, axes and steps of a Slice."""
     rank = len(call.tensor(0).shape)
     if call.opset < _SLICE_BY_INPUTS:
         starts, ends = call.integers("starts") or (), call.integers("ends") or ()
@@ -286,7 +286,7 @@ def _slices(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
 
 
 def _slice(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
-    """Axes that are not cut merge."""
+    """Merges axes that are not cut."""
     starts, ends, axes, steps = _slices(call)
     if any(isinstance(extent, Dim) for extent in (*starts, *ends)):
         return False
@@ -304,7 +304,7 @@ def _slice(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _pad(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
-    """Axes without pads merge."""
+    """Merges axes without pads."""
     pads, shape = Pad.pads_of(call), call.tensor(0).shape
     rank = len(shape)
     if any(isinstance(pad, Dim) for pad in pads):
@@ -355,7 +355,7 @@ def _expand(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
     shape = (*(1,) * (len(result) - len(data)), *data)
     groups = _merged([None if _is_one(end) else _is_one(begin) for begin, end in zip(shape, result, strict=True)])
     before, after = _extents(shape, groups), _extents(result, groups)
-    # an extent that stays is left to the data: 1 asks for nothing
+    # unchanged extents come from the data: a target of 1 leaves them alone
     target = nodes.shape([end if _is_one(begin) else 1 for begin, end in zip(before, after, strict=True)])
     made = nodes.add("Expand", nodes.view(node.input[0], before), target)
     nodes.view(made, result, out=node.output[0])
@@ -374,7 +374,7 @@ def _tile(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _layer_norm(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
-    """The normalised axes as one; scale and shift have an element for each of its positions."""
+    """Merges the normalised axes; scale and shift have one element per normalised position."""
     shape = call.tensor(0).shape
     axis = call.axis("axis", -1, len(shape))
     rest = [call.tensor(number).shape for number in range(1, len(call.inputs)) if call.has(number)]
@@ -388,7 +388,7 @@ def _layer_norm(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
 
 
 def _quantise(node: onnx.NodeProto, call: Call, nodes: NarrowNodes) -> bool:
-    """Per tensor or per channel; scales that lie in blocks are left to the host."""
+    """Scales per tensor or per channel; blocked scales are left to the host."""
     shape, scale = call.tensor(0).shape, call.tensor(1).shape
     if len(scale) > 1 or call.integer("block_size", 0):
         return False

@@ -1,4 +1,4 @@
-"""RotaryEmbedding: halves (or every second element) of each head turned by the angle of their position."""
+"""RotaryEmbedding: rotates the halves (or the even and odd elements) of each head by the angle of their position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compiler.ops.base import FLOATS, Call
 
 
 def _rotary_embedding(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """RotaryEmbedding (operator set 23) without moving the heads: the angles are broadcast over them."""
+    """RotaryEmbedding (operator set 23) without moving the heads: the angles broadcast over them."""
     data = call.tensor(0)
     rank = len(data.shape)
     if rank not in (3, 4):
@@ -45,7 +45,7 @@ def _rotary_embedding(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None
 
 
 def _angles(node: onnx.NodeProto, call: Call, nodes: NodeList, position: int, head_axis: int) -> str:
-    """The cache's values of each token, [batch, 1, tokens, pairs] or [batch, tokens, 1, pairs]."""
+    """The cache values of each token, [batch, 1, tokens, pairs] or [batch, tokens, 1, pairs]."""
     table = node.input[position]
     if call.has(3):
         table = nodes.add("Gather", table, node.input[3], axis=0)

@@ -1,4 +1,4 @@
-"""BatchNormalization in training mode: the statistics of the batch are computed, as in standardised weights."""
+"""BatchNormalization in training mode: computes the statistics of the batch, as weight standardisation does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
 from compiler.ops.base import Call
 
-# From here on the results are the normalised batch and the running statistics, and training is an attribute.
+# From this opset on the results are the batch and the running statistics, and training is an attribute.
 _TRAINING_MODE: Final = 14
 _HALVES: Final = frozenset(("float16", "bfloat16"))
 
@@ -19,9 +19,9 @@ def _given_statistics(_: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Mean and variance over all axes but the channels'; running statistics move towards them by the momentum.
+    """Mean and variance over all axes except channels; running statistics follow them by the momentum.
 
-    Halves are computed in float32, as the operator's definition says: squares of a few hundred leave their range.
+    16-bit floats are computed in float32, as ONNX defines: squares of a few hundred overflow float16.
     """
     dtype, running_dtype = _computed(call, 0), _computed(call, 3)
     data, scale, bias = (_as(nodes, call, index, dtype) for index in range(3))
@@ -47,19 +47,19 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 
 def _computed(call: Call, index: int) -> str:
-    """The element type that an input is computed in."""
+    """The computation type of an input."""
     dtype = call.tensor(index).dtype
     return "float32" if dtype in _HALVES else dtype
 
 
 def _as(nodes: NodeList, call: Call, index: int, dtype: str) -> str:
-    """An input in another element type, if that is not its own."""
+    """An input in another element type; unchanged if it already has that type."""
     tensor = call.tensor(index)
     return tensor.name if tensor.dtype == dtype else nodes.cast(tensor.name, dtype)
 
 
 def _put(nodes: NodeList, one: str, other: str, dtype: str, wanted: str, out: str) -> None:
-    """The sum of two values of type `dtype`, as result `out` of type `wanted`."""
+    """Adds two values of type `dtype` into result `out` of type `wanted`."""
     if dtype == wanted:
         nodes.add("Add", one, other, out=out)
     else:

@@ -1,4 +1,4 @@
-"""Patterns that exporters write out in many nodes, recognised on the graph (IMPORT-2)."""
+"""Recognises patterns that exporters write as many nodes (IMPORT-2)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from compiler.ir.pattern import Pattern
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, default_axes
 
-# Kind of the op at which a pattern is looked for -> the rewrite. Each is the rarest op of its pattern. What stands
-# later is found in what came of the earlier.
+# Op kind where a pattern's search starts (the rarest op of the pattern) -> the rewrite. Later maps work on the result
+# of earlier ones.
 _REWRITES: Final[tuple[Mapping[str, Rewrite], ...]] = (
     MappingProxyType({**ACTIVATIONS, **NORMALISATIONS, **SOFTMAX}),
     GROUP_NORMALISATIONS,
 )
-# The operator set whose attributes the rewrites speak.
+# The operator set of the rewrites' attributes.
 _OPSET: Final = 23
-# What the inputs of a replacing op are called, if they are new.
+# Names of a replacing op's new inputs.
 _ROLES: Final = ("data", "scale", "bias")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecognisePatterns:
-    """Pass: activations and normalisations written out become one op, attention is recorded (IMPORT-2).
+    """Pass: replaces written-out activations and normalisations by one op, records attention (IMPORT-2).
 
-    1. A pattern is looked for at its rarest op, so that a graph is walked once and each step is bounded.
-    2. Nothing is rewritten whose inner values anybody else reads, or that are graph outputs.
-    3. Constants of the model are compared to what rounding to their element type explains.
-    4. An op that takes others' place has their nodes as origin, in execution order, and the last one's output.
-    5. Each pattern found is noted in `Graph.patterns`, in execution order.
+    1. The search for a pattern starts at its rarest op, so the graph is walked once and each step is bounded.
+    2. Ops are replaced only if no other op reads their inner values and these are no graph outputs.
+    3. Constants of the model match within the rounding error of their element type.
+    4. The replacing op has the replaced nodes as origin, in execution order, and the output of the last one.
+    5. Each pattern found is listed in `Graph.patterns`, in execution order.
     `source` is the model file, from which constants of one element are read.
     """
 
@@ -48,7 +48,7 @@ class RecognisePatterns:
     source: ModelSource
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with what was recognised."""
+        """The graph with patterns recognised."""
         rewritten = graph
         for rewrites in _REWRITES:
             rewritten = self._rewritten(rewritten, rewrites)
@@ -78,7 +78,7 @@ class RecognisePatterns:
         ops = tuple(replaced.get(i, op) for i, op in enumerate(graph.ops) if i in replaced or i not in taken)
         names = {name for op in ops for name in (*op.inputs, op.output)} | {*graph.inputs, *graph.outputs}
         kept = {name: tensor for name, tensor in tensors.items() if name in names}
-        # a pattern whose op became part of a larger one is no longer there
+        # drop patterns whose op became part of a larger pattern
         earlier = [pattern for pattern in graph.patterns if kept.keys() >= set(pattern.ops)]
         return replace(graph, ops=ops, tensors=MappingProxyType(kept), patterns=(*earlier, *patterns))
 
@@ -94,10 +94,7 @@ class RecognisePatterns:
 
 
 def _replacing(graph: Graph, found: Replacement, tensors: dict[str, Tensor]) -> Op | None:
-    """The op that stands for others, its new constants added to `tensors`.
-
-    None if the accelerator does not run it.
-    """
+    """The replacing op; adds its new constants to `tensors`. None if the accelerator does not run it."""
     output = graph.tensors[graph.ops[found.ops[-1]].output]
     given = [
         _named(f"{output.name}/{role}", entry, tensors) if isinstance(entry, Constant) else tensors[entry]
@@ -129,5 +126,5 @@ def _named(name: str, constant: Constant, tensors: Mapping[str, Tensor]) -> Tens
 
 
 def _origin(graph: Graph, ops: tuple[int, ...]) -> tuple[str, ...]:
-    """The nodes of ops, in execution order, each once."""
+    """The nodes of ops, in execution order, without repeats."""
     return tuple(dict.fromkeys(node for index in ops for node in graph.ops[index].origin))

@@ -1,6 +1,6 @@
-"""Activations written out: Gelu (both forms), SiLU and its relatives, HardSigmoid, HardSwish (IMPORT-2).
+"""Written-out activations: Gelu (both forms), SiLU and its relatives, HardSigmoid, HardSwish (IMPORT-2).
 
-Each has a core, t = core(u), where u is a polynomial of the input x, and a result that is a polynomial of x and t:
+Each has a core t = core(u), with u a polynomial of the input x, and a result that is a polynomial of x and t:
 
     gelu           t = erf(x/√2)                          x/2 + x·t/2
     gelu (tanh)    t = tanh(√(2/π)·(x + 0.044715·x³))     x/2 + x·t/2
@@ -22,7 +22,7 @@ from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite, is_ne
 from compiler.frontend.patterns.polynomial import Expansion, Polynomial, Terms
 from compiler.ir.graph import Attribute, Op
 
-# How many ops may lie between the core and the result, and between x and what the core or the result reads of it.
+# Largest number of ops between the core and the result, and between x and its use in the core or the result.
 _AFTER: Final = 4
 _BEFORE: Final = 3
 
@@ -35,15 +35,16 @@ _HALVES: Final[Terms] = MappingProxyType({_X: 0.5, _XT: 0.5})
 _ERF: Final[Terms] = MappingProxyType({_X: 1 / sqrt(2)})
 _TANH: Final[Terms] = MappingProxyType({_X: sqrt(2 / pi), _CUBE: sqrt(2 / pi) * 0.044715})
 
-# The pattern's name, the kind of the op that stands for it, and its attributes.
+# The pattern's name, the kind of the replacing op, and its attributes.
 Verdict = tuple[str, str, Mapping[str, Attribute]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Core:
-    """A kind of core op: which inputs it may have, and what it is together with a result.
+    """A kind of core op: its allowed inputs, and the pattern that it forms with a result.
 
-    `accepts` sees the core and the polynomial of its input, `verdict` also that of the result; the element type last.
+    `accepts` gets the core, the polynomial of its input and the element type; `verdict` also gets the result's
+    polynomial.
     """
 
     accepts: Callable[[Op, Polynomial, str], bool]
@@ -104,7 +105,7 @@ def _clipped(core: Op, inner: Polynomial, result: Polynomial, dtype: str) -> Ver
 
 
 def _is_exactly(polynomial: Polynomial, wanted: Terms) -> bool:
-    """Coefficients such as 1 and 1/2 are not rounded by any element type."""
+    """True if the terms are `wanted`; no element type rounds coefficients such as 1 and 1/2."""
     terms = polynomial.terms
     return terms.keys() == wanted.keys() and all(isclose(terms[k], wanted[k], rel_tol=1e-6) for k in wanted)
 
@@ -115,7 +116,7 @@ def _number(op: Op, name: str, default: float) -> float:
 
 
 def _rewrite(sort: _Core) -> Rewrite:
-    """The rewrite at a core op: of its patterns the one that takes in most ops."""
+    """The rewrite at a core op: the pattern that covers the most ops."""
 
     def rewrite(lookup: Lookup, index: int) -> Replacement | None:
         core = lookup.graph.ops[index]
@@ -137,7 +138,7 @@ def _rewrite(sort: _Core) -> Rewrite:
 
 
 def _candidates(lookup: Lookup, core: Op) -> Iterator[str]:
-    """Where x may be: what the core's result is multiplied with, or what lies before that; for Clip, its input."""
+    """Candidates for x: the factor multiplied with the core's result, and its sources; for Clip, its input."""
     start = core.inputs[0] if core.kind == "Clip" else _partner(lookup, core.output)
     for _ in range(_BEFORE):
         if start is None:
@@ -149,7 +150,7 @@ def _candidates(lookup: Lookup, core: Op) -> Iterator[str]:
 
 
 def _partner(lookup: Lookup, name: str) -> str | None:
-    """The first value that `name`, or what constants make of it, is multiplied with."""
+    """The first computed value that multiplies `name`, after arithmetic with constants; None if there is none."""
     for _ in range(_AFTER):
         reader = lookup.sole_reader(name, "Mul", "Div", "Add", "Sub", "Sum")
         if reader is None:
@@ -163,7 +164,7 @@ def _partner(lookup: Lookup, name: str) -> str | None:
 
 
 def _continuations(lookup: Lookup, core: Op, x: str) -> Iterator[Polynomial]:
-    """The core's result and the values computed from x and it alone, one after the other."""
+    """The core's result and the following values computed from x and it alone."""
     name, expansion = core.output, Expansion(lookup, x, core.output)
     for _ in range(_AFTER + 1):
         result = expansion.of(name)

@@ -1,7 +1,7 @@
-"""Attention: softmax(Q·Kᵀ scaled and masked)·V (IMPORT-2). It is found and left as it is.
+"""Attention: softmax(Q·Kᵀ scaled and masked)·V (IMPORT-2). It is recorded, not replaced.
 
-No op stands for it: its parts tile by query rows through their own axis maps. What is recorded is which ops they are,
-from the scaling of Q and K, if it is there, to the product with V, so that later stages can keep them together.
+No single op represents it: its parts tile by query rows through their own axis maps. The record lists its ops, from the
+scaling of Q and K, if any, to the product with V, so that later stages can keep them together.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Final
 from compiler.frontend.patterns.match import Lookup
 from compiler.ir.graph import Op
 
-# How many ops may lie between the products and the softmax.
+# Largest number of ops between the products and the softmax.
 _BEFORE: Final = 8
 _AFTER: Final = 6
 
 
 def find_attention(lookup: Lookup, index: int) -> tuple[int, ...] | None:
-    """The ops of the attention whose softmax is op `index`, in execution order; None if it is none.
+    """The ops of the attention around the softmax `index`, in execution order; None if there is no attention.
 
-    1. The softmax is over the last axis, and its scores come from a product of two matrices, the second computed.
+    1. The softmax is over the last axis. Its scores come from a matrix product whose second factor is computed.
     2. Between the two: a scaling by one constant, a mask (added, or chosen by Where against one constant), a soft
-       cap (Tanh), a bound from below, conversions, and views that keep the last two axes.
-    3. Its result, converted, viewed, or with NaN (or what a mask says) replaced by a constant, is the left factor of
-       one product with a computed matrix.
-    4. Nobody else reads what lies between, and none of it is a graph output.
+       cap (Tanh), a lower bound, conversions, and views that keep the last two axes.
+    3. Its result is the left factor of one product with a computed matrix. In between it may be converted, viewed, or
+       have NaN (or masked elements) replaced by a constant.
+    4. No other op reads the values in between, and these are no graph outputs.
     """
     softmax = lookup.graph.ops[index]
     rank = len(lookup.tensor(softmax.output).shape)
@@ -54,7 +54,7 @@ def _scores(lookup: Lookup, name: str, steps: int) -> tuple[int, ...] | None:
 
 
 def _operands(lookup: Lookup, op: Op) -> tuple[str, ...]:
-    """The inputs of an op between scores and softmax that may be the scores."""
+    """The inputs that may carry the scores, of an op between scores and softmax."""
     match op.kind:
         case "Cast" | "Tanh" | "Reshape":
             return op.inputs
@@ -71,7 +71,7 @@ def _operands(lookup: Lookup, op: Op) -> tuple[str, ...]:
 
 
 def _scaled(lookup: Lookup, op: Op) -> tuple[str, ...]:
-    """What an op multiplies with, divides by or compares with one constant."""
+    """The input that an op multiplies with, divides by or compares with one constant; empty if there is none."""
     split = lookup.split(op)
     if split is None or (op.kind == "Div" and split[0] != op.inputs[0]):
         return ()
@@ -79,25 +79,25 @@ def _scaled(lookup: Lookup, op: Op) -> tuple[str, ...]:
 
 
 def _chosen(lookup: Lookup, op: Op) -> tuple[str, ...]:
-    """What a Where takes if it does not take its one constant."""
+    """The other choice of a Where with exactly one constant choice; empty for any other Where."""
     constants = [name for name in op.inputs[1:] if lookup.scalar(name) is not None]
     return tuple(name for name in op.inputs[1:] if name not in constants) if len(constants) == 1 else ()
 
 
 def _keeps_rows(lookup: Lookup, op: Op, operand: str) -> bool:
-    """True if rows and columns of the result are those of the operand."""
+    """True if the result has the rows and columns of the operand."""
     before, after = lookup.tensor(operand).shape, lookup.tensor(op.output).shape
     return before[-2:] == after[-2:] and (op.kind == "Reshape" or before == after)
 
 
 def _is_product(lookup: Lookup, op: Op) -> bool:
-    """True for a product of matrices (not vectors) of which the second is computed."""
+    """True for a product of matrices (not vectors) whose second factor is computed."""
     left, right = (lookup.tensor(name) for name in op.inputs)
     return min(len(left.shape), len(right.shape)) >= 2 and right.constant is None
 
 
 def _scalings(lookup: Lookup, product: Op, index: int) -> tuple[int, ...]:
-    """The ops that scale Q and K by a constant for this product alone."""
+    """The ops that scale Q and K by a constant for this product only."""
     found = []
     for name in product.inputs:
         maker = lookup.maker(name, "Mul", "Div")
@@ -107,7 +107,7 @@ def _scalings(lookup: Lookup, product: Op, index: int) -> tuple[int, ...]:
 
 
 def _weighted_sum(lookup: Lookup, name: str) -> tuple[int, ...] | None:
-    """The ops from the softmax's result `name` to the product with V, that one included."""
+    """The ops from the softmax's result `name` to the product with V, inclusive."""
     found: list[int] = []
     for _ in range(_AFTER):
         step = _step(lookup, name)
@@ -122,7 +122,7 @@ def _weighted_sum(lookup: Lookup, name: str) -> tuple[int, ...] | None:
 
 
 def _step(lookup: Lookup, name: str) -> tuple[int, ...] | None:
-    """The ops that read the weights `name` on their way to the product; the last makes the next value."""
+    """The ops that read the weights `name` before the product; the last one makes the next value."""
     readers = lookup.readers(name)
     ops = [lookup.graph.ops[reader] for reader in readers]
     if [op.kind for op in ops] == ["IsNaN", "Where"]:

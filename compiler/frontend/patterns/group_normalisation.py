@@ -1,10 +1,10 @@
-"""GroupNorm written out: channels seen as groups, normalised there, seen as channels again (IMPORT-8).
+"""Written-out GroupNorm: a view of channels as groups, a normalisation, a view back to channels (IMPORT-8).
 
     Reshape [N, C, ...] → [N, G, ...],  normalised over all axes behind G,  Reshape → [N, C, ...],  · scale,  + bias
 
-Exporters write the middle as an InstanceNormalization, whose own scale and bias are per group; code by hand writes a
-mean and a variance, which `normalisations.py` has made a LayerNormalization without a scale. Scale and bias per channel
-may be missing.
+Exporters write the middle as an InstanceNormalization, whose scale and bias are per group. Hand-written code has a mean
+and a variance, which `normalisations.py` has turned into a LayerNormalization without a scale. Scale and bias per
+channel are optional.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compiler.units import numpy_dtype
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Affine:
-    """A scale and a bias, constants of one shape; None where everything is multiplied by 1, or 0 is added."""
+    """A scale and a bias, constants of one shape; None for a scale of all 1 or a bias of all 0."""
 
     scale: Constant | None
     bias: Constant | None
@@ -59,12 +59,12 @@ def _group_normalisation(lookup: Lookup, index: int) -> Replacement | None:
 
 
 def _own_parameters(lookup: Lookup, op: Op) -> _Affine | None:
-    """What the normalisation itself multiplies and adds, one constant for each group; None if it is none of those."""
+    """The scale and bias of the normalisation itself; None unless they are constants per group."""
     constants = [lookup.tensor(name).constant for name in op.inputs[1:] if name]
     if any(constant is None for constant in constants):
         return None
     if op.kind == "LayerNormalization":
-        # scale and bias along what is normalised are no values of groups
+        # a scale and bias along the normalised axes are not per group, so they must be 1 and 0
         neutral = [lookup.uniform(name) for name in op.inputs[1:] if name] == [1.0, 0.0][: len(constants)]
         return _Affine(scale=None, bias=None) if neutral and dict(op.attributes)["axis"] == 2 else None
     scale, bias = (
@@ -75,7 +75,7 @@ def _own_parameters(lookup: Lookup, op: Op) -> _Affine | None:
 
 
 def _views_before(lookup: Lookup, name: str) -> list[int]:
-    """The Reshapes that `name` came through and nobody else reads, the last one first."""
+    """The successive Reshapes that make `name` and have no other readers, the last one first."""
     found: list[int] = []
     while (maker := lookup.maker(name, "Reshape")) is not None and len(lookup.readers(name)) == 1:
         found.append(maker)
@@ -84,7 +84,7 @@ def _views_before(lookup: Lookup, name: str) -> list[int]:
 
 
 def _views_behind(lookup: Lookup, index: int) -> list[int]:
-    """The Reshapes that alone read a result one after another, the first one first."""
+    """The successive Reshapes that are the only readers of a result, the first one first."""
     found: list[int] = []
     while (reader := lookup.sole_reader(lookup.graph.ops[index].output, "Reshape")) is not None:
         found.append(reader)
@@ -93,7 +93,7 @@ def _views_behind(lookup: Lookup, index: int) -> list[int]:
 
 
 def _views_around(lookup: Lookup, index: int, grouped: Tensor) -> tuple[list[int], list[int]] | None:
-    """The fewest Reshapes that lead from channels to groups and back to the same channels; None if none do."""
+    """The fewest Reshapes from channels to groups and back to the same channels; None if there are none."""
     before, after = _views_before(lookup, grouped.name), _views_behind(lookup, index)
     for first in range(len(before)):
         data = lookup.tensor(lookup.graph.ops[before[first]].inputs[0])
@@ -105,14 +105,14 @@ def _views_around(lookup: Lookup, index: int, grouped: Tensor) -> tuple[list[int
 
 
 def _is_grouping(data: Tensor, grouped: Tensor) -> bool:
-    """True if axis 1 of `grouped` has whole channels of `data` in each position, with all there is of each."""
+    """True if each position on axis 1 of `grouped` holds whole channels of `data`, completely."""
     varying = [tuple(entry for entry in tensor.symbols if entry[0] < 2) for tensor in (data, grouped)]
     return (
         len(data.shape) > 1
         and data.shape[0] == grouped.shape[0]
         and data.shape[1] % grouped.shape[1] == 0
         and prod(data.shape[1:]) == prod(grouped.shape[1:])
-        # as many images and channels at all extents; what is left of an image is then the same
+        # images and channels agree at all extents, so the remaining elements of an image agree too
         and varying[0] == varying[1]
         and all(axis == 0 for axis, _ in varying[0])
     )
@@ -123,7 +123,7 @@ def _is_alike(data: Tensor, result: Tensor) -> bool:
 
 
 def _channel_parameters(lookup: Lookup, last: int, data: Tensor) -> tuple[_Affine, list[int]]:
-    """What the only reader multiplies each channel with and the next one adds to it, and these ops."""
+    """The scale and bias per channel that the next ops apply as sole readers, and the indices of those ops."""
     found: dict[str, Constant] = {}
     ops: list[int] = []
     for kind in ("Mul", "Add"):
@@ -145,7 +145,7 @@ def _is_per_channel(shape: tuple[int, ...], data: tuple[int, ...]) -> bool:
 
 
 def _combined(own: _Affine, behind: _Affine, data: Tensor, groups: int) -> _Affine:
-    """Both one after the other, per channel: (x·s + b)·m + a = x·(s·m) + (b·m + a)."""
+    """Both applied in turn, per channel: (x·s + b)·m + a = x·(s·m) + (b·m + a)."""
     channels = data.shape[1]
 
     def by_group(constant: Constant, width: int) -> Constant:

@@ -1,4 +1,4 @@
-"""What a matcher asks of a graph, and what it answers."""
+"""Queries of pattern matchers on a graph, and their result."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant, Derived, Opaque
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
 
-# How far a written constant may be from the number meant, relatively: what rounding to the element type explains.
+# Largest relative deviation of a written constant from the intended number: the rounding of the element type.
 _TOLERANCES: Final[Mapping[str, float]] = MappingProxyType({"bfloat16": 4e-3})
 _TOLERANCE: Final = 1e-3
-# The most elements that are looked at to see whether all are one value; networks have fewer channels.
+# Largest constant checked for equal elements; networks have fewer channels.
 _READ: Final = 65536
 _NO_ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """Ops that one op can stand for.
+    """A set of ops and the single op that replaces them.
 
-    `pattern` is the name for the report. `ops` are indices, ascending; the last makes the result. The op in their
-    place is `kind` of `inputs` (tensor names, or constants that have no name yet) with ONNX `attributes`.
+    `pattern` is the name for the report. `ops` are indices, ascending; the last one makes the result. The replacing op
+    is `kind` of `inputs` (tensor names, or constants without a name yet) with ONNX `attributes`.
     """
 
     pattern: str
@@ -37,7 +37,7 @@ class Replacement:
 
 
 class Lookup:
-    """A graph under recognition: who makes and who reads a value, and the values of constants of one element."""
+    """A graph during recognition: producers and readers of values, and values of one-element constants."""
 
     def __init__(self, graph: Graph, source: ModelSource) -> None:
         self.graph = graph
@@ -50,18 +50,18 @@ class Lookup:
         return self.graph.tensors[name]
 
     def maker(self, name: str, *kinds: str) -> int | None:
-        """The op that makes `name`, if there is one and it is of one of `kinds` (of any, if none are given)."""
+        """The op that makes `name`; None if there is none, or if its kind is not in `kinds` (when given)."""
         index = self.graph.producer.get(name)
         if index is None or (kinds and self.graph.ops[index].kind not in kinds):
             return None
         return index
 
     def readers(self, name: str) -> tuple[int, ...]:
-        """The ops that read `name`; none if it is a graph output, so that it has to stay."""
+        """The ops that read `name`; empty for a graph output, which must remain."""
         return () if name in self._outputs else self.graph.consumers.get(name, ())
 
     def sole_reader(self, name: str, *kinds: str) -> int | None:
-        """The only op that reads `name`, if it is of one of `kinds` (of any, if none are given)."""
+        """The only op that reads `name`; None if there are others, or if its kind is not in `kinds` (when given)."""
         readers = self.readers(name)
         if len(readers) != 1 or (kinds and self.graph.ops[readers[0]].kind not in kinds):
             return None
@@ -76,7 +76,7 @@ class Lookup:
         return self._scalars[name]
 
     def uniform(self, name: str) -> float | None:
-        """The value of all elements of a constant, if it is one value and quickly told; None for anything else."""
+        """The common value of a constant's elements, if it is quick to find; None for anything else."""
         constant = self.graph.tensors[name].constant
         if constant is None or isinstance(constant.data, Derived | Opaque) or not 0 < prod(constant.shape) <= _READ:
             return self.scalar(name) if constant is not None else None
@@ -85,9 +85,9 @@ class Lookup:
         return float(first) if bool((values == first).all()) else None
 
     def split(self, op: Op) -> tuple[str, float] | None:
-        """An op of two inputs as the one that is computed and the value of the other, a constant of one element.
+        """The computed input of a two-input op, and the value of the other input, a constant of one element.
 
-        None if it is not so. The order of the inputs is lost: for Sub and Div compare with `op.inputs`.
+        None for other ops. The order of the inputs is lost: for Sub and Div compare with `op.inputs`.
         """
         if len(op.inputs) != 2 or "" in op.inputs:
             return None
@@ -98,7 +98,7 @@ class Lookup:
         return (right, first) if first is not None else (left, second if second is not None else 0.0)
 
     def is_closed(self, ops: Collection[int]) -> bool:
-        """True if nobody but `ops` reads what they make, the last of them excepted, and none of it is an output."""
+        """True if no other op reads the results of `ops`, except the last one's, and these are no graph outputs."""
         inside, last = frozenset(ops), max(ops)
         for index in inside - {last}:
             output = self.graph.ops[index].output
@@ -108,7 +108,7 @@ class Lookup:
 
 
 def _has_one_element(constant: Constant) -> bool:
-    """True if its value is cheap to have: nothing larger lies behind it."""
+    """True if the constant has one element and is cheap to evaluate: it derives from no larger constant."""
     match constant.data:
         case Derived():
             return prod(constant.shape) == 1 and all(_has_one_element(part) for part in constant.data.inputs)
@@ -122,5 +122,5 @@ Rewrite = Callable[[Lookup, int], Replacement | None]
 
 
 def is_near(value: float, wanted: float, dtype: str) -> bool:
-    """True if `value` may be `wanted` as an element of `dtype`."""
+    """True if `value` equals `wanted` within the rounding of `dtype`."""
     return isclose(value, wanted, rel_tol=_TOLERANCES.get(dtype, _TOLERANCE))

@@ -3,9 +3,9 @@
     layer-norm   d = x − mean(x),  d / √(mean(d²) + ε) · scale + bias
     rms-norm     d = x,            d / √(mean(d²) + ε) · scale
 
-over the last axis or axes. The square is a power or a product, the quotient a division or a product with the
-reciprocal, ε may be missing, so may scale and bias; d may be computed twice. Values between x and the quotient may be
-of a wider element type, if the quotient is converted back before scale and bias: that is how ONNX defines both ops.
+over the last axis or axes. The square is a power or a product; the quotient is a division or a product with the
+reciprocal. ε, scale and bias are optional; d may be computed twice. Values between x and the quotient may have a wider
+element type if the quotient is converted back before scale and bias: ONNX defines both ops that way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compiler.ir.constant import Constant, Splat
 from compiler.ir.graph import Op, Tensor
 from compiler.units import numpy_dtype
 
-# What a computation in an element type may be converted to in between without losing anything.
+# Wider types that represent every value of an element type exactly.
 _WIDER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "float16": ("float16", "float32", "float64"),
@@ -35,9 +35,9 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Quotient:
-    """d / √(mean(d²) + ε): the ops from x on, the op that makes it, and how it reads x.
+    """d / √(mean(d²) + ε): its ops from x on, the op that makes it, and how it reads x.
 
-    `entries` are the tensors that it begins with: x itself, or conversions of x.
+    `entries` are the tensors where it begins: x itself, or conversions of x.
     """
 
     ops: frozenset[int]
@@ -49,14 +49,14 @@ class _Quotient:
 
 
 class _Walk:
-    """One walk up from a root; remembers the ops it passed."""
+    """A walk upwards from a root; remembers the ops passed."""
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
         self.ops: set[int] = set()
 
     def op(self, name: str, *kinds: str) -> Op | None:
-        """The op of one of `kinds` that makes `name`, conversions skipped."""
+        """The op of one of `kinds` that makes `name`, skipping conversions."""
         passed = []
         maker = self.lookup.maker(name)
         while maker is not None and self.lookup.graph.ops[maker].kind == "Cast":
@@ -68,7 +68,7 @@ class _Walk:
         return self.lookup.graph.ops[maker]
 
     def reduced(self, name: str) -> tuple[str, tuple[int, ...]] | None:
-        """What `name` is the mean of, and over which axes; they are kept with extent 1."""
+        """The operand and the axes if `name` is a mean that keeps its axes with extent 1, else None."""
         op = self.op(name, "ReduceMean")
         attributes = dict(op.attributes) if op is not None else {}
         axes = attributes.get("axes")
@@ -77,7 +77,7 @@ class _Walk:
         return op.inputs[0], tuple(int(axis) for axis in axes)
 
     def squared(self, name: str) -> str | None:
-        """What `name` is the square of."""
+        """The operand if `name` is a square, else None."""
         op = self.op(name, "Pow", "Mul")
         if op is None:
             return None
@@ -86,7 +86,7 @@ class _Walk:
         return op.inputs[0] if op.inputs[0] == op.inputs[1] else None
 
     def centred(self, name: str, axes: tuple[int, ...]) -> tuple[str, ...] | None:
-        """What x − mean(x) over `axes` begins with; None if `name` is not that."""
+        """The operands x of x − mean(x) over `axes`; None if `name` is something else."""
         op = self.op(name, "Sub")
         mean = self.reduced(op.inputs[1]) if op is not None else None
         if op is None or mean is None or mean[1] != axes:
@@ -99,7 +99,7 @@ def _normalisation(lookup: Lookup, index: int) -> Replacement | None:
     quotient = _quotient(lookup, index)
     if quotient is None:
         return None
-    # with the conversion of x if that can be, else behind it
+    # include the conversion of x if possible, else start behind it
     casts = [lookup.maker(entry, "Cast") for entry in quotient.entries]
     sources = [lookup.graph.ops[cast].inputs[0] for cast in casts if cast is not None]
     for x in dict.fromkeys((*sources, *quotient.entries)):
@@ -142,14 +142,14 @@ def _quotient(lookup: Lookup, index: int) -> _Quotient | None:
 
 
 def _without_epsilon(walk: _Walk, name: str) -> tuple[float, str]:
-    """The constant added under the root, and what it is added to; 0 if there is none (exporters drop tiny ones)."""
+    """The constant added under the root, and the other operand; 0 if there is none (exporters drop tiny ones)."""
     op = walk.op(name, "Add", "Sum")
     split = walk.lookup.split(op) if op is not None else None
     return (0.0, name) if split is None else (split[1], split[0])
 
 
 def _divided(walk: _Walk, name: str, *, is_inverse: bool) -> tuple[str, int] | None:
-    """What is divided by `name` (multiplied with it if it is the inverse), and the op that makes the quotient."""
+    """The value divided by `name` (multiplied if `name` is the inverse), and the op that makes the quotient."""
     lookup = walk.lookup
     while (reader := lookup.sole_reader(name)) is not None:
         op = lookup.graph.ops[reader]
@@ -172,7 +172,7 @@ def _is_one_over(lookup: Lookup, op: Op, name: str) -> bool:
 
 
 def _both_centred(walk: _Walk, deviation: str, dividend: str, axes: tuple[int, ...]) -> tuple[str, ...] | None:
-    """What both begin with if both are x − mean(x), be it computed once or twice."""
+    """The operands x of both, if both are x − mean(x), computed once or twice; else None."""
     before = set(walk.ops)
     first, second = walk.centred(deviation, axes), walk.centred(dividend, axes)
     if first is None or second is None:
@@ -182,7 +182,7 @@ def _both_centred(walk: _Walk, deviation: str, dividend: str, axes: tuple[int, .
 
 
 def _finished(lookup: Lookup, quotient: _Quotient, x: str) -> Replacement | None:
-    """The op on `x` that stands for the quotient, with the scale and bias that follow."""
+    """The op on `x` that replaces the quotient and the following scale and bias."""
     graph, data = lookup.graph, lookup.tensor(x)
     ops = set(quotient.ops)
     for entry in quotient.entries:
@@ -201,7 +201,7 @@ def _finished(lookup: Lookup, quotient: _Quotient, x: str) -> Replacement | None
     wider = _WIDER.get(data.dtype, ())
     if not all(lookup.tensor(graph.ops[index].output).dtype in wider for index in ops):
         return None
-    # a new scale needs extents that do not vary
+    # a new constant scale needs fixed extents
     if any(varying >= quotient.axis for varying, _ in data.symbols):
         return None
     scale, last = _parameter(lookup, last, "Mul", data, quotient.axis)
@@ -225,9 +225,9 @@ def _finished(lookup: Lookup, quotient: _Quotient, x: str) -> Replacement | None
 
 
 def _parameter(lookup: Lookup, last: int, kind: str, data: Tensor, axis: int) -> tuple[str | Constant | None, int]:
-    """The constant that the only reader multiplies with (adds), in the normalised axes' shape, and that reader.
+    """The constant by which the sole reader multiplies (or adds), in the normalised axes' shape, and that reader.
 
-    Without one: None, and the op that there was.
+    If there is no such constant: None, and `last`.
     """
     name = lookup.graph.ops[last].output
     reader = lookup.sole_reader(name, kind)

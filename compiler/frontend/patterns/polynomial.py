@@ -1,4 +1,4 @@
-"""Values as polynomials of two others, so that the order in which an exporter multiplies and adds does not matter.
+"""Values as polynomials of two others, so that the order of multiplications and additions does not matter.
 
 0.5·x·(1 + t), (x·0.5)·(t + 1) and x/2 + x·t/2 are the same polynomial of x and t.
 """
@@ -23,23 +23,22 @@ _ONE: Final[Powers] = (0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polynomial:
-    """Coefficients by powers, none of them 0, and the indices of the ops that compute it."""
+    """Nonzero coefficients by powers, and the indices of the ops that compute it."""
 
     terms: Terms
     ops: frozenset[int]
 
     def equals(self, wanted: Terms, dtype: str) -> bool:
-        """True if it has the wanted terms, coefficients as near as `dtype` rounds."""
+        """True if it has exactly the wanted terms, within the rounding of `dtype`."""
         if self.terms.keys() != wanted.keys():
             return False
         return all(is_near(self.terms[powers], factor, dtype) for powers, factor in wanted.items())
 
 
 class Expansion:
-    """Values as polynomials of `x` and `t`, which have one shape and element type; remembers what it expanded.
+    """Values as polynomials of `x` and `t`, which share shape and element type; remembers the expanded ops.
 
-    Constants have one element and no more axes than x, so nothing is broadcast and all values on the way have its
-    shape. At most 16 ops and degree 4.
+    Constants have one element and at most as many axes as x, so all values keep x's shape. Limits: 16 ops, degree 4.
     """
 
     def __init__(self, lookup: Lookup, x: str, t: str | None = None) -> None:
@@ -51,7 +50,7 @@ class Expansion:
         self.ops: set[int] = set()
 
     def of(self, name: str) -> Polynomial | None:
-        """`name` as a polynomial, with all ops passed so far; None if it is not one."""
+        """`name` as a polynomial, with all ops passed so far; None if it is not a polynomial."""
         terms = self._terms(name)
         if terms is None or not all(isfinite(factor) for factor in terms.values()):
             return None

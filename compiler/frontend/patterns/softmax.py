@@ -1,4 +1,4 @@
-"""Softmax written out: the exponential divided by its sum over one axis, with or without the maximum taken off."""
+"""Written-out softmax: the exponential divided by its sum over one axis, with or without subtracting the maximum."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _softmax(lookup: Lookup, index: int) -> Replacement | None:
 
 
 def _axis(lookup: Lookup, reduction: int) -> int | None:
-    """The only axis of a reduction that keeps it."""
+    """The axis of a reduction over exactly one kept axis; None for other reductions."""
     attributes = dict(lookup.graph.ops[reduction].attributes)
     axes = attributes.get("axes")
     if not isinstance(axes, tuple) or len(axes) != 1 or not attributes.get("keepdims"):
@@ -46,7 +46,7 @@ def _axis(lookup: Lookup, reduction: int) -> int | None:
 
 
 def _unshifted(lookup: Lookup, name: str, axis: int) -> tuple[str, frozenset[int]]:
-    """x and the ops between where `name` is x − max(x), which changes no softmax; else `name` itself."""
+    """x and the skipped ops if `name` is x − max(x), whose softmax is that of x; else `name` and no ops."""
     difference = lookup.maker(name, "Sub")
     if difference is not None:
         x, top = lookup.graph.ops[difference].inputs

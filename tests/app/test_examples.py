@@ -1,0 +1,89 @@
+"""The shell examples of the documents: commands run, show what the documents show, and ask for what the API has.
+
+A fence `sh` has commands for a folder with a `model.onnx`, in order. A fence `console` has commands for the root of the
+repository with their output in a terminal, `...` for lines that are left out. A fence `http` has calls of curl.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+from tests.service.harness import conv_chain
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = ("README.md", "docs/plan.md")
+METHODS: Final = ("get", "post", "delete")
+TERMINAL: Final = {"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": "96", "LINES": "50"}
+# The version of the judge, and errors of the last digit, are the machine's.
+_JUDGED: Final = r"with ONNX Runtime \S+ on random inputs: largest error \S+ of (\S+) allowed \(\S+\[[\d, ]+\]\)"
+
+
+def examples(page: str, kind: str) -> list[str]:
+    """The fenced examples of one kind in a document."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def output(command: str, *, terminal: bool = False) -> str:
+    program, *words = shlex.split(command, comments=True)
+    assert program == "tessera"
+    result = CliRunner().invoke(cli, words, env=TERMINAL if terminal else {})
+    assert result.exit_code == 0, (command, result.output)
+    return result.stdout
+
+
+def plain(text: str) -> str:
+    """A text without its line breaks, and without what depends on the machine."""
+    return re.sub(_JUDGED, r"with ONNX Runtime: limit \1", " ".join(text.split()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_document_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(conv_chain(3, channels=5))
+    commands = [line for example in examples(page, "sh") for line in example.splitlines() if line.strip()]
+    assert commands
+    for command in commands:
+        output(command)
+
+
+def shown() -> list[tuple[str, str]]:
+    """Commands with the output that documents show."""
+    blocks = [block for page in PAGES for block in examples(page, "console")]
+    parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    return [(command, text) for command, _, text in (part.partition("\n") for part in parts)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "text"), shown(), ids=[command.split()[1] for command, _ in shown()])
+def test_a_command_shows_what_a_document_shows(
+    command: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tests").symlink_to(ROOT / "tests")
+    found = plain(output(command, terminal=True))
+    parts = [plain(part) for part in re.split(r"^\.\.\.$", text, flags=re.MULTILINE)]
+    assert re.fullmatch(".*".join(map(re.escape, parts)), found), found
+
+
+def test_calls_of_the_documents_are_in_the_api() -> None:
+    paths = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
+    known = {
+        method: [re.sub(r"\{[^}]*\}", "[^/]+", path) for path in paths if method in paths[path]] for method in METHODS
+    }
+    calls = [line for page in PAGES for example in examples(page, "http") for line in example.splitlines()]
+    assert calls
+    for call in calls:
+        method = re.search(r"-X (\S+)", call)
+        name = method[1].lower() if method else "post" if re.search(r"curl -[Fd] ", call) else "get"
+        path = re.search(r"http://127\.0\.0\.1:8080([^\s?']+)", call)
+        assert path, call
+        assert any(re.fullmatch(one, path[1]) for one in known[name]), call
