@@ -154,7 +154,7 @@ def _rows(plan: Plan) -> Iterator[dict[str, str]]:
     cycle_s = _cycle_s(plan)
     for segment in plan.segments:
         if segment.kind == "host":
-            named = {"nodes": str(len(segment.nodes)), _NAMES: _span(segment.nodes), "tile": "on the host: no figures"}
+            named = {"nodes": str(len(segment.nodes)), _NAMES: _span(segment.nodes), "tile": "on host"}
             yield {"group": segment.id, **named}
         for group in segment.groups:
             tiling = group.tiling

@@ -9,6 +9,7 @@ import msgspec
 
 from app.cli.inputs import existing_file, refuse_other
 from app.comparisons.compare import Compiled
+from compiler.amounts import bytes_text
 from compiler.errors import RequestError, printable
 from compiler.plan import Plan, Report
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HINT: Final = "Give the folder of `tessera compile --out`, a plan.json, or with --server the id of a job"
+
+
+# Larger than any plan or report of a network within the limits of a model.
+BYTES_MAX: Final = 1 << 28
 
 
 def is_saved(target: Path) -> bool:
@@ -30,11 +35,31 @@ def saved(target: Path) -> Compiled:
     path = target / "plan.json" if target.is_dir() else target
     report = path.with_name("report.json")
     refuse_other(existing_file(path, HINT), "a plan")
-    plan = document(path.read_bytes(), Plan, str(path))
-    described = document(report.read_bytes(), Report, str(report)) if report.is_file() else None
+    plan = document(_bytes(path), Plan, str(path))
+    described = document(_bytes(report), Report, str(report)) if report.is_file() else None
+    if plan.totals.images < 1 or "objective" not in plan.options or not all(e.groups for e in plan.gap.entries):
+        raise RequestError(
+            f"{printable(str(path))} was changed by hand and is no plan any more",
+            code="invalid_plan",
+            actual="no image, objective or groups of a gap entry",
+            hint="Compile again",
+        )
     # a report beside the plan may belong to another compilation
     belongs = described is not None and _names(described) == _names(plan)
     return Compiled(plan=plan, report=described if belongs else None)
+
+
+def _bytes(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > BYTES_MAX:
+        raise RequestError(
+            f"{printable(str(path))} is too large for a plan or report",
+            code="too_large",
+            actual=bytes_text(size),
+            limit=bytes_text(BYTES_MAX),
+            hint=HINT,
+        )
+    return path.read_bytes()
 
 
 def of_job(client: Client, job: str) -> Compiled:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from compiler.errors import printable
+from compiler.headline import headline
 from compiler.plan import Plan, Report
 from compiler.version import COMPILER_VERSION
 
@@ -57,6 +58,7 @@ def report_page(plan: Plan, report: Report | None, pictures: Mapping[str, str]) 
     data = {
         "plan": _printable(_plan(plan)),
         "report": None if report is None else _printable(_report(report)),
+        "headline": [list(line) for line in headline(plan, report)],
         "pictures": dict(sorted(pictures.items())),
         "licenses": _asset("libraries/LICENSES.txt"),
     }

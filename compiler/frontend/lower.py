@@ -1,8 +1,7 @@
 """Lowering: ONNX nodes, in order, to ops of the IR; shapes are inferred and constants folded on the way.
 
-Shape arithmetic and shape inference depend on each other (a Reshape's target may be computed from a Shape), so both
-happen in one walk. Each node takes the first of these that works: evaluate it, replace it by other nodes, run it on the
-accelerator, leave it to the host with a reason (IMPORT-2, IMPORT-6).
+Shapes and the values that they are computed from need each other (Reshape), so both are found in one walk. A node is
+evaluated, else replaced by other nodes, else run on the accelerator, else left to the host (IMPORT-2, IMPORT-6).
 """
 
 from __future__ import annotations

@@ -103,6 +103,11 @@ def test_a_saved_result_is_shown_and_explained_without_the_model(network: str, t
     alone = CliRunner().invoke(cli, ["plan", str(out)]).stdout
     assert "Verified     not known" in alone
     assert "images/s one after another, simulated" in alone
+    plan = json.loads((out / "plan.json").read_text())
+    for change in ({"options": {}}, {"totals": {**plan["totals"], "images": 0}}):
+        (tmp_path / "plan.json").write_text(json.dumps({**plan, **change}))
+        broken = CliRunner().invoke(cli, ["explain", str(tmp_path / "plan.json")])
+        assert (broken.exit_code, "was changed by hand" in broken.stderr) == (2, True)
     refused = CliRunner().invoke(cli, ["explain", str(out), "--set", "fusion=rules"])
     assert (refused.exit_code, "has its options already" in refused.stderr) == (2, True)
 

@@ -15,7 +15,6 @@ from compiler import plan, schedule
 from compiler.cache_key import cache_key
 from compiler.errors import RequestError
 from compiler.options import parse_options
-from compiler.plan import Plan
 from compiler.profile import builtin_profile
 from compiler.schedule import AMOUNT_MAX, JSON_BYTES_MAX, Schedule, parse_schedule
 
@@ -226,9 +225,5 @@ def test_an_empty_schedule_is_one_that_pins_nothing() -> None:
 
 def test_every_field_of_a_plan_is_read_over_in_a_schedule() -> None:
     """A plan.json is a schedule, whatever a later version adds to it (TILE-9)."""
-    fields = dict.fromkeys(Plan.__struct_fields__)
-    fields.pop("schema_name", None)
-    assert (
-        parse_schedule({**dict.fromkeys(Plan.__struct_fields__), "schema": "tessera.plan/1", "segments": []})
-        == Schedule()
-    )
+    fields = dict.fromkeys(plan.Plan.__struct_fields__)
+    assert parse_schedule({**fields, "schema": "tessera.plan/1", "segments": []}) == Schedule()

@@ -2,7 +2,7 @@
 // Draws the report from the JSON in the page. Text of a model reaches the page as text nodes and attributes alone:
 // nothing here parses markup.
 (() => {
-  const { plan, report, pictures, licenses } = JSON.parse(document.getElementById("data").textContent);
+  const { plan, report, headline, pictures, licenses } = JSON.parse(document.getElementById("data").textContent);
   const main = document.getElementById("main");
   const PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#cc79a7", "#b8a800", "#8c8c8c"];
   const BOUND = { dram: "#d55e00", compute: "#009e73", "on-chip": "#0072b2", host: "#8c8c8c" };
@@ -159,36 +159,16 @@
   // ---- summary ----
 
   function summary() {
-    const { totals, baseline, native } = plan;
     const made = section("summary", "Summary");
     if (plan.provisional) paragraph(made, "Provisional: programs are not made yet, and a segment may still be cut again.");
     if (!report) paragraph(made, "There is no report.json beside this plan, so nothing here was simulated or compared.");
     const columns = put(made, "div", { class: "columns" });
-    const simulated = totals.simulated_latency_s;
-    const latency = simulated ?? totals.latency_s;
-    const onHost = native.host_macs / (native.host_macs + native.chip_macs || 1);
-    const values = report ? report.values : null;
-    const judged =
-      values && values.checked
-        ? `compared with ${values.judge ?? "the model"}: largest error ${values.max_error === null ? "not judged" : values.max_error.toPrecision(3)}, limit ${values.limit === null ? "–" : values.limit.toPrecision(3)}`
-        : `not compared${values && values.reason ? `: ${values.reason}` : ""}`;
-    facts(columns, "Result", [
-      ["Latency", `${seconds(latency)} (${simulated === null ? "estimated" : "simulated"})`],
-      ["Throughput", report && report.stream ? `${decimals(report.stream.images_per_s)} images/s, bound by ${report.stream.bound_by}` : "not simulated"],
-      ["Energy", totals.simulated_energy_j === null ? `${joules(totals.energy_j)} (estimated)` : `${joules(totals.simulated_energy_j)} (simulated)`],
-      ["DRAM traffic", bytes(totals.dram_bytes)],
-      ["Layer by layer", `${bytes(baseline.dram_bytes)}; this plan moves ${percent(totals.dram_bytes, baseline.dram_bytes)} of it`],
-      ["Floor", `${bytes(totals.dram_bytes_floor)}: inputs, weights and outputs once; this plan moves ${decimals(totals.dram_gap_to_floor)} times that`],
-      ["Images in the batch", count(totals.images)],
-    ]);
+    facts(columns, "Result", headline);
     facts(columns, "What was compiled", [
       ["Model", `${plan.model.name} (SHA-256 ${plan.model.sha256.slice(0, 12)}…)`],
       ["Profile", plan.profile.name],
       ["Options", `objective ${plan.options.objective}, fusion ${plan.options.fusion}, precision ${plan.options.precision}`],
       ["Groups", `${count(groups.length)} in ${plural(plan.segments.length - hosts.length, "segment")} on the chip`],
-      ["On the host", native.host_nodes ? `${plural(native.host_nodes, "node")}, ${(100 * onHost).toFixed(2)} % of the multiply-accumulates; times leave the host out` : "nothing"],
-      ["Outputs", judged],
-      ["Planned around", plan.degraded.length ? plan.degraded.map((entry) => `${entry.stage}: ${entry.failed} (${entry.instead})`).join("; ") : "nothing"],
       ["Tessera", plan.compiler_version],
     ]);
   }
