@@ -53,7 +53,7 @@ def print_plan(plan: Plan, report: Report | None, console: Console, *, wide: boo
 
     Wide: all columns and whole node names, as when the output goes to a file or a pipe.
     """
-    _line(console, Text(title(plan), style="bold"))
+    console.print(Text(title(plan), style="bold"), soft_wrap=not console.is_terminal)
     console.print()
     print_groups(plan, console, wide=wide)
     console.print()
@@ -92,7 +92,10 @@ def print_groups(plan: Plan, console: Console, *, wide: bool = False) -> None:
 
 
 def groups_csv(plan: Plan) -> str:
-    """The groups as comma-separated values with a header: raw numbers, names whole."""
+    """The groups as comma-separated values with a header: raw numbers, names not shortened.
+
+    A name that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
@@ -101,7 +104,8 @@ def groups_csv(plan: Plan) -> str:
         for group in segment.groups:
             writer.writerow(_values(segment, group, cycle_s))
         if segment.kind == "host":
-            writer.writerow([segment.id, segment.id, "host", len(segment.nodes), *_ends(segment.nodes)])
+            host = [segment.id, segment.id, "host", len(segment.nodes), *_ends_csv(segment.nodes)]
+            writer.writerow([*host, *[""] * (len(_CSV) - len(host))])
     return text.getvalue()
 
 
@@ -180,7 +184,7 @@ def _values(segment: PlanSegment, group: PlanGroup, cycle_s: float) -> list[obje
     tiles = "×".join(map(str, tiling.tile)), tiling.tiles, "×".join(map(str, tiling.core_tile))
     placed = _halos(group.halo), _placement(group), group.placement.units
     costs = group.dram_bytes, group.cycles, group.cycles * cycle_s, group.energy_j, group.bound_by
-    named = len(group.nodes), *_ends(group.nodes), group.mode
+    named = len(group.nodes), *_ends_csv(group.nodes), group.mode
     return [group.id, segment.id, segment.chip, *named, *tiles, *placed, *costs, sum(group.stalls.values())]
 
 
@@ -207,6 +211,10 @@ def _stalls(group: PlanGroup) -> str:
 
 def _ends(nodes: Sequence[str]) -> tuple[str, str]:
     return (printable(nodes[0]), printable(nodes[-1])) if nodes else ("", "")
+
+
+def _ends_csv(nodes: Sequence[str]) -> list[str]:
+    return [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in _ends(nodes)]
 
 
 def _span(nodes: Sequence[str]) -> str:

@@ -104,7 +104,8 @@ def test_a_saved_result_is_shown_and_explained_without_the_model(network: str, t
     assert "Verified     not known" in alone
     assert "images/s one after another, simulated" in alone
     plan = json.loads((out / "plan.json").read_text())
-    for change in ({"options": {}}, {"totals": {**plan["totals"], "images": 0}}):
+    changes: list[dict[str, object]] = [{"options": {}}, {"totals": {**plan["totals"], "images": 0}}]
+    for change in changes:
         (tmp_path / "plan.json").write_text(json.dumps({**plan, **change}))
         broken = CliRunner().invoke(cli, ["explain", str(tmp_path / "plan.json")])
         assert (broken.exit_code, "was changed by hand" in broken.stderr) == (2, True)
