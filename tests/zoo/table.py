@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -179,5 +180,6 @@ def _ratio(value: float | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that fits one line of a Markdown table."""
-    return " ".join(text.replace("|", "/").split())
+    """Text that fits one line of a Markdown table, without colours, and without the folders of this machine."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return " ".join(re.sub(r"(?<![\w.:/'])/(?:[\w.-]+/)+(?=[\w-]+\.py\b)", "", text).replace("|", "/").split())

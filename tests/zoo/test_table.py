@@ -20,7 +20,8 @@ def _result(name: str, **fields: Any) -> Result:
 
 def _page(*results: Result, failed: bool = False) -> str:
     records = [{"name": name, "exporter": "dynamo"} for name in sorted({result.name for result in results})]
-    more = [{"name": "left-out", "reason": "an op | that no opset has"}] if failed else []
+    reason = "\x1b[96man op | that no opset has: /home/someone/zoo/libraries.py:25"
+    more = [{"name": "left-out", "reason": reason}] if failed else []
     return page([*records, *more], results, compiler="0 (abc)")
 
 
@@ -47,7 +48,7 @@ def test_errors_degraded_groups_and_missing_exports_are_listed_with_their_reason
     )
     assert "- a on cluster4x4: does_not_fit: op / Pad" in text
     assert "- b on cluster4x4: degraded: group g1: proof failed" in text
-    assert "- left-out: an op / that no opset has" in text
+    assert "- left-out: an op / that no opset has: libraries.py:25" in text
     assert "1 degraded, 1 does_not_fit" in text
 
 
