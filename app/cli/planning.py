@@ -84,7 +84,7 @@ def plan(
             chip = needed_profile(target, profile)
             _compare(strategies, target, chip, words, console, server=server, out=out, as_json=as_json)
             return
-        before = compiled_before(target, profile, words, server)
+        before = compiled_before(target, profile, words, server, verify=verify)
         if before is not None and (out is not None or pictures is not None):
             raise RequestError(
                 "what was compiled before is shown, not written again",
@@ -149,7 +149,7 @@ def explain(
         from compiler.explain import group_values
 
         console = progress_console(as_json)
-        found = compiled_before(target, profile, words, server)
+        found = compiled_before(target, profile, words, server, verify=verify)
         if found is None:
             chip = needed_profile(target, profile)
             found = _documents(compiling.compiled(target, chip, words, console, server, only_plan=not verify))
@@ -169,7 +169,9 @@ def explain(
         sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
 
 
-def compiled_before(target: Path, profile: str | None, words: list[str], server: str | None) -> Compiled | None:
+def compiled_before(
+    target: Path, profile: str | None, words: list[str], server: str | None, *, verify: bool
+) -> Compiled | None:
     """The documents that a target names; None if it is a model, which has to be planned."""
     from app.cli.saved import of_job, saved
     from app.client.client import Client
@@ -177,11 +179,11 @@ def compiled_before(target: Path, profile: str | None, words: list[str], server:
     if _is_model(target, profile, server):
         return None
     is_job = not is_saved(target)
-    if words:
+    if words or verify:
         raise RequestError(
-            "what was compiled before has its options already",
+            "what was compiled before is shown as it is",
             code="invalid_request",
-            actual=f"--set {printable(words[0], 60)}",
+            actual=f"--set {printable(words[0], 60)}" if words else "--verify",
             hint="Leave them out, or give the model and --profile to plan it again",
         )
     if not is_job:

@@ -109,8 +109,9 @@ def test_a_saved_result_is_shown_and_explained_without_the_model(network: str, t
         (tmp_path / "plan.json").write_text(json.dumps({**plan, **change}))
         broken = CliRunner().invoke(cli, ["explain", str(tmp_path / "plan.json")])
         assert (broken.exit_code, "was changed by hand" in broken.stderr) == (2, True)
-    refused = CliRunner().invoke(cli, ["explain", str(out), "--set", "fusion=rules"])
-    assert (refused.exit_code, "has its options already" in refused.stderr) == (2, True)
+    for words in (["--set", "fusion=rules"], ["--verify"]):
+        refused = CliRunner().invoke(cli, ["explain", str(out), *words])
+        assert (refused.exit_code, "is shown as it is" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["plan", "explain"])

@@ -392,8 +392,8 @@
       }
       put(right, "h3", {}, "Checks");
       table(right, "Checks of the group", [
-        { label: "Rule", of: (rule) => rule.id },
-        { label: "Holds", of: (rule) => (rule.holds ? "yes" : "no") },
+        { label: "Rule", of: (rule) => (rule.name === rule.id ? rule.id : `${rule.name} (${rule.also ? `${rule.id}, ${rule.also}` : rule.id})`) },
+        { label: "Outcome", of: (rule) => rule.outcome },
         { label: "Actual", num: true, of: (rule) => rule.actual, shown: (value) => value.toLocaleString("en-US") },
         { label: "Limit", num: true, of: (rule) => rule.limit, shown: (value) => value.toLocaleString("en-US") },
       ], group.rules);
@@ -429,7 +429,7 @@
       { label: "Size", num: true, of: (edge) => tensorOf.get(edge.tensor)?.bytes ?? null, shown: bytes },
       { label: "Read by", of: (edge) => edge.consumer ?? "graph output" },
       { label: "In", of: (edge) => edge.consumer_group ?? "–", link: (edge) => edge.consumer_group },
-      { label: "Rule", of: (edge) => edge.rule },
+      { label: "Rule", of: (edge) => (edge.rule === null ? null : `${edge.rule_name ?? edge.rule} (${edge.rule})`) },
       { label: "Why", of: (edge) => edge.why },
     ], edges);
   }
