@@ -17,6 +17,7 @@ from compiler.describe_execution import Execution, execution_assumptions, execut
 from compiler.describe_gap import gap_doc
 from compiler.describe_groups import Naming, group_doc, rule_uses
 from compiler.execution import GraphOp, LevelTraffic, MemoryMap
+from compiler.frontend.host import host_bytes
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.candidate import SegmentCompilers
@@ -387,7 +388,7 @@ def _graph_ops(fused: FusedGraph) -> tuple[GraphOp, ...]:
                 output=op.output,
                 axes=result.axes,
                 shape=result.shape,
-                bytes=result.size_bytes if result.is_known else 0,
+                bytes=host_bytes(result) if result.is_known else 0,
             )
         )
     return tuple(ops)
