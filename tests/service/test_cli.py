@@ -233,7 +233,7 @@ def test_the_demo_shows_a_plan_and_leaves_nothing(tmp_path: Path) -> None:
         env={"TMPDIR": str(tmp_path), "PATH": "", "COLUMNS": "100"},
     )
     assert answer.returncode == 0, answer.stderr
-    for word in ("light_resnet50.onnx", "succeeded", "layer by layer", "floor", "stopped"):
+    for word in ("light_resnet50.onnx", "succeeded", "layer by layer", "minimum", "stopped"):
         assert word in answer.stdout
     assert list(tmp_path.iterdir()) == []
     assert list(Path("/tmp").glob(f"tessera-{os.getuid()}-*")) == []
