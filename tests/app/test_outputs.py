@@ -202,7 +202,8 @@ def interrupted(module: str, seconds: float) -> None:
         timeout=120,
         preexec_fn=hears,
     )
-    assert (answer.returncode, answer.stderr) == (130, "")
+    said = [line for line in answer.stderr.splitlines() if line != "net.onnx: planning"]
+    assert (answer.returncode, said) == (130, [])
 
 
 @pytest.mark.parametrize("module", ["typer", "app.cli.main", "app.cli.compiling", "numpy", "onnx", "compiler.pipeline"])
