@@ -16,15 +16,15 @@ from compiler.rules import named
 
 # So many tensors of a boundary are named.
 _NAMES: Final = 3
-# What FUSE-20 compares, by objective.
-_UNITS: Final = MappingProxyType(
+# The unit of each objective.
+OBJECTIVE_UNITS: Final = MappingProxyType(
     {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """A boundary: what one group stores and the same others load again, its traffic above the minimum, and its edges.
+    """A boundary between groups: tensors that one group stores and the others load, with the edges of the plan.
 
     `fields` are the fields of the profile that would all have to grow for nothing to cross; empty where no larger
     memory is known to help.
@@ -112,6 +112,6 @@ def reason_text(edge: BoundaryDoc, objective: str) -> str:
     if edge.actual is None or edge.limit is None:
         return why
     if edge.rule in (None, "FUSE-20"):
-        unit = _UNITS.get(objective, objective)
+        unit = OBJECTIVE_UNITS.get(objective, objective)
         return f"{why} ({number_text(edge.actual)} merged, {number_text(edge.limit)} apart, in {unit})"
     return f"{named(edge.rule)} fails with {number_text(edge.actual)}, limit {number_text(edge.limit)}: {why}"

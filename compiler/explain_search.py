@@ -1,21 +1,15 @@
-"""What strategy `search` knows of a segment, in words."""
+"""The result of strategy `search` for a segment, in words."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Final
-
 from compiler.amounts import count_text
+from compiler.boundaries import OBJECTIVE_UNITS
 from compiler.plan import SearchDoc
-
-_UNITS: Final = MappingProxyType(
-    {"latency": "cycles", "dram_bytes": "bytes of DRAM traffic", "energy": "pJ", "edp": "pJ x cycles"}
-)
 
 
 def search_line(segment: str, found: SearchDoc, objective: str) -> str:
     """One line: how good the partition is within the class that is searched, and how many groups were priced."""
-    unit = _UNITS[objective]
+    unit = OBJECTIVE_UNITS[objective]
     value = f"{_amount(found.value)} {unit} before tiles are refined"
     groups = f"{count_text(found.priced, 'group')} priced of {found.candidates:,} possible"
     if found.is_least:

@@ -21,7 +21,7 @@ CONVOLUTIONS = 6
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a small network in several groups, names of which are markup."""
+    """The report of a small network in several groups; its names are markup."""
     model = Model(name=EVIL)
     value = model.input([1, 8, 32, 32], f"image{EVIL}")
     for number in range(CONVOLUTIONS):

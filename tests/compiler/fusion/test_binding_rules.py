@@ -124,7 +124,7 @@ def outcomes(plan: Plan, rule: str) -> set[str]:
 
 
 def test_a_limit_that_ends_a_tile_bound_the_group_and_a_wider_one_held_anyway() -> None:
-    """FUSE-18: 64 images of which 16 go into a tile, or all."""
+    """FUSE-18: of 64 images a tile holds 16, or all without the rule."""
     model, profile = convs(2, extent=4, batch=64), small_profile(nram_bytes=262_144)
     plans = [planned(model, profile, rules={"FUSE-18": {"limit": limit}}) for limit in (16, 64)]
     assert [outcomes(plan, "FUSE-18") for plan in plans] == [{"bound"}, {"held anyway"}]
@@ -139,7 +139,7 @@ def test_a_limit_that_ends_a_tile_bound_the_group_and_a_wider_one_held_anyway() 
 
 
 def test_a_rule_that_fails_at_a_boundary_bound_both_groups() -> None:
-    """FUSE-19, of which the plan names both groups, and the name at the boundary."""
+    """FUSE-19: the plan lists both groups under it, and the boundary names it."""
     plan = planned(convs(4), builtin_profile("cluster4x4"), fusion="rules")
     (first, second) = plan.segments[0].groups
     edge = first.boundary[0]
