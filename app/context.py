@@ -22,10 +22,10 @@ from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
 from app.tables.lookup import TableLookup
-from app.tables.opened import OpenPackages
+from app.tables.open_packages import OpenPackages
 from app.tables.opener import PackageOpener
-from app.tables.pace import Pace
-from app.tables.wanted import WantedTables
+from app.tables.optimising_delay import Pace
+from app.tables.request_queue import WantedTables
 from compiler.profile import builtin_names, builtin_profile, profile_digest
 
 

@@ -20,7 +20,7 @@ from compiler.frontend.supported import supported_ops
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.profile.annotated import reference
-from compiler.profile.description import json_schema
+from compiler.profile.field_descriptions import json_schema
 from compiler.rules_page import rules_page
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"

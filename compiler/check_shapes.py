@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from math import sqrt
 
 from compiler.errors import InternalError, RequestError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.options import Options
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
-from compiler.simulator.check import check_values
+from compiler.simulator.value_check import check_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from compiler.errors import InternalError, TesseraError, printable
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 
 # What a defect of ours looks like; MemoryError, and what a caller's time limit raises, are none of these.
 DEFECTS: Final = (

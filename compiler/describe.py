@@ -33,7 +33,7 @@ from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph, LoweredSegment
-from compiler.simulator.check import CheckedGraph, ValueCheck
+from compiler.simulator.value_check import CheckedGraph, ValueCheck
 from compiler.tiling.stationary import WeightTable
 from compiler.version import COMPILER_VERSION
 

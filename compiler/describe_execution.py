@@ -20,7 +20,7 @@ from compiler.describe_time import (
 from compiler.errors import InternalError
 from compiler.execution_time import StreamReport
 from compiler.fusion.groups import FusedSegment, Group
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Program
@@ -30,9 +30,9 @@ from compiler.program.timing.levels import gathered, moved_by
 from compiler.program.timing.stalls import stalls_of
 from compiler.program.timing.timeline import Timeline, timeline_of
 from compiler.program.timing.touches import Flags
-from compiler.simulator.amplify import Judged, Verdict
-from compiler.simulator.check import CheckedGraph, ValueCheck
 from compiler.simulator.compare import Comparison
+from compiler.simulator.rounding_amplification import Judged, Verdict
+from compiler.simulator.value_check import CheckedGraph, ValueCheck
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import memory_of
 from compiler.tiling.price import group_of

@@ -10,7 +10,7 @@ from compiler import plan as doc
 from compiler.describe_addresses import address_tables
 from compiler.fusion.groups import Boundary, FusedGraph, Group
 from compiler.ir.graph import Graph
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.rules import BY_ID, LIMITED_RULES, RULES, rule_name, second_id

@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler.fusion.groups import FusedGraph, Group
 from compiler.ir.box import Ints
-from compiler.ops.facts import GraphFacts, TensorFacts
+from compiler.ops.op_facts import GraphFacts, TensorFacts
 from compiler.picture import Plane, TilePicture, tile_picture
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import Frustums

@@ -25,7 +25,7 @@ from compiler.fusion.groups import FusedGraph
 from compiler.fusion.map_chips import MapToChips
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.broadcasts import FoldChannels
 from compiler.partition.dilations import SplitDilations
@@ -46,7 +46,7 @@ from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.make_units import MakeUnits
 from compiler.shapes.segments import UnitCompiler
-from compiler.simulator.check import CheckValues
+from compiler.simulator.value_check import CheckValues
 
 # Passes that only improve a graph: where one fails by a defect of ours, compilation goes on without it (IMPORT-7).
 _IMPROVING: Final = (

@@ -22,7 +22,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.partition.partition import PartitionGraph
 from compiler.partition.segments import PartitionedGraph, verify_partition

@@ -17,8 +17,6 @@ def main() -> None:
 
     # Loaded once here and shared by every child: the compiler and its machine code. Neither starts a thread.
     import compiler.kernels  # noqa: F401
-    import worker.compute
-    import worker.optimise  # noqa: F401
     from app.logs import configure_logging
     from app.settings import Settings
     from worker.app import Worker

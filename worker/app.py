@@ -27,8 +27,8 @@ from app.store import document_store, model_store
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
-from app.tables.opened import OpenPackages
-from app.tables.wanted import OPTIMISE_TASK, Wanted, WantedTables
+from app.tables.open_packages import OpenPackages
+from app.tables.request_queue import OPTIMISE_TASK, Wanted, WantedTables
 from worker.broker import HeldMessages
 
 log = structlog.get_logger(__name__)
@@ -78,8 +78,8 @@ class Worker:
     def _child_starts(self, **_: Any) -> None:
         # Celery has asked Linux to kill this child with its main process, so a kill -9 there leaves no orphan.
         # The compiler was imported before the fork (worker/__main__.py), so this costs next to nothing.
-        from worker.compute import Computer
         from worker.optimise import Optimiser
+        from worker.task import Computer
 
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None

@@ -10,14 +10,14 @@ from typing import Final
 
 import structlog
 
-from app.tables import making
+from app.tables import simple_tables
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
+from app.tables.check_cached import fitting
 from app.tables.counts import TableCounts, made
-from app.tables.fitting import fitting
-from app.tables.opened import OpenPackages
-from app.tables.optimising import settled
-from app.tables.wanted import Wanted, WantedTables
+from app.tables.open_packages import OpenPackages
+from app.tables.optimised_tables import settled
+from app.tables.request_queue import Wanted, WantedTables
 from compiler.errors import TesseraError
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ class Optimiser:
         entry = fitting(opened, {asked.key: asked}, self.cache.read([asked.key]))[asked.key]
         if entry.table is not None and entry.table.settled:
             return "known"
-        simple = making.simple(opened, asked) if entry.table is None else entry.table
+        simple = simple_tables.simple(opened, asked) if entry.table is None else entry.table
         best = settled(opened, asked, simple)
         self.cache.put({wanted.key: best}, {wanted.key: entry}, token)
         self.counts.add(wanted.package, {made(best.kind): 1})

@@ -10,8 +10,8 @@ from app.jobs.results import Outcome
 from app.store import BlobStore
 from compiler.compile import compile_package
 from compiler.errors import InternalError, TesseraError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.options import Options
 from compiler.pipeline import Observer
 from compiler.profile import Profile

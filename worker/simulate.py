@@ -17,7 +17,7 @@ from app.simulations.report import simulation_json
 from app.simulations.simulate import Judge, Watcher, simulate
 from app.store import BlobStore
 from compiler.frontend.source import ModelSource
-from worker.keeper import Keeper
+from worker.lease_keeper import Keeper
 
 
 def run_simulation(lease: Lease, keeper: Keeper, models: BlobStore, store: BlobStore, settings: Settings) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.cli.entry import run
+from app.cli.console_script import run
 
 if __name__ == "__main__":
     run()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.cli.inputs import load_profile, open_model
+from app.cli.input_files import load_profile, open_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
 from compiler.advise import advice_lines, advise

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from rich.console import Console
 
-from app.cli.inputs import load_profile, open_model, profile_text, uncompiled_model
+from app.cli.input_files import load_profile, open_model, profile_text, uncompiled_model
 from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
-from app.cli.saved import document
+from app.cli.saved_results import document
 from app.client.errors import ServiceError
 from app.outputs import whole_files
 from app.report_page.page import FILE_NAME as PAGE_NAME

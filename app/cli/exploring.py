@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
-from app.cli.inputs import check_arguments
-from app.cli.parameters import (
+from app.cli.input_files import check_arguments
+from app.cli.shared_parameters import (
     JsonFlag,
     ProfileOption,
     ServerOption,

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from app.cli import entry
+from app.cli import console_script
 from app.client.errors import ServiceError, UnreachableError
 from app.errors import SetupError
 from compiler.errors import LimitError, ModelError, ProfileError, RequestError, TesseraError, printable
@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     INTERNAL = 1
     USAGE = 2
     MODEL_OR_PROFILE = 3
-    INTERRUPTED = entry.INTERRUPTED
+    INTERRUPTED = console_script.INTERRUPTED
 
 
 _OF_CLASS: tuple[tuple[type[TesseraError], ExitCode], ...] = (

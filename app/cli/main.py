@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from app.cli import exploring, planning, profiles, shaping
-from app.cli.entry import run as run  # earlier installations' console scripts name it here
+from app.cli import exploring, planning, profiles, table_commands
+from app.cli.console_script import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
-from app.cli.inputs import check_arguments, existing_arrays, existing_executable, uncompiled_model
-from app.cli.parameters import (
+from app.cli.input_files import check_arguments, existing_arrays, existing_executable, uncompiled_model
+from app.cli.shared_parameters import (
     CsvFlag,
     DataDirOption,
     InputsOption,
@@ -59,9 +59,9 @@ cli.command()(planning.explain)
 cli.command()(exploring.sweep)
 cli.command()(exploring.size)
 cli.command()(exploring.compare)
-cli.command()(shaping.table)
-cli.command()(shaping.package)
-cli.command()(shaping.loader)
+cli.command()(table_commands.table)
+cli.command()(table_commands.package)
+cli.command()(table_commands.loader)
 cli.add_typer(profiles.cli, name="profiles")
 
 

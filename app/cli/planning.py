@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.inputs import check_arguments, uncompiled_model
-from app.cli.parameters import (
+from app.cli.input_files import check_arguments, uncompiled_model
+from app.cli.saved_results import is_saved
+from app.cli.shared_parameters import (
     CsvFlag,
     JsonFlag,
     ProfileOfTarget,
@@ -24,7 +25,6 @@ from app.cli.parameters import (
     excluding,
     progress_console,
 )
-from app.cli.saved import is_saved
 from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
@@ -173,7 +173,7 @@ def compiled_before(
     target: Path, profile: str | None, words: list[str], server: str | None, *, verify: bool
 ) -> Compiled | None:
     """The documents that a target names; None if it is a model, which has to be planned."""
-    from app.cli.saved import of_job, saved
+    from app.cli.saved_results import of_job, saved
     from app.client.client import Client
 
     if _is_model(target, profile, server):

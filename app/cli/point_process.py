@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.cli.inputs import open_model
+from app.cli.input_files import open_model
 from app.cli.limits import bounded
 from app.cli.point_pool import Computed
 from app.sweeps.figures import figures_json, figures_of

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.failures import ExitCode, failures
-from app.cli.parameters import JsonFlag, ServerOption
+from app.cli.shared_parameters import JsonFlag, ServerOption
 from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 
@@ -130,7 +130,7 @@ def _profile(name_or_file: str, server: str | None) -> Profile:
 
         with Client(server) as client:
             return client.profile(name_or_file)
-    from app.cli.inputs import load_profile
+    from app.cli.input_files import load_profile
 
     return load_profile(name_or_file)
 

@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling, shapes
-from app.cli.inputs import is_executable, load_profile, named_profile, open_model, uncompiled_model
+from app.cli.input_files import is_executable, load_profile, named_profile, open_model, uncompiled_model
 from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
 from app.client.client import Client

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from app.cli.compiling import follow
 from app.cli.plan_table import PlanFirst
-from app.cli.saved import of_job
+from app.cli.saved_results import of_job
 from app.client.client import Client
 from app.errors import SetupError
 from app.settings import Settings

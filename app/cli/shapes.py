@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.inputs import (
+from app.cli.input_files import (
     PACKAGE_MAGIC,
     existing_model,
     is_executable,
@@ -28,9 +28,9 @@ from app.outputs import whole_files
 from app.simulations.arrays import Array
 from compiler.compile import compile_package
 from compiler.errors import InternalError, printable
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.options import DimRange, Options, parse_assignments
 from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.saved import saved
+from app.cli.saved_results import saved
 from app.client.client import Client
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Difference, GroupSum, Side, compare
 from compiler.amounts import bytes_text, si_text

@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling
-from app.cli.inputs import load_profile, open_model, profile_text
+from app.cli.input_files import load_profile, open_model, profile_text
 from app.cli.point_pool import Computed, PointPool
 from app.cli.progress import ProgressBar
 from app.client.client import Client

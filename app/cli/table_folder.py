@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.tables.stored import FORM, StoredTable, decoded, encoded
+from app.tables.table_encoding import FORM, StoredTable, decoded, encoded
 from compiler.errors import RequestError, printable
 
 _LIMIT_BYTES: Final = 64 << 20

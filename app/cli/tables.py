@@ -11,13 +11,13 @@ from rich.text import Text
 
 from app.cli.shapes import Shaped
 from app.cli.table_folder import TableFolder
-from app.tables import making
+from app.tables import simple_tables
+from app.tables.check_cached import fits
 from app.tables.document import RoutineTable, TableRun, TablesDocument, tables_document
-from app.tables.fitting import fits
 from app.tables.lookup import Found
-from app.tables.opened import Asked, OpenPackage
-from app.tables.optimising import settled
-from app.tables.stored import StoredTable
+from app.tables.open_packages import Asked, OpenPackage
+from app.tables.optimised_tables import settled
+from app.tables.table_encoding import StoredTable
 from compiler.errors import RequestError, printable
 from compiler.shapes.package import Package
 from compiler.version import COMPILER_VERSION
@@ -38,7 +38,7 @@ def tables_here(
         one = known.get(asked.key)
         if one is None:
             kept = opened.prepared.get(asked.key) or _kept(opened, asked, folder)
-            table = making.simple(opened, asked) if kept is None else kept
+            table = simple_tables.simple(opened, asked) if kept is None else kept
             if kept is None and folder is not None:
                 folder.write(asked.key, table)
             one = known[asked.key] = Found(asked=asked, cache="miss" if kept is None else "hit", table=table)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from app.cli.inputs import LEADS_OUT, files_beside, load_profile, open_model, packed, profile_text, uncompiled_model
+from app.cli.input_files import (
+    LEADS_OUT,
+    files_beside,
+    load_profile,
+    open_model,
+    packed,
+    profile_text,
+    uncompiled_model,
+)
 from compiler.errors import ModelError, ProfileError, RequestError, TesseraError, printable
 from compiler.frontend.source import ModelSource
 from compiler.options import Options, parse_options

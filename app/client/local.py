@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.saved import document
+from app.cli.saved_results import document
 from app.client.arguments import chosen_options, hardware, model_source
 from app.client.results import Compilation, Executable, OnPhase, OnPlan, Plan, Report
 from compiler import plan as documents

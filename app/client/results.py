@@ -92,7 +92,7 @@ class Run:
     @classmethod
     def read(cls, report: bytes, outputs: bytes) -> Run:
         """From simulation.json and an .npz file, as a service gives them."""
-        from app.cli.saved import document
+        from app.cli.saved_results import document
         from app.simulations.arrays import read_arrays
         from app.simulations.report import SimulationReport
 
@@ -134,7 +134,7 @@ class Executable:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Executable:
         """Opens an executable file; raises RequestError for any other file. Damage is found at the first use."""
-        from app.cli.inputs import existing_executable
+        from app.cli.input_files import existing_executable
 
         return cls(partial(_program_at, existing_executable(Path(path))))
 
@@ -235,8 +235,8 @@ class Compilation:
     def load(cls, folder: str | PathLike[str]) -> Compilation:
         """Loads a folder written by `save` or `tessera compile --out`; raises RequestError for anything else."""
         from app.cli import compiling
-        from app.cli.inputs import existing_file
-        from app.cli.saved import document
+        from app.cli.input_files import existing_file
+        from app.cli.saved_results import document
 
         path = Path(folder)
         hint = "Give the folder of `tessera compile --out`"

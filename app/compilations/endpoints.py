@@ -13,7 +13,7 @@ from app.compilations.service import Wanted
 from app.context import Context, ContextDependency
 from app.errors import UnsupportedMediaError
 from app.http import json_object, read_bounded, request_from
-from app.jobs import accepting
+from app.jobs import accept_jobs
 from app.jobs.schemas import Job
 from app.models import service as models
 from app.problems import Problem, request_id_of
@@ -72,7 +72,7 @@ async def create_compilation(
         idempotency_key=idempotency_key,
         request_id=request_id_of(request),
     )
-    return await accepting.answer(request, context, accepted)
+    return await accept_jobs.answer(request, context, accepted)
 
 
 async def _from_json(request: Request, context: Context) -> Wanted:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.context import Context
-from app.jobs import accepting
+from app.jobs import accept_jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.profiles import service as profiles
@@ -61,7 +61,7 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         queue="long" if large else "short",
         request_id=request_id,
     )
-    accepted = accepting.accept(
+    accepted = accept_jobs.accept(
         context,
         request,
         idempotency_key=idempotency_key,

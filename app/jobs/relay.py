@@ -9,8 +9,8 @@ import structlog
 
 from app.jobs.records import QUEUES, Records
 from app.settings import Settings
-from app.tables.pace import Pace
-from app.tables.wanted import OPTIMISE_QUEUE, OPTIMISE_TASK, WantedTables
+from app.tables.optimising_delay import Pace
+from app.tables.request_queue import OPTIMISE_QUEUE, OPTIMISE_TASK, WantedTables
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from app.context import Context, ContextDependency
 from app.errors import UnsupportedMediaError
 from app.http import json_object, read_bounded
-from app.jobs import accepting
+from app.jobs import accept_jobs
 from app.jobs.schemas import Job
 from app.problems import Problem, request_id_of
 from app.simulations import service
@@ -75,7 +75,7 @@ async def create_simulation(
     accepted = await run_in_threadpool(
         service.submit, context, wanted, idempotency_key=idempotency_key, request_id=request_id_of(request)
     )
-    return await accepting.answer(request, context, accepted)
+    return await accept_jobs.answer(request, context, accepted)
 
 
 async def _from_json(request: Request, context: Context) -> Wanted:

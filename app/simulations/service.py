@@ -11,7 +11,7 @@ import msgspec
 from app.compilations.service import checked_options
 from app.context import Context
 from app.errors import ConflictError
-from app.jobs import accepting
+from app.jobs import accept_jobs
 from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
@@ -122,4 +122,4 @@ def _submit(
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
     )
-    return accepting.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))
+    return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

@@ -25,7 +25,7 @@ from compiler.program.errors import ProgramError
 from compiler.program.executable import DEFAULT_LIMIT_BYTES, ChipSegment, Executable, HostSegment, read
 from compiler.program.verify import VerifiedProgram, verify
 from compiler.simulator.compare import compare
-from compiler.simulator.outside import refuse_outside
+from compiler.simulator.external_files import refuse_outside
 from compiler.simulator.reference import run_reference
 from compiler.simulator.run import run_executable
 from compiler.version import COMPILER_VERSION

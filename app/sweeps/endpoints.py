@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.context import Context, ContextDependency
 from app.http import immutable, json_request
-from app.jobs import accepting
+from app.jobs import accept_jobs
 from app.jobs.records import FINAL_STATES, Accepted
 from app.jobs.schemas import Job
 from app.problems import Problem, request_id_of
@@ -53,7 +53,7 @@ async def create_sweep(
     """
     body = await json_request(request, context.settings.max_document_bytes, SweepRequest, what="a sweep")
     accepted = await run_in_threadpool(_accepted, context, body, idempotency_key, request_id_of(request))
-    return await accepting.answer(request, context, accepted, resource="sweeps")
+    return await accept_jobs.answer(request, context, accepted, resource="sweeps")
 
 
 def _accepted(context: Context, body: SweepRequest, idempotency_key: str | None, request_id: str | None) -> Accepted:

@@ -13,7 +13,7 @@ import msgspec
 from app.compilations import service as compilations
 from app.context import Context
 from app.errors import NotFoundError
-from app.jobs import accepting
+from app.jobs import accept_jobs
 from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest, State, SweepRequest, point_id
 from app.profiles import service as profiles
@@ -89,7 +89,7 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
     )
-    accepted = accepting.accept_sweep(
+    accepted = accept_jobs.accept_sweep(
         context,
         request,
         [_accepted_point(context, wanted, request, number, point) for number, point in enumerate(points)],

@@ -15,8 +15,8 @@ import redis
 
 from app.settings import Settings
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts
-from app.tables.opened import Asked, OpenPackage
-from app.tables.stored import StoredTable, restored, stored_runs
+from app.tables.open_packages import Asked, OpenPackage
+from app.tables.table_encoding import StoredTable, restored, stored_runs
 from compiler.errors import RequestError
 from compiler.shapes.buckets import bucket_of, choose_buckets
 from compiler.shapes.clip import clipped

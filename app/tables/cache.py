@@ -13,7 +13,7 @@ from typing import Any, Final
 import redis
 
 from app.settings import Settings
-from app.tables.stored import FORM, StoredTable, decoded, encoded
+from app.tables.table_encoding import FORM, StoredTable, decoded, encoded
 
 _ASKED: Final = b"asked"
 

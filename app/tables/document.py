@@ -8,8 +8,8 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from app.tables.lookup import Found, Hit
-from app.tables.opened import OpenPackage
-from app.tables.stored import Kind, StoredRun
+from app.tables.open_packages import OpenPackage
+from app.tables.table_encoding import Kind, StoredRun
 from compiler.execution import Part
 from compiler.plan import ModelRef, ProfileRef
 from compiler.shapes.legal import shape_at

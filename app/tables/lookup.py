@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.settings import Settings
-from app.tables import making
+from app.tables import simple_tables
 from app.tables.buckets import BucketChoice, bucket_tables, served
 from app.tables.cache import Entry, TableCache
+from app.tables.check_cached import fitting
 from app.tables.counts import REQUESTS, TableCounts, answered, made
-from app.tables.fitting import fitting
-from app.tables.opened import Asked, OpenPackage
-from app.tables.pace import Pace
-from app.tables.stored import StoredTable
-from app.tables.wanted import Wanted, WantedTables
+from app.tables.open_packages import Asked, OpenPackage
+from app.tables.optimising_delay import Pace
+from app.tables.request_queue import Wanted, WantedTables
+from app.tables.table_encoding import StoredTable
 
 Hit = Literal["hit", "bucket-hit", "miss"]
 
@@ -86,7 +86,7 @@ class TableLookup:
             entry = entries[bucket.key]
             table = opened.prepared.get(bucket.key, entry.table)
             if table is not None and table.kind == "optimised":
-                simple[one.key] = making.simple(opened, one)
+                simple[one.key] = simple_tables.simple(opened, one)
                 found = served(opened, one, bucket, table, simple[one.key].cycles)
                 if found is not None:
                     tables[one.key] = found
@@ -130,7 +130,7 @@ class TableLookup:
     ) -> dict[str, StoredTable]:
         """Makes tables and stores them; releases the locks in every case."""
         try:
-            fresh = {one.key: simple.get(one.key) or making.simple(opened, one) for one in lacking}
+            fresh = {one.key: simple.get(one.key) or simple_tables.simple(opened, one) for one in lacking}
         except BaseException:
             self.cache.release([one.key for one in lacking], token)
             raise

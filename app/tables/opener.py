@@ -8,8 +8,8 @@ import redis
 import structlog
 
 from app.store import is_digest
-from app.tables import making
-from app.tables.opened import OpenPackages
+from app.tables import simple_tables
+from app.tables.open_packages import OpenPackages
 from compiler.errors import TesseraError
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class PackageOpener:
         """Opens a package and makes its tables at the largest extents, so that requests find all loaded."""
         opened = self._packages.get(digest)
         for asked in opened.asked({name: one.high for name, one in opened.model.ranges.items()}):
-            making.simple(opened, asked)
+            simple_tables.simple(opened, asked)
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -13,9 +13,9 @@ from app.store import is_digest
 from app.tables.counts import REQUESTS, answered, made
 from app.tables.document import TablesDocument, tables_document
 from app.tables.lookup import Hit
-from app.tables.opened import OpenPackage
+from app.tables.open_packages import OpenPackage
 from app.tables.schemas import AnswerCount, ShapeCount, TableStatistics
-from app.tables.stored import Kind
+from app.tables.table_encoding import Kind
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError

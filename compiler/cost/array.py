@@ -17,7 +17,7 @@ from math import ceil
 
 from compiler.cost.levels import LevelBytes
 from compiler.errors import ModelError
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Array, Memory, Profile
 from compiler.units import ceil_div
 

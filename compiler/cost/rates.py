@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Engine, Profile
 
 # Bytes that one lane of a core's vector unit copies per cycle.

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 
 from compiler.errors import LimitError, ModelError
+from compiler.frontend.constant_values import constant_of, literal, sparse_constant_of
 from compiler.frontend.single_node import evaluated
 from compiler.frontend.source import Buffer
 from compiler.frontend.validate import MAX_ELEMENTS
-from compiler.frontend.values import constant_of, literal, sparse_constant_of
 from compiler.ir.constant import Constant, Literal, Splat
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, bounds_of, greater, is_always_least, is_dropped, lesser, unknown_extent
@@ -76,7 +76,7 @@ Symbolic = np.ndarray[Any, np.dtype[np.object_]]
 class Folded:
     """A constant with its varying elements and extents as `Dim`s.
 
-    `at_maxima`: at smaller extents the constant is not its leading part, or is unknown (frontend/varying.py).
+    `at_maxima`: at smaller extents the constant is not its leading part, or is unknown (frontend/varying_constants.py).
     """
 
     constant: Constant

@@ -11,9 +11,7 @@ import onnx
 from onnx import helper, shape_inference
 
 from compiler.errors import LimitError, ModelError, printable
-from compiler.frontend.functions import FunctionTable, all_nodes, subgraphs, with_defaults
-from compiler.frontend.signature import KNOWN_DOMAINS, Signature
-from compiler.frontend.values import (
+from compiler.frontend.constant_values import (
     MAX_COMPUTED_BYTES,
     ONNX_CODES,
     declared_extent,
@@ -21,6 +19,8 @@ from compiler.frontend.values import (
     type_of_text,
     type_text,
 )
+from compiler.frontend.inline_functions import FunctionTable, all_nodes, subgraphs, with_defaults
+from compiler.frontend.signature import KNOWN_DOMAINS, Signature
 from compiler.ir.constant import Derived
 from compiler.ir.graph import HostNode, Tensor
 from compiler.ir.symbol import Dim, Expression

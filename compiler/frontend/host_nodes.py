@@ -12,14 +12,15 @@ from typing import Final
 
 import onnx
 
-from compiler.errors import ModelError, printable
+from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.fold import bounded
-from compiler.frontend.functions import FunctionTable, captured, names_files
 from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
-from compiler.frontend.refusals import data_elsewhere, unmade_value
+from compiler.frontend.inline_functions import FunctionTable, captured, names_files
+from compiler.frontend.lowering_errors import data_elsewhere, unmade_value
 from compiler.frontend.signature import Signature
 from compiler.frontend.single_node import is_legal, result_types
-from compiler.frontend.table import ValueTable
+from compiler.frontend.tensor_table import ValueTable
+from compiler.frontend.validate import MAX_ELEMENTS
 from compiler.ir.graph import HOST, HostNode, Op, Tensor, free_key, host_op
 from compiler.ops.base import Array, default_axes
 
@@ -96,16 +97,27 @@ class HostNodes:
     ) -> list[HostResult]:
         """Types and shapes of the node's outputs by ONNX's shape inference, or by ONNX Runtime if the inference fails.
 
-        Raises ModelError if both fail.
+        Raises ModelError if both fail, and LimitError for an extent beyond 64 bits, which the inference wraps around.
         """
         operands = self._operands(node)
         try:
-            return host_results(node, name, signature, *operands, opsets)
+            found = host_results(node, name, signature, *operands, opsets)
         except ModelError:
             types = result_types(node, *operands, opsets)
             if not types:
                 raise
-            return declared_results(node, types, self._table.fixed_dims)
+            found = declared_results(node, types, self._table.fixed_dims)
+        if any(min(result.shape or (), default=0) < 0 for result in found):
+            raise LimitError(
+                "a result has too many elements",
+                code="tensor_too_large",
+                stage="import",
+                node=name,
+                op_type=node.op_type,
+                actual="an extent of more than 64 bits",
+                limit=MAX_ELEMENTS,
+            )
+        return found
 
     def is_legal(self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]) -> bool:
         """Whether ONNX Runtime accepts a node that a definition rejects (IMPORT-7)."""
@@ -114,7 +126,7 @@ class HostNodes:
             return True
         try:
             shapes = [result.shape for result in self.results(node, name, signature, opsets)]
-        except ModelError:
+        except (LimitError, ModelError):
             return False
         elements = None if None in shapes else sum(prod(map(int, shape or ())) for shape in shapes)
         return is_legal(node, *self._operands(node), opsets, elements)

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import onnx
 
-from compiler.frontend.functions import Key, all_nodes, function_key, subgraphs
-from compiler.frontend.nodes import node_names
+from compiler.frontend.inline_functions import Key, all_nodes, function_key, subgraphs
+from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import plain_domain
 from compiler.host_bound import HostBound, HostBoundError
 

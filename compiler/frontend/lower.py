@@ -16,8 +16,10 @@ import onnx
 
 from compiler.degraded import Degradations
 from compiler.errors import ModelError, TesseraError
+from compiler.frontend.constant_values import derive, literal
 from compiler.frontend.decompose import decompose, why_not_decomposed
-from compiler.frontend.decompose.narrow import narrow, too_wide
+from compiler.frontend.decompose.merge_axes import narrow, too_wide
+from compiler.frontend.fixed_extents import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.fold import (
     FOLD_ELEMENTS,
     Folded,
@@ -31,7 +33,9 @@ from compiler.frontend.fold import (
     unknown_extents,
     with_symbols,
 )
-from compiler.frontend.functions import (
+from compiler.frontend.host import HostResult, check_held
+from compiler.frontend.host_nodes import HostNodes
+from compiler.frontend.inline_functions import (
     FunctionTable,
     all_nodes,
     branch_nodes,
@@ -40,16 +44,12 @@ from compiler.frontend.functions import (
     schema_function,
     with_defaults,
 )
-from compiler.frontend.host import HostResult, check_held
-from compiler.frontend.host_nodes import HostNodes
-from compiler.frontend.nodes import node_names
+from compiler.frontend.lowering_errors import malformed, not_strict, too_many_nodes, unmade_output
+from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
-from compiler.frontend.refusals import malformed, not_strict, too_many_nodes, unmade_output
-from compiler.frontend.settle import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
-from compiler.frontend.table import ValueTable
-from compiler.frontend.values import derive, literal
-from compiler.frontend.varying import can_be_computed, form_is_at_maxima, is_at_maxima, varies
+from compiler.frontend.tensor_table import ValueTable
+from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
 from compiler.ir.symbol import symbols_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from compiler.frontend.values import derive
+from compiler.frontend.constant_values import derive
 from compiler.ir.constant import Constant
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.archive import SiblingFiles, open_archive, safe_path
+from compiler.frontend.protobuf_weights import split_weights
 from compiler.frontend.source import ModelSource
-from compiler.frontend.wire import split_weights
 
 MAX_FILE_BYTES: Final = 2**31 - 1
 DEFAULT_DOMAIN: Final = ""

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from compiler.errors import printable
-from compiler.frontend.functions import all_nodes, subgraphs
+from compiler.frontend.constant_values import type_of_text
 from compiler.frontend.host_steps import Repeating, repeating_in_model
+from compiler.frontend.inline_functions import all_nodes, subgraphs
 from compiler.frontend.read import UNSAID_OPSET, plain_domain
-from compiler.frontend.values import type_of_text
 from compiler.host_bound import HOST_BOUND, HostBound
 
 Array = NDArray[Any]

@@ -11,7 +11,7 @@ import onnx
 from onnx.defs import OpSchema
 
 from compiler.errors import ModelError, printable
-from compiler.frontend.values import onnx_type
+from compiler.frontend.constant_values import onnx_type
 from compiler.ir.graph import Tensor
 
 _MANY: Final = 2**31 - 1

@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from compiler.frontend.functions import captured, names_files, subgraphs
+from compiler.frontend.constant_values import ONNX_CODES, type_of_text
+from compiler.frontend.inline_functions import captured, names_files, subgraphs
 from compiler.frontend.runtimes import load_model, run_model
-from compiler.frontend.values import ONNX_CODES, type_of_text
 from compiler.ir.graph import Tensor
 from compiler.ops.base import Array
 from compiler.units import DTYPE_NAMES, numpy_dtype

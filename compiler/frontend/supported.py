@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+from compiler.frontend.constant_values import MAX_COMPUTED_BYTES
 from compiler.frontend.decompose import DECOMPOSED
 from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
-from compiler.frontend.functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODES, all_nodes, has_function
 from compiler.frontend.host import MAX_HOST_BYTES
+from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODES, all_nodes, has_function
 from compiler.frontend.lower import CONTROL_FLOW
+from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
-from compiler.frontend.values import MAX_COMPUTED_BYTES
-from compiler.frontend.wire import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.host_bound import HOST_BOUND
 from compiler.ops import OP_KINDS, describe_kinds
 from compiler.ops.base import NATIVE_DTYPES

@@ -16,12 +16,12 @@ import onnx
 
 from compiler.errors import LimitError, ModelError, printable
 from compiler.frontend.control_flow import check_bodies
-from compiler.frontend.functions import FunctionTable, captured, function_key, subgraphs
-from compiler.frontend.nodes import node_names
+from compiler.frontend.inline_functions import FunctionTable, captured, function_key, subgraphs
+from compiler.frontend.lowering_errors import data_elsewhere, unmade_value
+from compiler.frontend.node_attributes import node_names
+from compiler.frontend.protobuf_weights import MAX_NODES, MAX_VALUES
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
-from compiler.frontend.refusals import data_elsewhere, unmade_value
 from compiler.frontend.signature import Signatures, check_node, is_foreign
-from compiler.frontend.wire import MAX_NODES, MAX_VALUES
 
 MAX_NESTING: Final = 16
 MAX_NAME_BYTES: Final = 4096

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from compiler.fusion.none import main_chains
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ir.box import AxisMap
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 
 Ranges = tuple[tuple[int, int], ...]

@@ -15,7 +15,7 @@ import numpy as np
 
 from compiler.errors import LimitError, ModelError
 from compiler.fusion.evaluate import Evaluator, refused
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import Refused
 from compiler.profile.schema import Profile

@@ -18,7 +18,7 @@ from compiler.fusion.pinned import Pin, Unheld, choose_pinned
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.garbage import collect_new
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.profile.schema import Profile
 from compiler.rules import LIMITED_RULES, PROFIT_RULES

@@ -23,7 +23,7 @@ from compiler.cost.array import CoreWork, array_lanes, least_core_energy_pj
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles, mac_energy_pj, reads_are_shared
 from compiler.fusion.bounds import elements_of, needed_by_reader, needed_of
 from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
-from compiler.ops.facts import GraphFacts, OpFacts
+from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.traffic import element_sizes

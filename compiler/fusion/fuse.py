@@ -22,7 +22,7 @@ from compiler.fusion.schedule import SegmentSchedule, resolve
 from compiler.fusion.search import SearchResult, search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.garbage import collection_paused
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
 from compiler.rules import called

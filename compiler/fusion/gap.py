@@ -14,7 +14,7 @@ from compiler.cost.rates import reads_are_shared
 from compiler.fusion.bounds import floor_by_tensor, needed_by_reader, union_bytes
 from compiler.fusion.gap_fields import Cause, Merged, halo_cause, intermediate_cause, weight_cause
 from compiler.fusion.groups import Boundary, FusedGraph, Group
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.partition.segments import PartitionedGraph, Segment
 from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice

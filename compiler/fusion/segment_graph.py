@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from compiler.fusion.dominators import immediate_dominators
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 
 
 class SegmentGraph:

@@ -37,7 +37,7 @@ class Literal:
 class Derived:
     """Values computed from other constants on demand.
 
-    `function` is an op kind or a function of compiler.frontend.values; `inputs` are its operands.
+    `function` is an op kind or a function of compiler.frontend.constant_values; `inputs` are its operands.
     """
 
     function: str

@@ -29,8 +29,8 @@ from compiler.ops.normalization import (
 )
 from compiler.ops.pooling import GlobalPool, Pool
 from compiler.ops.quantise import DequantizeLinear, QuantizeLinear
+from compiler.ops.rearrange import DepthToSpace, Gather, SpaceToDepth
 from compiler.ops.reductions import ArgExtreme, CumSum, Reduce, Softmax
-from compiler.ops.regroup import DepthToSpace, Gather, SpaceToDepth
 from compiler.ops.resize import Resize, Upsample
 from compiler.ops.views import Dropout, Flatten, Identity, Reshape, Squeeze, Unsqueeze
 

@@ -14,8 +14,8 @@ from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
 from compiler.ir.symbol import greater
 from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, MatrixShape, OpClass, Window, Work, spatial_axes
-from compiler.ops.numeric import Values, narrowed, summable
-from compiler.ops.product import Product
+from compiler.ops.compute_types import Values, narrowed, summable
+from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, aligned
 from compiler.ops.windows import (
     SPATIAL_AXES,

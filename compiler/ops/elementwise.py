@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
 from compiler.ir.graph import Attribute, Tensor
-from compiler.ops import functions
+from compiler.ops import elementwise_functions as functions
 from compiler.ops.base import (
     FLOATS,
     NATIVE_DTYPES,
@@ -28,8 +28,8 @@ from compiler.ops.base import (
     broadcast_shapes,
     default_axes,
 )
-from compiler.ops.functions import Function
-from compiler.ops.numeric import error_function, narrowed, widened
+from compiler.ops.compute_types import error_function, narrowed, widened
+from compiler.ops.elementwise_functions import Function
 from compiler.units import DTYPE_NAMES
 
 _NO_PARAMETERS: Final[Mapping[str, int | float | str]] = MappingProxyType({})
@@ -329,7 +329,13 @@ def _activation_kinds() -> tuple[OpKind, ...]:
     selu = {"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}
     hard = {"alpha": 0.20000000298023224, "beta": 0.5}
     return (
-        Vector("Relu", arity=1, operations=1, evaluate=functions.relu, dtypes=(*FLOATS, "int8", "int32", "int64")),
+        Vector(
+            "Relu",
+            arity=1,
+            operations=1,
+            evaluate=functions.relu,
+            dtypes=(*FLOATS, "int8", "int32", "int64"),
+        ),
         Vector(
             "LeakyRelu",
             arity=1,

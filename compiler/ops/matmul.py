@@ -22,8 +22,8 @@ from compiler.ops.base import (
     broadcast_shapes,
     default_axes,
 )
-from compiler.ops.numeric import Values, narrowed, summable
-from compiler.ops.product import Product
+from compiler.ops.compute_types import Values, narrowed, summable
+from compiler.ops.contraction import Product
 
 # No matrix unit multiplies integers of 32 bits or more: the vector lanes do, one product and one sum per step.
 _WIDE_INTEGERS: Final = ("int32", "int64")

@@ -27,7 +27,7 @@ from compiler.ops.base import (
     from_front,
     repeated,
 )
-from compiler.ops.numeric import taken
+from compiler.ops.compute_types import taken
 from compiler.ops.slab import Box
 
 

@@ -22,7 +22,7 @@ from compiler.ops.base import (
     broadcast_access,
     broadcast_shapes,
 )
-from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.compute_types import Values, narrowed, widened
 from compiler.ops.slab import Box, aligned, whole_along
 
 

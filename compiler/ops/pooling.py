@@ -12,7 +12,7 @@ import numpy as np
 from compiler.ir.box import WHOLE, same
 from compiler.ir.graph import Attribute
 from compiler.ops.base import FLOATS, Access, Array, Call, Inferred, OpClass, OpKind, Window, Work, spatial_axes
-from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.compute_types import Values, narrowed, widened
 from compiler.ops.slab import Box
 from compiler.ops.windows import (
     SPATIAL_AXES,

@@ -23,7 +23,7 @@ from compiler.ops.base import (
     OpKind,
     Work,
 )
-from compiler.ops.numeric import Values, narrowed, rounded_into, widened
+from compiler.ops.compute_types import Values, narrowed, rounded_into, widened
 
 # ONNX codes of the types allowed in attribute output_dtype; 0 means that the other inputs decide.
 _CODES: Final[Mapping[int, str]] = MappingProxyType(

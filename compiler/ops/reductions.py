@@ -24,8 +24,8 @@ from compiler.ops.base import (
     Work,
     default_axes,
 )
-from compiler.ops.functions import divide
-from compiler.ops.numeric import Values, narrowed, widened
+from compiler.ops.compute_types import Values, narrowed, widened
+from compiler.ops.elementwise_functions import divide
 from compiler.ops.slab import Box, whole_along
 
 

@@ -21,7 +21,7 @@ from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import Attribute
 from compiler.ir.symbol import Dim, bounds_of, unknown_extent
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
-from compiler.ops.numeric import Values, narrowed, taken, widened
+from compiler.ops.compute_types import Values, narrowed, taken, widened
 from compiler.ops.slab import Box
 
 _TRANSFORMATIONS: Final = (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from compiler.ir.box import AxisMap, window
 from compiler.ir.symbol import greater, lesser
 from compiler.ops.base import Call, Constraint, Window
-from compiler.ops.numeric import Values
+from compiler.ops.compute_types import Values
 from compiler.ops.slab import Box
 from compiler.units import ceil_div
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from compiler.ir.graph import Graph, Op, Tensor
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.partition.partition import CandidateFactory, Refused
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import InternalError, LimitError
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 
 ChipStrategy = Literal["single", "one-each", "balanced"]
 CHIP_STRATEGIES: Final[tuple[ChipStrategy, ...]] = get_args(ChipStrategy)

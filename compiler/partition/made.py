@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 
-from compiler.frontend.values import derive
+from compiler.frontend.constant_values import derive
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ir.symbol import Expression
 from compiler.ops.base import default_axes

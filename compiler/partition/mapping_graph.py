@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from compiler.ops.base import OpClass
-from compiler.ops.facts import FACTORS, GraphFacts, OpFacts
+from compiler.ops.op_facts import FACTORS, GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.stationary import channel_axis, cores_of_channels
 

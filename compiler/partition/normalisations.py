@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from compiler.frontend.values import derive
+from compiler.frontend.constant_values import derive
 from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes

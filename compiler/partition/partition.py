@@ -19,7 +19,7 @@ from compiler.errors import LimitError, TesseraError
 from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
 from compiler.ops.base import OpClass
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.partition.chain import alternating_parts
 from compiler.partition.cuts import articulation_cuts, balanced_cuts, crossing_bytes, named_cuts, output_taps

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from compiler.errors import ModelError
-from compiler.frontend.refusals import not_strict
+from compiler.frontend.lowering_errors import not_strict
 from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor, leave_ops_to_host
 from compiler.ops import call_of, definition

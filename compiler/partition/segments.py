@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.partition.mapping_graph import MappingGraph
 
 

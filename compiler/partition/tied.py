@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
-from compiler.ops.facts import FACTORS, OpFacts, graph_facts
+from compiler.ops.op_facts import FACTORS, OpFacts, graph_facts
 from compiler.partition.made import Made
 from compiler.profile.schema import Profile
 from compiler.tiling.stationary import channel_axis

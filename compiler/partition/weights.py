@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Final
 
 from compiler.errors import LimitError
-from compiler.frontend.values import derive
+from compiler.frontend.constant_values import derive
 from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.partition.alone import refused_alone
 from compiler.partition.partition import CandidateFactory, Refused
 from compiler.profile.schema import Profile

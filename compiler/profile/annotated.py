@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from compiler.profile.description import FIELDS, Entry
+from compiler.profile.field_descriptions import FIELDS, Entry
 from compiler.profile.quantities import UNITS, amount_text
 from compiler.profile.schema import Profile
 

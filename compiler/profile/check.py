@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from compiler.errors import RequestError, did_you_mean, printable
-from compiler.profile.description import FIELDS, VALUES, Entry
+from compiler.profile.field_descriptions import FIELDS, VALUES, Entry
 from compiler.profile.quantities import quantity
 from compiler.profile.schema import Dram, Engines, Matrix, Memory, Profile
 from compiler.units import DTYPE_NAMES, element_bytes

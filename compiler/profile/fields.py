@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from compiler.errors import ProfileError, RequestError, near_names, printable
-from compiler.profile.description import VALUES
+from compiler.profile.field_descriptions import VALUES
 from compiler.profile.load import profile_from_values
 from compiler.profile.quantities import quantity
 from compiler.profile.schema import Profile

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from compiler.errors import InternalError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant, Opaque, Splat, Stored
 from compiler.ir.graph import HOST, Graph, HostNode
 from compiler.options import Options

@@ -17,7 +17,7 @@ from compiler.ir.box import same
 from compiler.ir.graph import MAX_AXES, Tensor
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call, OpKind
-from compiler.ops.product import Product
+from compiler.ops.contraction import Product
 from compiler.program.errors import ProgramError
 from compiler.program.program import OperandType, ParameterTable, Program, Unit
 from compiler.program.strided import Flags, Ints

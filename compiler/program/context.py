@@ -15,7 +15,7 @@ from compiler.ir.graph import MAX_AXES, Graph
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.base import FLOATS
-from compiler.ops.facts import GraphFacts, gathered_name
+from compiler.ops.op_facts import GraphFacts, gathered_name
 from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Emitter, Held, Machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.ir.layout import memory_order, strides_of
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.program.buffers import Key, in_slot, pieces_of
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, empty_box, is_empty

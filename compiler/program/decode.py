@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.frontend.constant_values import literal, materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import literal, materialise
 from compiler.ir.constant import Constant, Derived
 from compiler.ir.graph import Graph
 from compiler.ops.base import Array

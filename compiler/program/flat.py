@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.ops.facts import FACTORS, OpFacts
+from compiler.ops.op_facts import FACTORS, OpFacts
 from compiler.program.emitter import Box, Held, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.parts import Part

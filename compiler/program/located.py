@@ -12,8 +12,8 @@ from compiler.address.unit import block_of, is_addressable, unit_read
 from compiler.errors import InternalError
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
-from compiler.ops.facts import OpFacts
-from compiler.ops.product import Product
+from compiler.ops.contraction import Product
+from compiler.ops.op_facts import OpFacts
 from compiler.program.buffers import Buffers, in_slot, inputs_in, pieces_of
 from compiler.program.context import Context, Operand
 from compiler.program.emitter import Box, Held, is_empty

@@ -18,7 +18,7 @@ from compiler.fusion.groups import FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph, MapToChips
 from compiler.garbage import collection_paused
 from compiler.ir.layout import memory_order, strides_of
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import PartitionGraph, Refused
 from compiler.partition.segments import SegmentKind

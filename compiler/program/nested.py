@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import product, zip_longest
 
-from compiler.ops.facts import FACTORS, OpFacts
+from compiler.ops.op_facts import FACTORS, OpFacts
 from compiler.program.core_memory import NestedMemory
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.group import stored_box

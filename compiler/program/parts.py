@@ -9,7 +9,7 @@ from functools import cached_property
 
 from compiler.errors import LimitError
 from compiler.ops.base import FLOATS
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.located import Located

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.garbage import collect_new
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot
 from compiler.program.context import Context

@@ -10,7 +10,7 @@ from operator import le
 from typing import NamedTuple
 
 from compiler.errors import LimitError
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot
 from compiler.program.emitter import Box, Held, is_empty, overlap

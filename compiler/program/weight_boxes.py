@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.errors import LimitError
-from compiler.ops.facts import FACTORS, OpFacts
+from compiler.ops.op_facts import FACTORS, OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box
 from compiler.program.slots import Slot

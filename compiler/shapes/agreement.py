@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import LimitError, ModelError, RequestError, printable
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.fold import FOLD_ELEMENTS
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.errors import ModelError, printable
 from compiler.ir.graph import Graph
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.profile.load import profile_json
 from compiler.profile.schema import Profile

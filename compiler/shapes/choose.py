@@ -12,7 +12,7 @@ from itertools import product
 from typing import Final
 
 from compiler.errors import InternalError, LimitError
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.shapes.buffers import shortage, unit_buffers
 from compiler.shapes.modelled import CallModel, table_cycles

@@ -7,8 +7,8 @@ from typing import Final
 
 import onnx
 
-from compiler.frontend.table import dimension_name
-from compiler.frontend.values import declared_extent
+from compiler.frontend.constant_values import declared_extent
+from compiler.frontend.tensor_table import dimension_name
 from compiler.ir.symbol import Expression
 from compiler.ops.base import Array
 from compiler.options import DimRange, Options

@@ -18,7 +18,7 @@ from compiler.ir.constant import Opaque
 from compiler.ir.graph import Graph
 from compiler.ops import call_of, definition
 from compiler.ops.base import Call, OpKind
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.ops.slab import Box, Slab, is_empty
 from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values, graph_at

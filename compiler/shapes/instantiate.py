@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from compiler.errors import InternalError, LimitError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.build import host_constants, host_segment, stored_weights, value_of

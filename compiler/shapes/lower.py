@@ -24,7 +24,7 @@ from compiler.errors import InternalError, LimitError
 from compiler.ir.box import Ints
 from compiler.ir.layout import is_relabelling, strides_of
 from compiler.ops.base import OpClass
-from compiler.ops.facts import GraphFacts, OpFacts
+from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand

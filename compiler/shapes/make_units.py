@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.errors import LimitError, RequestError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
 from compiler.profile.schema import Profile

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from compiler.cost.array import CoreWork, array_lanes, core_use
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.shapes.routine import RoutineGeometry
 from compiler.shapes.ways import Way, dram_way, peer_way

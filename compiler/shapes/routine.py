@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from compiler.ir.box import Ints, hull
-from compiler.ops.facts import GraphFacts, OpFacts
+from compiler.ops.op_facts import GraphFacts, OpFacts
 
 Ranges = tuple[Ints, Ints]
 # Axes of a result that tables divide (SHAPE-2).

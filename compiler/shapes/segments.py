@@ -12,7 +12,7 @@ from math import ceil
 
 from compiler.errors import LimitError
 from compiler.fusion.candidate import SegmentCompiler
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.chain import alternating_parts
 from compiler.partition.chips import ChipStrategy, SegmentLoad, assign_chips, hand_overs

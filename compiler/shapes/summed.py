@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from compiler.errors import RequestError
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.shapes.cost import CallCost, Floats
 from compiler.shapes.extents import Range
 from compiler.shapes.modelled import CallModel

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from compiler.address.unit import words_of
 from compiler.errors import TesseraError
 from compiler.ops.base import Call
-from compiler.ops.product import Product
+from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, Slab, lengths
 from compiler.program.calls import HOSTILE, TableGeometry, box_of
 from compiler.program.errors import ProgramError

@@ -18,7 +18,8 @@ largest element is about four times the root mean square.
 
 In float32 the floor applies up to 300,000 operations, which covers all exported and light models; these were measured
 to agree within 5e-6 and 5e-5. Ops that amplify errors (cancellation, division by small values, a softmax of huge
-values) get no higher limit here. `amplify.py` measures the amplification of a model when an output misses this limit.
+values) get no higher limit here. When an output misses this limit, `rounding_amplification.py` measures how much the
+model amplifies rounding.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from compiler.errors import InternalError, ModelError
-from compiler.frontend.functions import captured, rename
+from compiler.frontend.constant_values import materialise, type_of_text
 from compiler.frontend.host_steps import Known, known_value, repeating_node
+from compiler.frontend.inline_functions import captured, rename
 from compiler.frontend.runtimes import Runtime, Value, is_random, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise, type_of_text
 from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import HOST, Graph, HostNode, Op

@@ -17,11 +17,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from compiler.errors import InternalError, RequestError, printable
-from compiler.frontend.functions import all_nodes, inner_tensors, subgraphs
+from compiler.frontend.constant_values import constant_of, declared_extent, materialise
+from compiler.frontend.inline_functions import all_nodes, inner_tensors, subgraphs
 from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import constant_of, declared_extent, materialise
 from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.ir.graph import Graph, Op
 from compiler.ops import call_of, definition

@@ -13,7 +13,7 @@ from compiler.errors import RequestError
 from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
 from compiler.program.program import Role, Step
-from compiler.simulator.outside import refuse_outside
+from compiler.simulator.external_files import refuse_outside
 from compiler.simulator.values import Chip
 from compiler.threads import one_thread
 from compiler.units import DTYPE_NAMES, numpy_dtype

@@ -13,7 +13,7 @@ from compiler.address.lines import LinesTouched, lines_touched
 from compiler.address.unit import block_of, unit_read
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.base import Window
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.tiling.loads import table_reads
 from compiler.tiling.stages import operand_lengths
 from compiler.tiling.tiled import TiledGroup

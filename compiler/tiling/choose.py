@@ -17,7 +17,7 @@ import numpy as np
 from compiler.cost.array import spatial_lanes
 from compiler.cost.objective import Totals, ranking
 from compiler.ir.box import Ints
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
 from compiler.tiling.cheapest import Worked, cheapest, most_promising

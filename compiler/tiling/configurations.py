@@ -8,7 +8,7 @@ from itertools import product
 from typing import Final
 
 from compiler.cost.rates import units_are_connected
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement

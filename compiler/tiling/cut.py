@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.axis_tiles import AxisTiles
 from compiler.tiling.frustum import Frustums

@@ -13,7 +13,7 @@ import numpy as np
 from compiler.cost.array import array_lanes
 from compiler.cost.objective import Totals
 from compiler.cost.rates import dram_port_bytes_per_cycle, reads_are_shared
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from compiler.ir.box import Ints
-from compiler.ops.facts import Operand, OpFacts
+from compiler.ops.op_facts import Operand, OpFacts
 from compiler.tiling.axis_tiles import AxisTiles, Share
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.projection import AxisRange, Box, TensorBoxes, Volume

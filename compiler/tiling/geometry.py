@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
 from compiler.ops.base import OpClass
-from compiler.ops.facts import GraphFacts, OpFacts, TensorFacts
+from compiler.ops.op_facts import GraphFacts, OpFacts, TensorFacts
 from compiler.tiling.projection import Access, Box, Projection, Projections, Reading, TensorBoxes
 from compiler.tiling.runs import Run, runs_of
 from compiler.units import ceil_div

@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.cost.rates import mesh_columns
 from compiler.ir.box import Ints
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.tiling.placement import AxisOverlap, Placement, exchange_matrix, exchanged_elements, mesh_hops
 from compiler.tiling.tile import HaloMode
 from compiler.tiling.tiled import TiledGroup

@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.cost.rates import copying_bytes_per_cycle, mesh_columns
 from compiler.ir.box import Ints
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.cost.model import Cost, price
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import Tiling

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from compiler.ir.box import AxisMap, Ints, hull
-from compiler.ops.facts import TensorFacts
+from compiler.ops.op_facts import TensorFacts
 from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, fresh_ranges, unfollowed
 from compiler.tiling.tile import HaloMode
 from compiler.units import ceil_div

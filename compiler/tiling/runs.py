@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from compiler.ops.facts import GraphFacts, OpFacts
+from compiler.ops.op_facts import GraphFacts, OpFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

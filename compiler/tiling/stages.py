@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.ir.box import AxisMap
-from compiler.ops.facts import Operand, OpFacts
+from compiler.ops.op_facts import Operand, OpFacts
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.runs import Run

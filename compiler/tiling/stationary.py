@@ -7,7 +7,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from compiler.ops.facts import GraphFacts, Operand, OpFacts
+from compiler.ops.op_facts import GraphFacts, Operand, OpFacts
 from compiler.profile.schema import Profile
 from compiler.units import ceil_div
 

@@ -9,7 +9,7 @@ from compiler.cost.array import CoreWork, ElementSizes, array_lanes, core_use, r
 from compiler.cost.levels import LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared
-from compiler.ops.facts import GraphFacts, OpFacts
+from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.halos import halos_of
 from compiler.tiling.loads import table_reads, weight_reads

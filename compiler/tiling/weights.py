@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from compiler.address.unit import largest_table_bytes
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part, share_of_weight

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.failures import USAGE_CODES
-from app.cli.inputs import packed
+from app.cli.input_files import packed
 from app.cli.limits import bounded
 from app.cli.main import cli
 from app.supervisor.lock import DirectoryLock
@@ -107,7 +107,7 @@ def test_wrong_input_is_one_block_that_names_the_thing_and_its_exit_code(
 
 
 def test_a_memory_limit_bounds_a_local_compilation() -> None:
-    program = "from app.cli.entry import run; run()"
+    program = "from app.cli.console_script import run; run()"
     words = ["compile", SQUEEZENET, "--profile", "cluster4x4", "--set", "memory_limit_bytes=1"]
     answer = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 3

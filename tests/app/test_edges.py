@@ -209,7 +209,7 @@ def test_app_does_not_import_worker_and_only_the_worker_and_the_command_line_com
     ("module", "forbidden"),
     [
         ("worker.app", ("fastapi", "uvicorn", "starlette")),
-        ("worker.compute", ("fastapi", "uvicorn", "starlette")),
+        ("worker.task", ("fastapi", "uvicorn", "starlette")),
         ("app.main", ("onnx", "celery", "compiler.compile", "app.simulations.simulate")),
         ("app.cli.main", ("fastapi", "celery", "onnx")),
     ],
@@ -223,7 +223,7 @@ def test_a_process_loads_only_what_it_needs(module: str, forbidden: tuple[str, .
 # What no wrong argument and no question about the command itself has to wait for.
 SLOW = ("onnx", "google.protobuf", "onnxruntime", "numba", "httpx", "redis", "perfetto", "compiler.pipeline", "celery")
 LISTED = "import atexit, sys; atexit.register(lambda: sys.stderr.write(repr([m for m in {!r} if m in sys.modules])))"
-RUN = "sys.argv[0] = 'tessera'; from app.cli.entry import run; run()"
+RUN = "sys.argv[0] = 'tessera'; from app.cli.console_script import run; run()"
 
 
 @pytest.mark.parametrize(

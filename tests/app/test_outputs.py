@@ -185,7 +185,7 @@ class Finder:
 sys.meta_path.insert(0, Finder)
 signal.signal(signal.SIGVTALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 signal.setitimer(signal.ITIMER_VIRTUAL, {seconds})
-from app.cli.entry import run
+from app.cli.console_script import run
 run()
 """
 
@@ -221,7 +221,7 @@ def test_ctrl_c_in_a_callback_whose_errors_python_drops_is_not_lost(callback: st
     program = f"""
 import os, signal, sys, time, weakref
 import app.cli.main
-from app.cli import entry
+from app.cli import console_script
 
 class Thing:
     if {callback == "__del__"}:
@@ -235,7 +235,7 @@ def command():
     time.sleep(60)
 
 app.cli.main.cli = command
-entry.run()
+console_script.run()
 """
     answer = subprocess.run(
         [sys.executable, "-c", program],

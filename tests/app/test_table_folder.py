@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from app.cli.table_folder import TableFolder
-from app.tables.stored import StoredAxis, StoredRun, StoredTable
+from app.tables.table_encoding import StoredAxis, StoredRun, StoredTable
 from compiler.errors import RequestError
 
 SIMPLE = StoredTable(

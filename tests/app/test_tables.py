@@ -21,19 +21,19 @@ from app.jobs.queue import create_celery
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import DirectoryStore, document_store
-from app.tables import making
+from app.tables import simple_tables
 from app.tables.buckets import Boundaries, BucketChoice, bucket_tables
 from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
 from app.tables.document import tables_document
 from app.tables.lookup import TableLookup
-from app.tables.opened import OpenPackage, OpenPackages
-from app.tables.pace import Pace
-from app.tables.stored import StoredTable, decoded, encoded, is_of, restored
-from app.tables.wanted import LINE_UP_S, OPTIMISE_TASK, WantedTables
+from app.tables.open_packages import OpenPackage, OpenPackages
+from app.tables.optimising_delay import Pace
+from app.tables.request_queue import LINE_UP_S, OPTIMISE_TASK, WantedTables
+from app.tables.table_encoding import StoredTable, decoded, encoded, is_of, restored
 from compiler.compile import compile_package
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.package import write_package
@@ -125,7 +125,7 @@ def only_key(desk: Desk) -> str:
 
 def test_a_stored_table_comes_back_and_nothing_else_does(desk: Desk) -> None:
     (asked,) = desk.package.asked(DIMS)
-    table = making.simple(desk.package, asked)
+    table = simple_tables.simple(desk.package, asked)
     value = encoded(asked.key, table)
     assert decoded(asked.key, value) == table
     assert table.calls == sum(int(np.prod([axis.count for axis in run.axes])) for run in table.runs)
@@ -312,7 +312,7 @@ def test_a_bucket_of_a_strange_table_serves_nobody(desk: Desk, client: redis.Red
 
 def test_a_simple_table_never_takes_the_place_of_an_optimised_one(desk: Desk) -> None:
     cache, key = desk.cache(), only_key(desk)
-    simple = making.simple(desk.package, desk.package.asked(DIMS)[0])
+    simple = simple_tables.simple(desk.package, desk.package.asked(DIMS)[0])
     best = msgspec.structs.replace(simple, kind="optimised", settled=True, optimised_cycles=1.0)
     before = cache.read([key])
     cache.put({key: simple}, before, "api")
@@ -451,7 +451,7 @@ def test_a_shape_that_nobody_asked_for_is_served_by_a_bucket(desk: Desk) -> None
     table = restored(found.table, desk.package.model.libraries[0].units)
     check_cover(table, allows_overlap=False)
     assert table.shape == (2, 23, 19)
-    assert found.table.simple_cycles == making.simple(desk.package, own).cycles
+    assert found.table.simple_cycles == simple_tables.simple(desk.package, own).cycles
     assert found.table.cycles <= 1.01 * found.table.simple_cycles
     assert lookup.wanted.waiting() == 0
     # above all buckets there is none

@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from compiler.memory.allocate import Allocation, Buffer, allocate, verify_allocation
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.tiling.geometry import GroupGeometry
 from tests.models import LIGHT_NAMES, import_graph, light_path
 

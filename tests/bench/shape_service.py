@@ -20,7 +20,7 @@ import psutil
 
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
-from app.tables.wanted import WantedTables
+from app.tables.request_queue import WantedTables
 from tests.exported import exported_models
 from tests.service.harness import Api, kill, settings, until
 from tests.service.models import images

@@ -16,7 +16,7 @@ from compiler.cost.array import CoreWork, ElementSizes, core_use
 from compiler.ir.graph import Tensor
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
-from compiler.ops.facts import call_facts
+from compiler.ops.op_facts import call_facts
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.shapes.buckets import choose_buckets, padding_waste

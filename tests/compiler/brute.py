@@ -13,7 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from compiler.fusion.bounds import dram_floor_bytes, needed_positions
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry

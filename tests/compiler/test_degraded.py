@@ -13,7 +13,7 @@ from compiler.degraded import DefectError
 from compiler.errors import LimitError
 from compiler.fusion import evaluate
 from compiler.ops import OP_KINDS
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.products import TurnProducts
 from compiler.profile import builtin_profile
@@ -21,7 +21,7 @@ from compiler.profile.fields import with_fields
 from compiler.program import lower, segment
 from compiler.program.executable import ChipSegment
 from compiler.program.segment import PlannedGroup
-from compiler.simulator import check
+from compiler.simulator import value_check
 from compiler.simulator.values import Chip
 from compiler.tiling.choose import choose_tiling
 from tests.models import Model
@@ -131,14 +131,14 @@ def test_a_program_that_cannot_be_run_is_planned_otherwise_also_where_every_op_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which group is at fault the failure does not say: groups of several ops are suspected first, then all."""
-    proper = check.check_values
+    proper = value_check.check_values
 
     def checked(executable: Any, *rest: Any) -> Any:
         if any(isinstance(part, ChipSegment) for part in executable.segments):
             raise ValueError("broken on purpose")
         return proper(executable, *rest)
 
-    monkeypatch.setattr(check, "check_values", checked)
+    monkeypatch.setattr(value_check, "check_values", checked)
     plan = compiled(fusion="none").plan
     assert plan.degraded
     assert {segment.kind for segment in plan.segments} == {"host"}

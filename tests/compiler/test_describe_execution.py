@@ -19,8 +19,8 @@ from compiler.profile.load import profile_from_values
 from compiler.program.encoding.sizes import program_sizes
 from compiler.program.executable import ChipSegment
 from compiler.program.program import Level, Opcode
-from compiler.simulator.check import ValueCheck
 from compiler.simulator.compare import compare
+from compiler.simulator.value_check import ValueCheck
 from tests.models import Model
 from tests.profiles import profile_values
 

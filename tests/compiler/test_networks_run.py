@@ -106,6 +106,6 @@ def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.M
     def disturbed(*args: Any, **kwargs: Any) -> dict[str, Any]:
         return {name: values * np.float32(1.01) for name, values in run_executable(*args, **kwargs).items()}
 
-    monkeypatch.setattr("compiler.simulator.check.run_executable", disturbed)
+    monkeypatch.setattr("compiler.simulator.value_check.run_executable", disturbed)
     with pytest.raises(InternalError, match="computes other values"):
         compile_model(model.read(), builtin_profile("edge4"), parse_options({"dims": model.dims}))

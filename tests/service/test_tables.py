@@ -19,8 +19,8 @@ from app.store import document_store
 from app.supervisor.service import EmbeddedService
 from app.tables.cache import value_key
 from compiler.compile import compile_shapes
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.direct import run_directly

@@ -30,8 +30,8 @@ from compiler.shapes.package import read_package
 from tests.app.conftest import client, redis_url  # noqa: F401 - fixtures
 from tests.service.harness import conv_chain
 from tests.service.models import images
-from worker.compute import Computer
-from worker.keeper import Keeper, anonymous_bytes
+from worker.lease_keeper import Keeper, anonymous_bytes
+from worker.task import Computer
 
 ROOT = Path(__file__).parents[2]
 DIMS: dict[str, Any] = {
@@ -201,7 +201,7 @@ def test_an_unexpected_failure_is_ours_and_not_remembered(desk: Desk, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise KeyError("secret detail")
 
-    monkeypatch.setattr("worker.compute.compile_model", broken)
+    monkeypatch.setattr("worker.task.compile_model", broken)
     job = desk.submit(conv_chain(2))
     assert desk.computer.run("c1", desk.fence(), "w") == "published"
     problem = desk.job(job)["problem"]
@@ -217,7 +217,7 @@ def test_what_is_our_fault_is_tried_afresh_at_the_next_request(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("worker.compute.compile_model", broken)
+    monkeypatch.setattr("worker.task.compile_model", broken)
     job = desk.submit(conv_chain(2))
     desk.computer.run("c1", desk.fence(), "w")
     assert desk.job(job)["state"] == "failed"
@@ -244,7 +244,7 @@ def test_too_much_memory_at_once_is_a_memory_limit(desk: Desk, monkeypatch: pyte
     def greedy(*_: object, **__: object) -> None:
         bytearray(2**45)
 
-    monkeypatch.setattr("worker.compute.compile_model", greedy)
+    monkeypatch.setattr("worker.task.compile_model", greedy)
     job = desk.submit(conv_chain(2))
     assert desk.computer.run("c1", desk.fence(), "w") == "published"
     assert '"memory_limit"' in desk.job(job)["problem"]
@@ -292,7 +292,7 @@ from pathlib import Path
 from app.redis_urls import connect
 from app.settings import Settings
 from tests.worker.test_worker import Desk, conv_chain
-from worker.keeper import Keeper
+from worker.lease_keeper import Keeper
 client = connect({redis_url!r}); client.flushall()
 desk = Desk(client, Path({str(tmp_path)!r}))
 settings = Settings(data_dir=Path({str(tmp_path)!r}), lease_s=0.4, stop_grace_s=0.2)

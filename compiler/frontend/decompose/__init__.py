@@ -13,12 +13,12 @@ from typing import Final
 import onnx
 
 from compiler.frontend.decompose.attention import ATTENTION
-from compiler.frontend.decompose.build import Decomposition, Fresh, NodeList
+from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
 from compiler.frontend.decompose.einsum import EINSUM
-from compiler.frontend.decompose.indices import ONE_HOT, TRILU
-from compiler.frontend.decompose.integers import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
+from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
+from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
+from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
-from compiler.frontend.decompose.statistics import BATCH_STATISTICS
 from compiler.ops.base import Call, Refusal
 
 DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(

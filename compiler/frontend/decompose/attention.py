@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
+from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.ops.base import FLOATS, Call
 
 # Inputs by position.

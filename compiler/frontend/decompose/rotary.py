@@ -7,7 +7,7 @@ from typing import Final
 
 import onnx
 
-from compiler.frontend.decompose.build import Decomposition, NodeList
+from compiler.frontend.decompose.node_builder import Decomposition, NodeList
 from compiler.ops.base import FLOATS, Call
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from compiler.frontend.patterns.activations import ACTIVATIONS
 from compiler.frontend.patterns.attention import find_attention
+from compiler.frontend.patterns.graph_queries import Lookup, Replacement, Rewrite
 from compiler.frontend.patterns.group_normalisation import GROUP_NORMALISATIONS
-from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite
 from compiler.frontend.patterns.normalisations import NORMALISATIONS
 from compiler.frontend.patterns.softmax import SOFTMAX
 from compiler.frontend.source import ModelSource, opened

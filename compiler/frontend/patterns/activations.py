@@ -18,7 +18,7 @@ from math import isclose, pi, sqrt
 from types import MappingProxyType
 from typing import Final
 
-from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite, is_near
+from compiler.frontend.patterns.graph_queries import Lookup, Replacement, Rewrite, is_near
 from compiler.frontend.patterns.polynomial import Expansion, Polynomial, Terms
 from compiler.ir.graph import Attribute, Op
 

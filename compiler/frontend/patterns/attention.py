@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from compiler.frontend.patterns.match import Lookup
+from compiler.frontend.patterns.graph_queries import Lookup
 from compiler.ir.graph import Op
 
 # Largest number of ops between the products and the softmax.

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite
-from compiler.frontend.values import derive
+from compiler.frontend.constant_values import derive
+from compiler.frontend.patterns.graph_queries import Lookup, Replacement, Rewrite
 from compiler.ir.constant import Constant, Splat
 from compiler.ir.graph import Op, Tensor
 from compiler.units import numpy_dtype

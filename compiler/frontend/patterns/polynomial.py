@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
-from compiler.frontend.patterns.match import Lookup, is_near
+from compiler.frontend.patterns.graph_queries import Lookup, is_near
 from compiler.ir.graph import Op
 
 # Exponents of the two variables.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from compiler.frontend.patterns.match import Lookup, Replacement, Rewrite
+from compiler.frontend.patterns.graph_queries import Lookup, Replacement, Rewrite
 
 
 def _softmax(lookup: Lookup, index: int) -> Replacement | None:

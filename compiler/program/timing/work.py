@@ -14,8 +14,8 @@ from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, co
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
-from compiler.ops.facts import OpFacts, call_facts
-from compiler.ops.product import Product
+from compiler.ops.contraction import Product
+from compiler.ops.op_facts import OpFacts, call_facts
 from compiler.profile.schema import Profile
 from compiler.program.calls import call_of_unit
 from compiler.program.program import ParameterTable, Program, Unit

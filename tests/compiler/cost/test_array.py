@@ -11,7 +11,7 @@ import pytest
 from compiler.cost.array import CoreUse, CoreWork, Dataflow, ElementSizes, core_use
 from compiler.cost.levels import LevelBytes
 from compiler.errors import ModelError
-from compiler.ops.facts import OpFacts, graph_facts
+from compiler.ops.op_facts import OpFacts, graph_facts
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile

@@ -22,11 +22,11 @@ from compiler.compile import plan_model
 from compiler.errors import TesseraError
 from compiler.frontend import archive as module
 from compiler.frontend.archive import open_archive, safe_path
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Stored
 from compiler.plan import plan_json
 from compiler.profile import builtin_profile

@@ -21,7 +21,7 @@ from compiler.ir.box import same
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.ops.elementwise import Vector
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import Options, parse_options
 from compiler.pipeline import build_pipeline
 from compiler.profile import builtin_profile

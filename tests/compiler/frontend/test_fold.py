@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from compiler.errors import LimitError, ModelError, TesseraError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.fold import FOLD_ELEMENTS, MAX_DERIVATION, symbolic_result
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant, Derived, Literal, Splat, Stored
 from compiler.ir.graph import Graph
 from compiler.ir.symbol import Dim, expression_of

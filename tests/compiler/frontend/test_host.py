@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from compiler.errors import LimitError, ModelError
+from compiler.errors import LimitError, ModelError, TesseraError
 from compiler.frontend.host import MAX_HOST_BYTES
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.read import ReadModel
@@ -84,6 +84,16 @@ def test_what_is_too_large_for_the_host_is_refused_by_node_size_and_limit(name: 
     assert (error.code, error.limit) == ("tensor_too_large", f"{MAX_HOST_BYTES} bytes")
     assert int(str(error.actual).split()[0]) > MAX_HOST_BYTES
     assert error.node == "node" or "'x'" in error.message
+
+
+def test_a_result_whose_extents_overflow_in_shape_inference_is_refused() -> None:
+    """IMPORT-4: the inference multiplies in 64 bits, and ONNX Runtime accepts the negative extents that come of it."""
+    model = Model()
+    scales = model.constant([1.0, 1.0, 3e38, 3e38], dtype="float32")
+    model.output(model.node("Resize", [model.input([1, 1, 8, 8]), "", scales], name="node", mode="nearest"))
+    with pytest.raises(TesseraError) as caught:
+        model.graph()
+    assert (caught.value.code, caught.value.node) == ("tensor_too_large", "node")
 
 
 def test_what_the_host_can_hold_is_not_refused() -> None:

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
 from compiler.errors import LimitError, ModelError, TesseraError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Splat, Stored
 from compiler.ops import OP_KINDS
 from compiler.options import Options, parse_assignments

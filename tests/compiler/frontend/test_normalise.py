@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Derived
 from compiler.ir.graph import Graph
 from tests.models import Model, run_reference

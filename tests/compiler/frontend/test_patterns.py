@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compiler.frontend.patterns import RecognisePatterns
-from compiler.frontend.patterns.match import Lookup
+from compiler.frontend.patterns.graph_queries import Lookup
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op
 from compiler.ir.pattern import Pattern

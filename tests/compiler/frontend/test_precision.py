@@ -8,12 +8,12 @@ import pytest
 from onnx import TensorProto
 
 from compiler.errors import InternalError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.precision import SetPrecision
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import Options, parse_options
 from compiler.partition.weights import _sliced
 from compiler.pipeline import build_pipeline

@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 
 from compiler.errors import ModelError
+from compiler.frontend.constant_values import onnx_type
 from compiler.frontend.signature import Signature, Signatures, check_node, check_types, unknown_op
-from compiler.frontend.values import onnx_type
 from compiler.ir.graph import Tensor
 from compiler.ops.base import default_axes
 

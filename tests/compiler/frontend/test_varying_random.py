@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from compiler.errors import ModelError, RequestError, TesseraError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant
 from compiler.shapes.agreement import difference
 from compiler.shapes.instance import graph_at, refuse_what_is_at_maxima

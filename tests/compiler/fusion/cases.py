@@ -14,7 +14,7 @@ import msgspec
 from compiler.errors import ProfileError, TesseraError
 from compiler.frontend.precision import SetPrecision
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from tests.compiler.fusion.networks import Edges

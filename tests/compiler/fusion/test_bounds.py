@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from compiler.fusion.bounds import dram_reference_bytes, needed_positions, roofline_cycles
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile import builtin_profile
 from tests.compiler.brute import floor_of
 from tests.models import Model, whole_segment

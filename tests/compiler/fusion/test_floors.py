@@ -16,7 +16,7 @@ from compiler.fusion.floors import GroupFloors
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.fusion.single_output import single_output_groups
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import Options
 from compiler.profile import builtin_names, builtin_profile
 from compiler.profile.load import profile_from_values

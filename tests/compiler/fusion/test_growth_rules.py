@@ -7,7 +7,7 @@ import pytest
 from compiler.fusion.rules.growth import fuse_1, fuse_2, fuse_a, fuse_b
 from compiler.fusion.rules.structure import fuse_6
 from compiler.fusion.segment_graph import SegmentGraph, mask_of
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from tests.models import Model, group_of, import_graph, light_path, whole_segment
 
 

@@ -23,7 +23,7 @@ from compiler.fusion.groups import FusedGraph
 from compiler.fusion.improve import improve
 from compiler.fusion.search import search_groups
 from compiler.fusion.segment_graph import bits
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
 from compiler.plan import Plan, SearchDoc

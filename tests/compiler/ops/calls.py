@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from compiler.frontend.nodes import attributes_of
+from compiler.frontend.node_attributes import attributes_of
 from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import Tensor
 from compiler.ops import OP_KINDS

@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from compiler.errors import InternalError, ModelError
-from compiler.ops import OP_KINDS, convolution, numeric
-from compiler.ops.product import Product
+from compiler.ops import OP_KINDS, compute_types, convolution
+from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, Slab, inside
 from tests.compiler.ops.cases import CASES, Build, floats, ints, use
 from tests.compiler.ops.test_access import ROUNDINGS, TRANSFORMATIONS
@@ -218,7 +218,7 @@ def test_a_convolution_whose_columns_are_many_is_computed_in_parts(monkeypatch: 
 
 def test_an_error_function_of_many_values_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.linspace(-7, 7, 24, dtype=np.float32).reshape(4, 6)
-    monkeypatch.setattr(numeric, "_CACHED", 7)
+    monkeypatch.setattr(compute_types, "_CACHED", 7)
     expected = [erf(float(value)) for value in values.reshape(-1)]
-    np.testing.assert_allclose(numeric.error_function(values).reshape(-1), expected, rtol=1e-6)
-    assert numeric.error_function(np.array(0.5, dtype=np.float32)).shape == ()
+    np.testing.assert_allclose(compute_types.error_function(values).reshape(-1), expected, rtol=1e-6)
+    assert compute_types.error_function(np.array(0.5, dtype=np.float32)).shape == ()

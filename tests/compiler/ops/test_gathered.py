@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from compiler.compile import compile_model
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.tiling.geometry import GroupGeometry
 from tests.models import Model
 from tests.profiles import small_profile

@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from compiler.ops import OP_KINDS
 from compiler.ops.base import OpClass
-from compiler.ops.facts import OpFacts
+from compiler.ops.op_facts import OpFacts
 from tests.models import Model
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import Options
 from compiler.partition.cuts import output_taps
 from compiler.partition.mapping_graph import mapping_graph

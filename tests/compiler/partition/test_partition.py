@@ -16,7 +16,7 @@ from compiler.errors import LimitError, RequestError
 from compiler.fusion.candidate import SegmentCompiler, SegmentCompilers
 from compiler.ir.graph import Graph
 from compiler.ir.pattern import Pattern
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Merge, Options, parse_options
 from compiler.partition.chain import alternating_parts
 from compiler.partition.mapping_graph import Unit, mapping_graph

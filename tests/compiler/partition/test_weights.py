@@ -18,7 +18,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.ir.constant import Derived, Splat, Stored
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import Options
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from compiler.profile import Profile, builtin_names, builtin_profile, parse_profile
 from compiler.profile.annotated import annotated, reference
-from compiler.profile.description import FIELDS, VALUES, Entry
+from compiler.profile.field_descriptions import FIELDS, VALUES, Entry
 from compiler.profile.quantities import UNITS, amount_text, quantity
 from tests.strategies import profiles
 

@@ -12,7 +12,7 @@ import yaml
 from compiler.errors import ProfileError
 from compiler.profile import builtin_names, builtin_profile, parse_profile, profile_digest, profile_json
 from compiler.profile.check import MAX_FAULTS, Fault, checked
-from compiler.profile.description import VALUES
+from compiler.profile.field_descriptions import VALUES
 from compiler.profile.quantities import UNITS
 from tests.profiles import profile_values
 

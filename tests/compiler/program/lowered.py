@@ -12,10 +12,10 @@ import numpy as np
 from onnx import TensorProto
 
 from compiler.cost.model import price
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.fusion.candidate import SegmentCompilers
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.compile import compile_shapes
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant
 from compiler.options import parse_options
 from compiler.profile import Profile, builtin_profile
@@ -21,10 +21,10 @@ from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import read_package, stored_values, write_package
-from compiler.simulator.check import check_values
 from compiler.simulator.compare import compare, limits_of
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import run_reference
+from compiler.simulator.value_check import check_values
 from tests.models import Model
 
 Ranges = Mapping[str, tuple[int, int]]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from compiler.errors import ModelError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Literal
 from compiler.ir.graph import Graph
 from compiler.shapes.agreement import difference, tried_dims

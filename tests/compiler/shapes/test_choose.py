@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compiler.errors import LimitError
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.profile import builtin_profile
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.modelled import CallModel, table_cycles

@@ -23,9 +23,9 @@ from compiler.shapes.model import ShapeModel
 from compiler.shapes.strips import optimised_table
 from compiler.shapes.table import ShapeTable
 from compiler.shapes.tails import TailMode
-from compiler.simulator.check import check_values
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.run import run_executable
+from compiler.simulator.value_check import check_values
 from compiler.simulator.values import Chip
 from tests.compiler.program.builder import changed
 from tests.compiler.shapes.dynamic import Compiled

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from compiler.compile import compile_shapes
 from compiler.errors import RequestError
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
-from compiler.frontend.values import materialise
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.direct import run_directly

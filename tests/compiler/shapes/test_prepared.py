@@ -21,8 +21,8 @@ from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.package import read_package, stored_values, write_package
 from compiler.shapes.prepared import MAX_RUNS_IN_ALL, PreparedModel, check_prepared, tables_for
 from compiler.shapes.table import TableError
-from compiler.simulator.check import check_values
 from compiler.simulator.inputs import random_inputs
+from compiler.simulator.value_check import check_values
 from tests.compiler.shapes.dynamic import Compiled
 from tests.compiler.shapes.dynamic_networks import encoder_layer
 from tests.models import Model

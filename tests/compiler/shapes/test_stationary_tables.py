@@ -8,7 +8,7 @@ import pytest
 from compiler.compile import compile_model
 from compiler.errors import LimitError, RequestError
 from compiler.frontend.source import ModelSource
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.options import parse_options
 from compiler.profile import Profile, builtin_profile
 from compiler.program.executable import ChipSegment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.profile import builtin_profile
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import graph_at

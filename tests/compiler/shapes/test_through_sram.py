@@ -7,7 +7,7 @@ import pytest
 
 from compiler.errors import LimitError
 from compiler.ir.graph import HOST
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.profile import Profile, builtin_profile
 from compiler.program.context import Context
 from compiler.program.emitter import Held, machine_of

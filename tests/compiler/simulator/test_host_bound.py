@@ -18,8 +18,8 @@ from compiler.frontend.source import ModelSource
 from compiler.host_bound import HOST_BOUND, HostBound, HostBoundError
 from compiler.options import Options
 from compiler.profile import builtin_profile
-from compiler.simulator.check import check_values
 from compiler.simulator.run import run_executable
+from compiler.simulator.value_check import check_values
 from tests.models import import_graph
 
 MANY: Final = 2**40

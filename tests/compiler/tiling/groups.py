@@ -6,7 +6,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compiler.fusion.segment_graph import bits
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.tiling.geometry import GroupGeometry
 from tests.models import whole_segment
 from tests.strategies import models

@@ -21,7 +21,7 @@ import numpy as np
 
 from compiler.ir.box import Ints
 from compiler.ops.base import OpClass
-from compiler.ops.facts import Operand
+from compiler.ops.op_facts import Operand
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import assign
 from compiler.tiling.tile import Configuration, HaloMode, Spread

@@ -14,7 +14,7 @@ from compiler.cost.objective import Totals, objective_value
 from compiler.cost.rates import reads_are_shared
 from compiler.frontend.precision import SetPrecision
 from compiler.memory.allocate import Buffer, allocate, verify_allocation
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal, choose_tiling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.ops.facts import graph_facts
+from compiler.ops.op_facts import graph_facts
 from compiler.tiling.choose import choose_tiling
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.finished import Choice

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compiler.compile import plan_model
 from compiler.errors import RequestError
 from compiler.fusion.evaluate import Evaluator
-from compiler.ops.facts import GraphFacts
+from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options, parse_assignments, parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile

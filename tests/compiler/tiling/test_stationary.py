@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.compile import Compilation, compile_model
-from compiler.ops.facts import GraphFacts, graph_facts
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.plan import PlanGroup
 from compiler.profile import builtin_profile
 from compiler.tiling.stationary import WeightTable

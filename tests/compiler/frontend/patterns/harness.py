@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.patterns import RecognisePatterns
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.ops import call_of, definition

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.frontend.patterns.match import Lookup
+from compiler.frontend.constant_values import derive, literal
+from compiler.frontend.patterns.graph_queries import Lookup
 from compiler.frontend.patterns.polynomial import Expansion
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import derive, literal
 from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import Tensor
 from compiler.ops.base import default_axes

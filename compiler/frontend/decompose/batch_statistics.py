@@ -6,7 +6,7 @@ from typing import Final
 
 import onnx
 
-from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
+from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.ops.base import Call
 
 # From this opset on the results are the batch and the running statistics, and training is an attribute.

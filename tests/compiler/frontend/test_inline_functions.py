@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import AttributeProto, TensorProto, helper
 
 from compiler.errors import LimitError, TesseraError
-from compiler.frontend.functions import MAX_CALL_DEPTH, captured
+from compiler.frontend.inline_functions import MAX_CALL_DEPTH, captured
 from compiler.ir.graph import Graph
 from tests.compiler.execute import by_onnx, same_values
 from tests.models import Model, import_graph

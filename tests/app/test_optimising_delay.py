@@ -10,9 +10,9 @@ import redis
 
 from app.settings import Settings
 from app.store import document_store
-from app.tables.opened import OpenPackages
+from app.tables.open_packages import OpenPackages
 from app.tables.opener import NEWEST_KEY, PackageOpener
-from app.tables.pace import HELD_S, QUIET_S, Pace
+from app.tables.optimising_delay import HELD_S, QUIET_S, Pace
 from tests.app.test_tables import package_bytes
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from app.tables.cache import Entry
-from app.tables.opened import Asked, OpenPackage
-from app.tables.stored import StoredTable, is_of
+from app.tables.open_packages import Asked, OpenPackage
+from app.tables.table_encoding import StoredTable, is_of
 
 
 def fits(opened: OpenPackage, asked: Asked, table: StoredTable) -> bool:

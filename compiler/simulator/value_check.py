@@ -19,11 +19,11 @@ from compiler.profile.schema import Profile
 from compiler.program.build import executable_of
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph
-from compiler.simulator.amplify import Judged, Verdict, judge_again
 from compiler.simulator.compare import Comparison, compare, limits_of
 from compiler.simulator.host import random_tensors, refuse_endless
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph, run_reference
+from compiler.simulator.rounding_amplification import Judged, Verdict, judge_again
 from compiler.simulator.run import run_executable
 
 # The seed of the check's inputs, the same for every compilation.
@@ -39,7 +39,7 @@ class ValueCheck:
     `reason` says why nothing was compared (no runtime runs the model, no values, not requested) and is empty otherwise.
     `skipped` lists outputs that depend on random nodes. If an output misses its plain limit, `again` says how it was
     judged then, by output; `between` and `undecided` hold the findings on the tensors that the program passes from
-    group to group (`amplify.py`).
+    group to group (`rounding_amplification.py`).
     """
 
     seed: int

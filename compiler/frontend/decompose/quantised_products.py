@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
+from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.ops.base import Call
 
 _EIGHT_BITS: Final = ("int8", "uint8")

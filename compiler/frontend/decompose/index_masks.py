@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.build import Decomposition, Limit, NodeList
+from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.ops.base import NUMBERS, Call
 
 # Largest constant of positions; longer axes are left to the host.

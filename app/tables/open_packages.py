@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.store import BlobStore
-from app.tables.stored import StoredTable, prepared
+from app.tables.table_encoding import StoredTable, prepared
 from compiler.cache_key import routine_key, table_key
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import Package, read_package

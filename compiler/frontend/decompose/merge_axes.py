@@ -15,7 +15,7 @@ from typing import Any, Final
 import onnx
 from onnx import helper
 
-from compiler.frontend.decompose.build import Fresh, NodeList
+from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ir.graph import MAX_AXES
 from compiler.ir.symbol import Dim
 from compiler.ops import OP_KINDS

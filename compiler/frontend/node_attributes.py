@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import onnx
 
-from compiler.frontend.values import element_type
+from compiler.frontend.constant_values import element_type
 from compiler.ir.graph import Attribute
 
 

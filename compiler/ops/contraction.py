@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.errors import InternalError
 from compiler.ops.base import Array, Call, OpKind
-from compiler.ops.numeric import Values
+from compiler.ops.compute_types import Values
 from compiler.ops.slab import Box, Slab, is_empty, lengths
 from compiler.units import numpy_dtype
 

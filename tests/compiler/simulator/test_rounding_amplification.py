@@ -17,11 +17,11 @@ from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Op
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
-from compiler.simulator import check
-from compiler.simulator.amplify import Amplified, Judged, Verdict, judge_again
+from compiler.simulator import value_check
 from compiler.simulator.compare import compare, limits_of
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import evaluated
+from compiler.simulator.rounding_amplification import Amplified, Judged, Verdict, judge_again
 from tests.models import Model, import_graph
 
 Fault = Callable[[Any], Any]
@@ -75,7 +75,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, model: Model, **faults: Fault) -> V
     graph = import_graph(model.data())
     fault_of = {op.output: faults[op.kind] for op in graph.ops if op.kind in faults}
     names = {name: fault_of.get(tensor) for name, tensor in zip(graph.output_names, graph.output_tensors, strict=True)}
-    before: Any = vars(check)["run_executable"]
+    before: Any = vars(value_check)["run_executable"]
 
     def faulty(executable: Any, inputs: Any, results: Any = None, **others: Any) -> dict[str, Any]:
         def tell(name: str, value: Any) -> None:
@@ -84,7 +84,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, model: Model, **faults: Fault) -> V
         outputs = before(executable, inputs, results=tell if results else None, **others)
         return {name: fault(value) if (fault := names[name]) else value for name, value in outputs.items()}
 
-    monkeypatch.setattr("compiler.simulator.check.run_executable", faulty)
+    monkeypatch.setattr("compiler.simulator.value_check.run_executable", faulty)
     return compile_model(model.data(), builtin_profile("edge4"), parse_options({"fusion": "none"})).report.values
 
 

@@ -10,13 +10,7 @@ import numpy as np
 import onnx
 
 from compiler.errors import ModelError, RequestError, printable
-from compiler.frontend.fold import FOLD_ELEMENTS, Folded, Symbolic, bounded, with_symbols
-from compiler.frontend.nodes import attributes_of
-from compiler.frontend.read import OnnxModel
-from compiler.frontend.refusals import missing_dims, unmade_value
-from compiler.frontend.source import ModelSource
-from compiler.frontend.validate import MAX_RANK
-from compiler.frontend.values import (
+from compiler.frontend.constant_values import (
     constant_of,
     declared_extent,
     element_type,
@@ -25,7 +19,13 @@ from compiler.frontend.values import (
     sparse_constant_of,
     type_text,
 )
-from compiler.frontend.varying import element_symbols
+from compiler.frontend.fold import FOLD_ELEMENTS, Folded, Symbolic, bounded, with_symbols
+from compiler.frontend.lowering_errors import missing_dims, unmade_value
+from compiler.frontend.node_attributes import attributes_of
+from compiler.frontend.read import OnnxModel
+from compiler.frontend.source import ModelSource
+from compiler.frontend.validate import MAX_RANK
+from compiler.frontend.varying_constants import element_symbols
 from compiler.ir.constant import Derived, Opaque, Splat, Stored
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, bounds_of, is_dropped

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.inputs import with_schedules
+from app.cli.input_files import with_schedules
 from compiler.errors import RequestError
 from compiler.options import Options
 from compiler.rules import RULE_IDS, listed

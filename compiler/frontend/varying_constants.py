@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from compiler.frontend.settle import has_dropped
+from compiler.frontend.fixed_extents import has_dropped
 from compiler.frontend.validate import MAX_RANK
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, Expression, expression_of, is_dropped

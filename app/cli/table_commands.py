@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.inputs import PACKAGE_MAGIC, check_arguments, starts_with
+from app.cli.input_files import PACKAGE_MAGIC, check_arguments, starts_with
 from app.cli.limits import bounded, refuse_decided
-from app.cli.parameters import (
+from app.cli.shared_parameters import (
     JsonFlag,
     ProfileOfTarget,
     SetOption,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ops.numeric import Values, error_function
+from compiler.ops.compute_types import Values, error_function
 
 Function = Callable[..., Any]
 

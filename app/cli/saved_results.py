@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from app.cli.inputs import existing_file, refuse_other
+from app.cli.input_files import existing_file, refuse_other
 from app.comparisons.compare import Compiled
 from compiler.amounts import bytes_text
 from compiler.errors import RequestError, printable

@@ -24,7 +24,7 @@ from compiler.options import Options
 from compiler.plan import plan_json, report_json
 from compiler.profile import parse_profile
 from compiler.program.executable import write
-from worker.keeper import Keeper
+from worker.lease_keeper import Keeper
 from worker.packages import package_outcome
 from worker.simulate import run_simulation
 

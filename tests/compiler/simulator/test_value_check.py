@@ -8,7 +8,7 @@ from compiler.compile import compile_model
 from compiler.frontend import runtimes
 from compiler.frontend.runtimes import run_model
 from compiler.profile import builtin_profile
-from compiler.simulator.check import MAX_CHECKED_BYTES
+from compiler.simulator.value_check import MAX_CHECKED_BYTES
 from tests.models import Model
 
 

@@ -8,8 +8,8 @@ from math import isclose, prod
 from types import MappingProxyType
 from typing import Final
 
+from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import materialise
 from compiler.ir.constant import Constant, Derived, Opaque
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
 

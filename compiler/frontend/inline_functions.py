@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from compiler.errors import LimitError, ModelError
-from compiler.frontend.nodes import node_names
+from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import plain_domain
 from compiler.ops.base import Call
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from app.tables.opened import Asked, OpenPackage
-from app.tables.stored import StoredTable, stored_runs
+from app.tables.open_packages import Asked, OpenPackage
+from app.tables.table_encoding import StoredTable, stored_runs
 from compiler.errors import LimitError
 from compiler.shapes.optimised import best_table
 from compiler.shapes.table import check_cover

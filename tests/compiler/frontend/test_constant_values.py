@@ -8,8 +8,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.errors import InternalError, ModelError
+from compiler.frontend.constant_values import (
+    ONNX_CODES,
+    constant_of,
+    derive,
+    element_type,
+    literal,
+    materialise,
+    type_label,
+)
 from compiler.frontend.source import ModelSource
-from compiler.frontend.values import ONNX_CODES, constant_of, derive, element_type, literal, materialise, type_label
 from compiler.ir.constant import Constant, Derived, Opaque, Splat, Stored
 from compiler.units import DTYPE_NAMES, element_bytes, numpy_dtype
 

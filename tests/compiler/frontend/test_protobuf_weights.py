@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from compiler.errors import ModelError
+from compiler.frontend.protobuf_weights import KEEP_BYTES, split_weights
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
-from compiler.frontend.wire import KEEP_BYTES, split_weights
 from tests.models import Model, error_of, import_graph
 
 

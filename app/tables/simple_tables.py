@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.tables.opened import Asked, OpenPackage
-from app.tables.stored import StoredTable, one_call, stored_runs
+from app.tables.open_packages import Asked, OpenPackage
+from app.tables.table_encoding import StoredTable, one_call, stored_runs
 
 
 def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
