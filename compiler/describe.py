@@ -273,7 +273,7 @@ class LeaveOutPrograms:
 
     def run(self, mapped: MappedGraph) -> CheckedGraph:
         """The mapped graph with no program and a check that says why it did not run."""
-        none = LoweredSegment(program=None, verified=None, sizes=None)
+        none = LoweredSegment()
         segments = tuple(none for _ in mapped.fused.segments)
         return CheckedGraph(
             lowered=LoweredGraph(mapped=mapped, segments=segments, reason=_ONLY_PLANNED),

@@ -28,7 +28,7 @@ from compiler.program.timing.demands import Ints
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.levels import gathered, moved_by
 from compiler.program.timing.stalls import stalls_of
-from compiler.program.timing.timeline import Timeline, timeline_of
+from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Flags
 from compiler.simulator.compare import Comparison
 from compiler.simulator.rounding_amplification import Judged, Verdict
@@ -120,10 +120,9 @@ def execution_of(checked: CheckedGraph, images: int, profile: Profile) -> Execut
     programs: list[doc.ProgramReport] = []
     cycles: dict[str, float] = {}
     for found, lowered, chip in zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True):
-        if lowered.program is not None:
-            timeline = timeline_of(lowered.program, profile)
-            cycles[found.segment.id] = timeline.cycles
-            programs.append(_program_report(found, lowered, chip or 0, timeline, profile))
+        if lowered.timeline is not None:
+            cycles[found.segment.id] = lowered.timeline.cycles
+            programs.append(_program_report(found, lowered, chip or 0, lowered.timeline, profile))
     executable = checked.executable
     return Execution(
         programs=tuple(programs),

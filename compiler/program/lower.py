@@ -30,6 +30,7 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS
 from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup, lower_segment
+from compiler.program.timing.timeline import Timeline
 from compiler.program.verify import VerifiedProgram, verify
 from compiler.tiling.commands import estimated_commands
 from compiler.tiling.geometry import GroupGeometry
@@ -50,11 +51,16 @@ _SHADOW_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredSegment:
-    """A chip segment's program, what its proof found, and its bytes; all None for a host segment."""
+    """A chip segment's program in time, what its proof found, and its bytes; all None for a host segment."""
 
-    program: Program | None
-    verified: VerifiedProgram | None
-    sizes: ProgramSizes | None
+    timeline: Timeline | None = None
+    verified: VerifiedProgram | None = None
+    sizes: ProgramSizes | None = None
+
+    @property
+    def program(self) -> Program | None:
+        """The segment's program."""
+        return None if self.timeline is None else self.timeline.program
 
 
 # A segment, why it is refused, by op its part of the limit that the program comes nearest to, and the program.
@@ -89,7 +95,7 @@ class LowerSegments:
         """Raises LimitError naming op, limit and amount where a single op's program exceeds a limit (PART-3)."""
         reason = no_programs(self.profile)
         if reason:
-            none = LoweredSegment(program=None, verified=None, sizes=None)
+            none = LoweredSegment()
             return LoweredGraph(mapped=mapped, segments=tuple(none for _ in mapped.fused.segments), reason=reason)
         known: dict[object, LoweredSegment] = {}
         for _ in range(_ATTEMPTS_MAX):
@@ -135,7 +141,7 @@ class LowerSegments:
         self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]
     ) -> LoweredSegment | Refused:
         if found.segment.kind is SegmentKind.HOST:
-            return LoweredSegment(program=None, verified=None, sizes=None)
+            return LoweredSegment()
         key = tuple((group.ops, group.choice.tiling) for group in found.groups)
         if key in known:
             return _called(known[key], found.segment.id)
@@ -156,7 +162,7 @@ class LowerSegments:
         """A program of some groups of a segment, proved."""
         ops = tuple(op for group in groups for op in group.ops)
         names = {id(group): f"{found.segment.id}.g{number}" for number, group in enumerate(found.groups)}
-        program = lower_segment(
+        timeline = lower_segment(
             facts,
             self.profile,
             found.segment.id,
@@ -165,6 +171,7 @@ class LowerSegments:
             self.compilers.of(facts).resident_bytes(found.segment.ops),
             Decoders(facts.graph, opened(facts.graph.source, self.source)),
         )
+        program = timeline.program
         try:
             verified = verify(program, shared=self.profile.engines.shared)
         except ProgramError as error:
@@ -173,7 +180,7 @@ class LowerSegments:
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error
-        return LoweredSegment(program=program, verified=verified, sizes=program_sizes(program))
+        return LoweredSegment(timeline=timeline, verified=verified, sizes=program_sizes(program))
 
     def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
         """The groups of a segment whose programs fail alone; if none does, those of several ops, or all."""
@@ -346,11 +353,12 @@ def no_programs(profile: Profile) -> str:
 
 def _called(lowered: LoweredSegment, name: str) -> LoweredSegment:
     """A segment's program by another name: segments are numbered anew when others were cut."""
-    program = lowered.program
-    if program is None or program.name == name:
+    timeline = lowered.timeline
+    if timeline is None or timeline.program.name == name:
         return lowered
+    program = timeline.program
     steps = tuple(replace(step, group=name + step.group.removeprefix(program.name)) for step in program.steps)
-    return replace(lowered, program=replace(program, name=name, steps=steps))
+    return replace(lowered, timeline=replace(timeline, program=replace(program, name=name, steps=steps)))
 
 
 def handed_out(facts: GraphFacts, ops: Iterable[int]) -> frozenset[str]:

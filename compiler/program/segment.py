@@ -22,6 +22,7 @@ from compiler.program.residents import place_residents, resident_parts
 from compiler.program.slots import Slot, merged
 from compiler.program.staged import StagedLowering
 from compiler.program.timing.order import in_time
+from compiler.program.timing.timeline import Timeline
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 from compiler.tiling.tile import Tiling
@@ -44,8 +45,10 @@ def lower_segment(
     outputs: frozenset[str],
     resident_bytes: int = 0,
     decoders: Decoders | None = None,
-) -> Program:
-    """The program of a segment: `outputs` are its tensors that others read; stationary weights take `resident_bytes`.
+) -> Timeline:
+    """A segment's program and its timeline.
+
+    `outputs` are its tensors that others read; stationary weights take `resident_bytes`.
 
     Raises LimitError where the plan does not hold what it says.
     """

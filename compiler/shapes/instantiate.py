@@ -188,7 +188,7 @@ class _Lowering:
     def _proved(self, draft: Draft, routines: Sequence[int]) -> Program:
         """The program of a draft, in the best order; raises SegmentTooLargeError."""
         self._check_limits(as_emitted(draft.program), routines, _REORDERED)
-        program = in_time(draft.program, self.profile, draft.streams)
+        program = in_time(draft.program, self.profile, draft.streams).program
         self._check_limits(program, routines)
         try:
             verify(program, shared=self.profile.engines.shared)

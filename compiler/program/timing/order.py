@@ -16,11 +16,11 @@ import numpy as np
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Ints, demands_of
-from compiler.program.timing.timeline import timeline_under, to_the_end
+from compiler.program.timing.timeline import Timeline, timeline_of, timeline_under, to_the_end
 
 
-def in_time(program: Program, profile: Profile, streams: Ints) -> Program:
-    """The program with its commands in the order in which their engines turn to them, the fastest of three.
+def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
+    """The timeline of the program with its commands in the fastest of three orders.
 
     As emitted; of what is ready the first of the program; of what is ready what most comes after (list scheduling by
     critical paths). `streams` by command; waits have to say all that a command comes after, but what is before it in
@@ -28,15 +28,15 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Program:
     """
     count = len(program.commands)
     if not count:
-        return program
+        return timeline_of(program, profile)
     demands = demands_of(program, profile)
     emitted = np.arange(count, dtype=np.int64)
     orders = [emitted]
     for urgency in (None, -to_the_end(program, demands, streams)):
         found = timeline_under(program, demands, streams, urgency)
         orders.append(np.lexsort((emitted, found.issues)).astype(np.int64))
-    ordered = [(_ordered(program, order), demands.ordered(order)) for order in orders]
-    return min(ordered, key=lambda one: timeline_under(*one).cycles)[0]
+    timelines = (timeline_under(_ordered(program, order), demands.ordered(order)) for order in orders)
+    return min(timelines, key=lambda timeline: timeline.cycles)
 
 
 def as_emitted(program: Program) -> Program:

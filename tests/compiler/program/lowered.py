@@ -228,7 +228,7 @@ def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profil
     profile = profile or groups[0].profile
     outputs = handed_out(network.facts, [op for group in groups for op in group.geometry.indices])
     decoders = Decoders(network.facts.graph, network.source)
-    program = lower_segment(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders)
+    program = lower_segment(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders).program
     verified = verify(program, shared=profile.engines.shared)
     return Lowered(network=network, groups=groups, program=program, verified=verified)
 
