@@ -16,7 +16,7 @@ def main() -> None:
         os.environ.setdefault(name, "1")
 
     # Loaded once here and shared by every child: the compiler and its machine code. Neither starts a thread.
-    import compiler.kernels
+    import compiler.kernels  # noqa: F401
     import worker.optimise
     import worker.task  # noqa: F401
     from app.logs import configure_logging

@@ -135,7 +135,7 @@ class Computer:
                     "stage": "service",
                     "message": f"the {lease.kind} needs more memory than the service gives to one",
                     "limit": limit,
-                    "hint": "Use a smaller model or raise TESSERA_MEMORY_LIMIT_BYTES",
+                    "hint": "Use verify=none or a smaller model, or raise TESSERA_MEMORY_LIMIT_BYTES",
                 }
             ), False
         except CompilationCancelledError:

@@ -23,16 +23,14 @@ from compiler.errors import printable
 from compiler.frontend.constant_values import type_of_text
 from compiler.frontend.host_steps import Repeating, repeating_in_model
 from compiler.frontend.inline_functions import all_nodes, subgraphs
-from compiler.frontend.read import UNSAID_OPSET, plain_domain
+from compiler.frontend.read import plain_domain
+from compiler.frontend.runnable import restamped, without_crashes
 from compiler.host_bound import HOST_BOUND, HostBound
 
 Array = NDArray[Any]
 # A tensor, a sequence (list) of them, or an optional one (None if it is empty).
 Value = Any
 NO_WEIGHTS: Final[Mapping[str, Array]] = MappingProxyType({})
-# The pinned ONNX Runtime's newest versions; it takes the newest operator set if a model names none.
-_NEWEST_IR: Final = 13
-_NEWEST_OPSET: Final = UNSAID_OPSET
 # Operators with random results; a seed fixes the numbers (see `seed_random_nodes`).
 _RANDOM: Final = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -117,7 +115,7 @@ def load_model(model: onnx.ModelProto) -> Loaded:
 
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     try:
-        data = _restamped(model).SerializeToString()
+        data = restamped(model).SerializeToString()
         session = onnxruntime.InferenceSession(data, _session_options(1), providers=["CPUExecutionProvider"])
     except _failures(onnxruntime.capi.onnxruntime_pybind11_state) as error:
         return Loaded(outputs={}, reason=f"{judge} does not load it: {_one_line(error)}")
@@ -154,7 +152,7 @@ def _on_onnxruntime(
 
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     options = _session_options(threads)
-    light, shared = _with_references(_without_gaps(_restamped(model)), weights)
+    light, shared = _with_references(without_crashes(restamped(model)), weights)
     buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in shared.items()}
     if buffers:
         options.add_external_initializers(list(buffers), list(buffers.values()))
@@ -285,58 +283,6 @@ def _rewritten(model: onnx.ModelProto, weights: Mapping[str, Array], shared: Map
             tensor.external_data.add(key="location", value=_LOCATION)
         elif tensor.name in weights:
             tensor.raw_data = weights[tensor.name].tobytes()
-    return copy
-
-
-def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a name for each result that BatchNormalization omits.
-
-    ONNX Runtime writes running statistics without checking that they are wanted, which crashes the process.
-    """
-
-    def gaps(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, int]]:
-        nodes = all_nodes([*model.graph.node, *(node for function in model.functions for node in function.node)])
-        return [
-            (node, index)
-            for node in nodes
-            if node.op_type == "BatchNormalization" and plain_domain(node.domain) == ""
-            for index, name in enumerate(node.output)
-            if not name
-        ]
-
-    if not gaps(model):
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for number, (node, index) in enumerate(gaps(copy)):
-        node.output[index] = f"{node.output[0]}/left out {number}"
-    return copy
-
-
-def _restamped(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with lower version numbers that ONNX Runtime reads, if they define all its operators the same way.
-
-    An operator set holds the newest definition of each operator up to its version. If no used operator changed after
-    the older set, both sets mean the same.
-    """
-    opsets = {plain_domain(entry.domain): entry.version for entry in model.opset_import}
-    newest = opsets.get("", UNSAID_OPSET)
-    if model.ir_version <= _NEWEST_IR and newest <= _NEWEST_OPSET:
-        return model
-    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    types = {node.op_type for node in all_nodes(nodes) if plain_domain(node.domain) == ""}
-    try:
-        same = all(onnx.defs.get_schema(kind, newest, "").since_version <= _NEWEST_OPSET for kind in types)
-    except onnx.defs.SchemaError:
-        return model
-    if not same:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    copy.ir_version = min(model.ir_version, _NEWEST_IR)
-    for entry in (*copy.opset_import, *(e for function in copy.functions for e in function.opset_import)):
-        if plain_domain(entry.domain) == "":
-            entry.version = min(entry.version, _NEWEST_OPSET)
     return copy
 
 

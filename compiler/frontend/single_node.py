@@ -24,8 +24,6 @@ from compiler.units import DTYPE_NAMES, numpy_dtype
 # A node with more elements in its operands and results than this is not run.
 _RUN_ELEMENTS: Final = 2**20
 _IR_VERSION: Final = 10
-# ONNX Runtime divides integers by the processor's instruction: a divisor of 0 crashes the process.
-_TRAPS: Final = frozenset(("Div", "Mod"))
 
 
 def evaluated(
@@ -63,7 +61,7 @@ def is_legal(
     only loaded. Nodes with subgraphs, with operands of unknown type, or with unknown `result_elements` (None) are not
     tried: the result is False.
     """
-    if names_files(node) or node.op_type in _TRAPS or any(True for _ in subgraphs(node)):
+    if names_files(node) or any(True for _ in subgraphs(node)):
         return False
     types = _types(tensors)
     if types is None or result_elements is None or not all(tensor.is_known for tensor in tensors.values()):

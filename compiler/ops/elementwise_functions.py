@@ -50,15 +50,16 @@ def modulo(a: Values, b: Values, *, fmod: int) -> Values:
 
 
 def power(a: Values, b: Values) -> Values:
-    """a to the power b, in the type of a."""
+    """a to the power b, in the type of a.
+
+    Whole numbers are raised as float64, and what an integer cannot hold becomes what the processor converts it to:
+    ONNX leaves both open, ONNX Runtime does this. Squares and cubes are products, as there with a single exponent.
+    """
     wide = np.float64 if a.dtype.kind in "iu" or np.float64 in (a.dtype, b.dtype) else np.float32
-    if a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
-        return np.asarray(np.power(a.astype(wide), b.astype(wide)))
-    exact = np.asarray(np.power(a, np.maximum(b, 0).astype(np.int64)))
-    if not b.size or b.min() >= 0:
-        return exact
-    # element by element, so that a result does not depend on its neighbours' exponents
-    return np.where(b >= 0, exact, np.power(a.astype(wide), b.astype(wide)).astype(a.dtype))
+    raised = np.asarray(np.power(a.astype(wide), b.astype(wide)))
+    if a.dtype.kind not in "iu":
+        return raised
+    return np.select([b == 2, b == 3], [a * a, a * a * a], raised.astype(a.dtype))
 
 
 def relu(x: Values) -> Values:

@@ -219,10 +219,9 @@ def _fed(
             _check_type(value, inputs[name])
             feeds[name] = inputs[name]
         elif name not in defaults:
-            zeros = None if missing is None else _zeros(value, missing.get(name))
-            if zeros is None:
+            if missing is None:
                 raise _missing(name)
-            feeds[name] = zeros
+            feeds[name] = _nothing(value, missing.get(name))
     return feeds
 
 
@@ -286,16 +285,23 @@ def _check_type(declared: onnx.ValueInfoProto, value: Value) -> None:
         )
 
 
-def _zeros(declared: onnx.ValueInfoProto, shape: Sequence[int] | None) -> Array | None:
-    """Zeros of an input's type, in the model's shape or else this one; None without either, or for no tensor."""
+def _nothing(declared: onnx.ValueInfoProto, shape: Sequence[int] | None) -> Value:
+    """Zeros of an input's type, in the model's shape or else this one; an empty sequence, an absent optional value.
+
+    Raises RequestError for a tensor without a shape, or a large one, and for other types.
+    """
+    if declared.type.HasField("sequence_type"):
+        return []
+    if declared.type.HasField("optional_type"):
+        return None
     kind = declared.type.tensor_type
     if kind.HasField("shape") and all(declared_extent(dim) is not None for dim in kind.shape.dim):
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
-    if shape is None or not declared.type.HasField("tensor_type"):
-        return None
+    if shape is None or not declared.type.HasField("tensor_type") or prod(shape) >= 2**31:
+        raise _missing(declared.name)
     if kind.elem_type == TensorProto.STRING:
         return np.full(shape, "", dtype=object)
-    return np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type)) if prod(shape) < 2**31 else None
+    return np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type))
 
 
 def _check_wanted(proto: onnx.ModelProto, wanted: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from compiler.degraded import DefectError, defects_of, failed_group
-from compiler.errors import InternalError, TesseraError, printable
+from compiler.errors import InternalError, RequestError, TesseraError, printable
 from compiler.frontend.host import host_bytes
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
@@ -205,6 +205,8 @@ def check_values(
     except HostBoundError as error:
         reason = f"host node {printable(error.node or '', 120)!r} takes {error.actual}; limit {error.limit}"
         return ValueCheck(seed=seed, judge="", reason=reason, comparisons=())
+    except RequestError as error:  # an input that reaches no output, for which there are no values
+        return ValueCheck(seed=seed, judge="", reason=error.message, comparisons=())
     check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
     return check if check.holds else _judged_again(check, executable, graph, source, inputs)
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from app.redis_urls import connect
 from app.settings import Settings
 from app.supervisor.service import EmbeddedService
 from tests.corpus import scale
-from tests.corpus.case import Case
+from tests.corpus.case import Case, Either
 from tests.corpus.cases import CASES
 from tests.corpus.sandbox import Outcome, objections
 from tests.service.harness import Api, conv_chain, until
@@ -127,9 +128,16 @@ def went_through(api: Api, cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
             found[case.name] = api.finished(job, PATIENCE_S)
             wrong += [f"{case.name}: {found[case.name]['attempts']} attempts"] * (found[case.name]["attempts"] > 1)
             job = outcome_of(api, found[case.name])
-        wrong += [f"{case.name}: {objection}" for objection in objections(case, job)]
+        wrong += [f"{case.name}: {objection}" for objection in objections(in_a_service(case), job)]
     assert wrong == []
     return found
+
+
+def in_a_service(case: Case) -> Case:
+    """The case; what may be refused may also end by the service's memory limit, as when the value check runs it."""
+    if not isinstance(case.expected, Either):
+        return case
+    return replace(case, expected=Either(codes=case.expected.codes | {"memory_limit"}))
 
 
 def counts(service: EmbeddedService) -> dict[str, int]:

@@ -105,7 +105,7 @@ def check(seed: int) -> Priced:
 def test_floors_never_exceed_prices(start: int) -> None:
     """FUSE-O: random ops of random extents on chips with and without each part; and they come close to some."""
     found = [check(seed) for seed in range(start, start + 20)]
-    assert sum(one.count for one in found) > 50
+    assert sum(one.count for one in found) > 2 * len(found)
     assert min(max(one.nearest[figure] for one in found) for figure in range(len(FIGURES))) > 0.9
 
 
@@ -117,12 +117,14 @@ LIGHT = [(name, profile) for name in LIGHT_NAMES for profile in ("cluster4x4", "
 def test_floors_of_groups_of_real_networks_never_exceed_prices(name: str, profile: str) -> None:
     random = Random(f"{name} {profile}")
     graph = whole_segment(graph_facts(import_graph(light_path(name).read_bytes())))
-    evaluator = evaluator_of(graph, builtin_profile(profile), objective=random.choice(OBJECTIVES))
-    assert evaluator is not None
-    hardware, weight_bytes = builtin_profile(profile), sum(op.weight_bytes for op in graph.facts.ops)
-    # stationary weights of a whole network may leave nothing of the chip's memory for any group
-    fits = not hardware.is_stationary or weight_bytes < hardware.resident_capacity_bytes * hardware.cores
-    groups = groups_of(graph, 48)
+    hardware = builtin_profile(profile)
+    objective: Any = random.choice(OBJECTIVES)
+    options = Options(fusion="search", objective=objective)
+    compilers = SegmentCompilers(hardware, options).of(graph.facts)
+    # stationary weights of a whole network, padded to the arrays, may leave nothing of a core for any group
+    resident = compilers.resident_bytes(graph.ops) if hardware.is_stationary else 0
+    fits = resident < hardware.resident_capacity_bytes
+    evaluator, groups = compilers.evaluator(graph.ops), groups_of(graph, 48)
     assert (compare(evaluator, graph, random.sample(groups, 16), name).count > 0) == fits
 
 

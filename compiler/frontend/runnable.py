@@ -1,0 +1,147 @@
+"""Rewrites of an ONNX model for ONNX Runtime: what it refuses for its version numbers, and what crashes its process.
+
+In: a model. Out: one that means the same, or the model itself if there is nothing to rewrite. Bodies of functions are
+not looked at for crashes: their element types are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import onnx
+from onnx import TensorProto, helper
+
+from compiler.frontend.inline_functions import all_nodes, subgraphs
+from compiler.frontend.read import UNSAID_OPSET, plain_domain
+
+# The pinned ONNX Runtime's newest versions; it takes the newest operator set if a model names none.
+_NEWEST_IR: Final = 13
+_NEWEST_OPSET: Final = UNSAID_OPSET
+# Integers whose smallest value divided by -1 traps in the processor; smaller ones are widened.
+_TRAPPING: Final = (TensorProto.INT32, TensorProto.INT64)
+# The first operator set whose arithmetic broadcasts.
+_BROADCASTS: Final = 7
+
+
+def without_crashes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without the nodes that end the process of ONNX Runtime."""
+    return _without_traps(_without_gaps(model))
+
+
+def restamped(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with lower version numbers that ONNX Runtime reads, if they define all its operators the same way.
+
+    An operator set holds the newest definition of each operator up to its version. If no used operator changed after
+    the older set, both sets mean the same.
+    """
+    opsets = {plain_domain(entry.domain): entry.version for entry in model.opset_import}
+    newest = opsets.get("", UNSAID_OPSET)
+    if model.ir_version <= _NEWEST_IR and newest <= _NEWEST_OPSET:
+        return model
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    types = {node.op_type for node in all_nodes(nodes) if plain_domain(node.domain) == ""}
+    try:
+        same = all(onnx.defs.get_schema(kind, newest, "").since_version <= _NEWEST_OPSET for kind in types)
+    except onnx.defs.SchemaError:
+        return model
+    if not same:
+        return model
+    copy = _copy(model)
+    copy.ir_version = min(model.ir_version, _NEWEST_IR)
+    for entry in (*copy.opset_import, *(e for function in copy.functions for e in function.opset_import)):
+        if plain_domain(entry.domain) == "":
+            entry.version = min(entry.version, _NEWEST_OPSET)
+    return copy
+
+
+def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a name for each result that BatchNormalization omits.
+
+    ONNX Runtime writes running statistics without checking that they are wanted, which crashes the process.
+    """
+
+    def gaps(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, int]]:
+        nodes = all_nodes([*model.graph.node, *(node for function in model.functions for node in function.node)])
+        return [
+            (node, index)
+            for node in nodes
+            if node.op_type == "BatchNormalization" and plain_domain(node.domain) == ""
+            for index, name in enumerate(node.output)
+            if not name
+        ]
+
+    if not gaps(model):
+        return model
+    copy = _copy(model)
+    for number, (node, index) in enumerate(gaps(copy)):
+        node.output[index] = f"{node.output[0]}/left out {number}"
+    return copy
+
+
+def _without_traps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with integer divisions by 1 in place of -1, whose quotients then take the divisor's sign.
+
+    The smallest integer divided by -1 so gives itself, as where integers wrap around.
+    """
+    opset = max((e.version for e in model.opset_import if plain_domain(e.domain) == ""), default=UNSAID_OPSET)
+    if opset < _BROADCASTS or not any(_divides(node) for node in all_nodes(model.graph.node)):
+        return model
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return model
+    return typed if _guard(typed.graph, {}) else model
+
+
+def _guard(graph: onnx.GraphProto, outer: Mapping[str, int]) -> int:
+    """Guards the integer divisions of a graph and of the graphs inside it, in place; returns their number."""
+    types = dict(outer)
+    types |= {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    count = 0
+    for node in graph.node:
+        count += sum(_guard(inner, types) for inner in subgraphs(node))
+        kind = types.get(node.input[1], TensorProto.UNDEFINED) if _divides(node) else TensorProto.UNDEFINED
+        guarded = kind in _TRAPPING
+        count += guarded
+        nodes.extend(_guarded(node, kind) if guarded else [node])
+    if count:
+        del graph.node[:], graph.value_info[:]
+        graph.node.extend(nodes)
+    return count
+
+
+def _guarded(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
+    """A division of integers of type `kind`, and the nodes that find out where the divisor is -1."""
+    result, divisor = node.output[0], node.input[1]
+    made = {name: f"{result}/guard/{name}" for name in ("least", "two", "one", "is", "twice", "safe", "sign", "part")}
+    constants = [
+        helper.make_node("Constant", [], [made[name]], value=helper.make_tensor(name, kind, [], [value]))
+        for name, value in (("least", -1), ("two", 2), ("one", 1))
+    ]
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[1] = made["safe"]
+    copy.output[0] = made["part"]
+    return [
+        *constants,
+        helper.make_node("Equal", [divisor, made["least"]], [f"{made['is']} so"]),
+        helper.make_node("Cast", [f"{made['is']} so"], [made["is"]], to=kind),
+        helper.make_node("Mul", [made["is"], made["two"]], [made["twice"]]),
+        helper.make_node("Add", [divisor, made["twice"]], [made["safe"]]),
+        copy,
+        helper.make_node("Sub", [made["one"], made["twice"]], [made["sign"]]),
+        helper.make_node("Mul", [made["part"], made["sign"]], [result]),
+    ]
+
+
+def _divides(node: onnx.NodeProto) -> bool:
+    return node.op_type in ("Div", "Mod") and plain_domain(node.domain) == "" and len(node.input) == 2
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy

@@ -1,0 +1,89 @@
+"""Rewrites for ONNX Runtime: no legal model ends its process, and the values are those of the model (IMPORT-7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from compiler.compile import compile_model
+from compiler.frontend.runnable import without_crashes
+from compiler.frontend.runtimes import run_model
+from compiler.profile import builtin_profile
+
+TYPES = (np.int8, np.int16, np.int32, np.int64, np.float32)
+
+
+def division(kind: str, dtype: Any, divisor: list[int]) -> onnx.ModelProto:
+    """x divided by a constant."""
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    values = helper.make_tensor("d", code, [len(divisor)] if len(divisor) > 1 else [], divisor)
+    sides = [helper.make_tensor_value_info(name, code, [4]) for name in "xy"]
+    attributes: dict[str, Any] = {"fmod": 1} if kind == "Mod" else {}
+    node = helper.make_node(kind, ["x", "d"], ["y"], **attributes)
+    graph = helper.make_graph([node], "division", sides[:1], sides[1:], initializer=[values])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("kind", ["Div", "Mod"])
+def test_the_smallest_integer_is_divided_by_minus_one(kind: str, dtype: Any) -> None:
+    least = np.iinfo(dtype).min if np.dtype(dtype).kind == "i" else -7
+    x = np.array([least, 7, -9, 100], dtype=dtype)
+    run = run_model(division(kind, dtype, [-1, 2, -4, -3]), {"x": x})
+    assert run.values is not None
+    assert run.judge.startswith("ONNX Runtime") or (kind, dtype) == ("Mod", np.int16)
+    d = np.array([-1, 2, -4, -3], dtype=dtype)
+    if kind == "Mod":
+        expected = np.fmod(x, d)
+    elif dtype is np.float32:
+        expected = x / d
+    else:
+        expected = np.array([least, 3, 2, -33], dtype=dtype)
+    np.testing.assert_array_equal(run.values[0], expected)
+
+
+def test_a_scalar_divisor_keeps_the_rank_of_its_quotient() -> None:
+    run = run_model(division("Div", np.int64, [-1]), {"x": np.array([-(2**63), 1, 2, 3])})
+    assert run.values is not None
+    assert run.values[0].tolist() == [-(2**63), -1, -2, -3]
+
+
+def test_a_division_in_a_branch_is_guarded() -> None:
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Div", ["x", "d"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.INT64, None)],
+        )
+        for name in ("then", "else")
+    ]
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    sides = [helper.make_tensor_value_info(name, TensorProto.INT64, [1]) for name in "xdy"]
+    inputs = [helper.make_tensor_value_info("c", TensorProto.BOOL, []), *sides[:2]]
+    model = helper.make_model(
+        helper.make_graph([node], "branches", inputs, sides[2:]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    run = run_model(model, {"c": np.array(True), "x": np.array([-(2**63)]), "d": np.array([-1])})
+    assert run.values is not None
+    assert run.values[0].tolist() == [-(2**63)]
+
+
+def test_floats_are_not_rewritten() -> None:
+    model = division("Div", np.float32, [-1, 2, -4, -3])
+    assert without_crashes(model) is model
+
+
+def test_a_model_that_divides_the_smallest_integer_is_compiled_and_checked() -> None:
+    model = division("Div", np.int64, [-1])
+    model.graph.node[0].input[0] = "least"
+    model.graph.initializer.append(helper.make_tensor("least", TensorProto.INT64, [4], [-(2**63), 5, 6, 7]))
+    del model.graph.input[:]
+    compilation = compile_model(model.SerializeToString(), builtin_profile("cluster4x4"))
+    assert compilation.report.values.checked
