@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import time
@@ -24,7 +23,7 @@ from compiler.options import Options
 from compiler.plan import plan_json, report_json
 from compiler.profile import parse_profile
 from compiler.program.executable import write
-from worker.lease_keeper import Keeper
+from worker.lease_keeper import Keeper, return_free_memory
 from worker.packages import package_outcome
 from worker.simulate import run_simulation
 
@@ -51,7 +50,8 @@ class Computer:
             return self._work(lease)
         finally:
             structlog.contextvars.unbind_contextvars("content", "fence", "attempt")
-            _give_memory_back()
+            gc.collect()
+            return_free_memory()
 
     def _work(self, lease: Lease) -> str:
         begun = time.monotonic()
@@ -150,15 +150,6 @@ class Computer:
                     "hint": "Report it with the id of the job",
                 }
             ), False
-
-
-def _give_memory_back() -> None:
-    """Returns the memory of a job to the system: the allocator would keep the holes for the next job."""
-    gc.collect()
-    # glibc only; other allocators return memory by themselves
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _failed(problem: dict[str, object]) -> Outcome:

@@ -47,6 +47,33 @@ _FIELDS: Final = (
 _BLOCK: Final = 4096
 
 
+class _Memories:
+    """The bytes of each place, made when they are first used.
+
+    Apart from the chip, so that no chip refers to itself: its memories go with the last reference to it.
+    """
+
+    def __init__(self, sizes: list[int], dram: int) -> None:
+        self._sizes = sizes
+        self._dram = dram
+        self._found: dict[int, Bytes] = {}
+
+    def of(self, place: int) -> Bytes:
+        """The bytes of a place, from its beginning; raises ProgramError if there is no memory for them."""
+        found = self._found.get(place)
+        if found is None:
+            size = self._sizes[place]
+            try:
+                # regions in DRAM are large and mostly written: pages are allocated when touched
+                found = np.zeros(size, np.uint8) if place == self._dram else np.full(size, _POISON, np.uint8)
+            except MemoryError:
+                raise ProgramError(
+                    f"place {place} does not fit this machine's memory", violation="size", actual=size
+                ) from None
+            self._found[place] = found
+        return found
+
+
 class Chip:
     """The memories of one chip and a program to run on them.
 
@@ -58,9 +85,8 @@ class Chip:
         self.program = program
         self._checked = check(program, limits, shared)
         self._regions = {region.name: region for region in program.regions}
-        self._memories: list[Bytes | None] = [None] * len(program.places)
-        self._sizes = self._memory_sizes(limits)
-        self._calls = CallRunner(self._checked, self.memory)
+        self._memories = _Memories(self._memory_sizes(limits), self._dram)
+        self._calls = CallRunner(self._checked, self._memories.of)
         self._last_of_step = self._ends()
 
     def write(self, name: str, array: Any) -> None:
@@ -132,18 +158,7 @@ class Chip:
 
     def memory(self, place: int) -> Bytes:
         """The bytes of a place, from its beginning."""
-        found = self._memories[place]
-        if found is None:
-            size = self._sizes[place]
-            try:
-                # regions in DRAM are large and mostly written: pages are allocated when touched
-                found = np.zeros(size, np.uint8) if place == self._dram else np.full(size, _POISON, np.uint8)
-            except MemoryError:
-                raise ProgramError(
-                    f"place {place} does not fit this machine's memory", violation="size", actual=size
-                ) from None
-            self._memories[place] = found
-        return found
+        return self._memories.of(place)
 
     def _memory_sizes(self, limits: ProgramLimits) -> list[int]:
         """Bytes per place: in DRAM the size of the regions, on the chip the highest byte used."""
