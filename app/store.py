@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import mmap
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Protocol, Self
 from compiler.errors import InternalError
 
 _PIECE_BYTES = 1024 * 1024
+_PROBE_BYTES = 64 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -152,8 +154,13 @@ class DirectoryStore:
     def check(self) -> None:
         """Raise OSError unless blobs can be written."""
         probe = self._temporary / f"probe-{secrets.token_hex(8)}"
-        probe.write_bytes(b"")
-        probe.unlink()
+        try:
+            with probe.open("xb") as file:
+                file.write(bytes(_PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
 
     def remove_temporary(self) -> None:
         """Removes the remains of interrupted uploads; only call it while nobody writes."""
@@ -169,6 +176,14 @@ def model_store(root: Path) -> DirectoryStore:
 def document_store(root: Path) -> DirectoryStore:
     """The store of profiles, documents, executables and tensors."""
     return DirectoryStore(root / "documents")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class DirectoryWriter:
@@ -204,13 +219,12 @@ class DirectoryWriter:
         digest = self.sha256
         target = self._store.path(digest)
         os.fsync(self._file.fileno())
+        folders = (target.parent, target.parent.parent, target.parent.parent.parent)
+        made = [above for folder, above in itertools.pairwise(folders) if not folder.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
         self._path.replace(target)
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        for folder in (target.parent, *made):  # a new folder is there once the one above is written
+            _sync(folder)
         return digest
 
     def __enter__(self) -> Self:

@@ -141,7 +141,7 @@ def in_a_service(case: Case) -> Case:
 
 
 def counts(service: EmbeddedService) -> dict[str, int]:
-    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=0")
+    client = connect(service.broker_url)
     fields: Any = client.hgetall("tessera:counts")
     client.close()
     return {name: int(value) for name, value in fields.items()}
@@ -149,7 +149,7 @@ def counts(service: EmbeddedService) -> dict[str, int]:
 
 def forget_results(service: EmbeddedService) -> None:
     """Empty the result cache, which may be lost at any time: the same requests are work again."""
-    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=1")
+    client = connect(service.cache_url)
     client.flushdb()
     client.close()
 
