@@ -46,6 +46,7 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
+_RETRY_AFTER_S = "2"
 _HTTP_CODES = {
     400: "malformed_request",
     404: "not_found",
@@ -116,7 +117,9 @@ def install(app: FastAPI) -> None:
 
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
-        return problem_response(error.to_dict(), status_of(error), request_id_of(request))
+        status = status_of(error)
+        headers = {"Retry-After": _RETRY_AFTER_S} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        return problem_response(error.to_dict(), status, request_id_of(request), headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -158,7 +161,7 @@ def install(app: FastAPI) -> None:
             "message": "the service cannot reach its job records at the moment",
             "hint": "Try again in a few seconds",
         }
-        return problem_response(parts, 503, request_id_of(request), {"Retry-After": "2"})
+        return problem_response(parts, 503, request_id_of(request), {"Retry-After": _RETRY_AFTER_S})
 
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -37,6 +37,8 @@ class Settings(BaseSettings):
     max_upload_bytes: Positive = 2 * GIB
     max_document_bytes: Positive = MIB
     """Upper bound of profiles, options and JSON bodies."""
+    max_waiting_jobs: Positive = 20_000
+    """Further jobs are refused while as many wait or run; each point of a sweep counts."""
     max_wait_s: Seconds = 30.0
     """Upper bound of `Prefer: wait=N`."""
 

@@ -143,7 +143,7 @@ class Keeper:
         """Ends this process: its computation is void and it does not end by itself."""
         with suppress(redis.RedisError, OSError):
             self._records.stopped(self._lease)
-        log.warning("child_ends_itself", content=self._lease.content, fence=self._lease.fence)
+        log.warning("child_ends_itself", content=self._lease.content, fence=self._lease.fence, pid=os.getpid())
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _limit_address_space(self, limit_bytes: int | None) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import redis
 import structlog
 
+from app.jobs.options_text import options_text
 from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
 from app.settings import Settings
@@ -85,7 +86,7 @@ class Computer:
     def _compile(self, lease: Lease, keeper: Keeper) -> Outcome:
         """The outcome of a compilation: references to its documents, and to its executable if there is one."""
         profile = parse_profile(self.store.read(lease.profile))
-        options = msgspec.json.decode(lease.options, type=Options)
+        options = msgspec.json.decode(options_text(self.store, lease.options), type=Options)
         with self.models.mapped(lease.model) as data:
             source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
             compilation = compile_model(

@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import Context
+from app.errors import UnavailableError
 from app.http import preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
@@ -51,8 +52,30 @@ def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) 
             actual=printable(idempotency_key or "", 80),
             hint="Use a new key for a new request",
         )
+    if accepted.answer in ("queue_full", "records_full"):
+        raise _no_room(context, accepted)
     context.relay.wake()
     return accepted
+
+
+def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
+    """The error for a job that finds no room; what was accepted before is worked on."""
+    if accepted.answer == "queue_full":
+        return UnavailableError(
+            "too many jobs wait",
+            code="queue_full",
+            stage="request",
+            actual=int(accepted.job),
+            limit=context.settings.max_waiting_jobs,
+            hint="Try again when some have ended; an operator may raise TESSERA_MAX_WAITING_JOBS or add workers",
+        )
+    return UnavailableError(
+        "the memory for job records is nearly full",
+        code="records_full",
+        stage="service",
+        actual=int(accepted.job),
+        hint="Delete finished jobs, or let the operator shorten TESSERA_KEEP_FINISHED_S or give the broker more memory",
+    )
 
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:

@@ -46,6 +46,10 @@ _SCRIPTS = (
     "job_delete",
     "profile_delete",
 )
+# Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
+_NEW = frozenset(("accept", "accept_sweep", "model_register"))
+# Redis refuses at its memory limit what may need memory, unless the script has written already.
+_AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +101,9 @@ class Idempotency:
 class Accepted:
     """The answer to a request for a job."""
 
-    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model"]
+    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model", "queue_full", "records_full"]
     job: str
+    """Of the answers `queue_full` and `records_full`: how many jobs wait, how many bytes the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +146,10 @@ class Records:
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
-            name: client.register_script(common + (folder / f"{name}.lua").read_text()) for name in _SCRIPTS
+            name: client.register_script(
+                common + ("" if name in _NEW else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
+            )
+            for name in _SCRIPTS
         }
 
     @property
@@ -153,7 +161,7 @@ class Records:
         self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
     ) -> Accepted:
         """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key), _json(_wanted(request, outcome, {})))
+        answer, job = self._run("accept", self._asked(request, key, 1), _json(_wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -166,11 +174,11 @@ class Records:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        answer, job = self._run("accept_sweep", self._asked(request, key), _json(fields), _json(wanted))
+        answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None) -> str:
-        """The `request` of common.lua: the fields that identify a repeated request."""
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int) -> str:
+        """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
                 "job": request.job,
@@ -178,6 +186,8 @@ class Records:
                 "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
+                "jobs": jobs,
+                "most_waiting": self._settings.max_waiting_jobs,
             }
         )
 

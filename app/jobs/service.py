@@ -11,6 +11,7 @@ import msgspec
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
+from app.jobs.options_text import options_text
 from app.jobs.records import FINAL_STATES, JOBS_KEY, Kind, State
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
 from app.listing import page
@@ -39,7 +40,7 @@ def get(context: Context, job_id: str) -> Job:
     return Job(
         **_summary(job_id, fields).model_dump(),
         queue_position=position,
-        options=json.loads(fields["options"]),
+        options=json.loads(options_text(context.store, fields["options"])),
         versions={"compiler": fields["compiler_version"]},
         problem=problem_of(fields),
         no_package=no_package_of(fields),
