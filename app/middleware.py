@@ -9,6 +9,7 @@ import time
 import anyio
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.problems import problem_response
@@ -55,6 +56,8 @@ class RequestMiddleware:
         try:
             with anyio.CancelScope() as body:
                 await self._app(answered, receive, send_with_id)
+        except ClientDisconnect:
+            status = 499  # nobody is there to read an answer
         except Exception:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if started:
