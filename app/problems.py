@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Scope
 
 from app import errors
 from compiler.errors import (
@@ -118,7 +119,7 @@ def install(app: FastAPI) -> None:
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
         status = status_of(error)
-        headers = {"Retry-After": _RETRY_AFTER_S} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        headers = retry_headers(request.scope) if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         return problem_response(error.to_dict(), status, request_id_of(request), headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
@@ -161,12 +162,23 @@ def install(app: FastAPI) -> None:
             "message": "the service cannot reach its job records at the moment",
             "hint": "Try again in a few seconds",
         }
-        return problem_response(parts, 503, request_id_of(request), {"Retry-After": _RETRY_AFTER_S})
+        return problem_response(parts, 503, request_id_of(request), retry_headers(request.scope))
 
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(redis.RedisError, on_redis_error)
+
+
+def note_location(request: Request, location: str) -> None:
+    """Notes where the answer will be found, for a request that ends before it has one."""
+    request.state.location = location
+
+
+def retry_headers(scope: Scope) -> dict[str, str]:
+    """The headers of an answer to try again, with the place noted by `note_location`."""
+    location = scope.get("state", {}).get("location")
+    return {"Retry-After": _RETRY_AFTER_S} | ({"Location": location} if isinstance(location, str) else {})
 
 
 def allowed_methods(request: Request) -> str:
