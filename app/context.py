@@ -12,6 +12,7 @@ import redis.asyncio
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
+from app.cache_losses import CacheLosses
 from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
@@ -60,7 +61,7 @@ def create_context(settings: Settings) -> Context:
     store = document_store(settings.store_dir)
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
-    records = Records(broker, settings)
+    records, losses = Records(broker, settings), CacheLosses(broker)
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
@@ -75,14 +76,14 @@ def create_context(settings: Settings) -> Context:
         cache=cache,
         events=connect_async(settings.broker_url, ANSWER_S),
         records=records,
-        results=ResultCache(cache, settings, store),
+        results=ResultCache(cache, settings, store, losses),
         relay=relay,
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
         packages=packages,
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(
-            cache=TableCache(table_bytes, settings),
+            cache=TableCache(table_bytes, settings, losses),
             wanted=WantedTables(broker),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=settings),

@@ -45,11 +45,15 @@ def celery_url(url: str) -> str:
     return client_url(url)
 
 
-class Patience(Retry):
-    """Tries a lost connection again, but asks a server that did not answer in time no more for a while.
+class SkippedError(redis.TimeoutError):
+    """A server was not asked, because it did not answer a moment ago."""
 
-    `call_with_retry` raises redis.TimeoutError at once during that while, so that many callers do not wait one after
-    the other for a server that hangs. All connections of a client share one object.
+
+class Patience(Retry):
+    """Tries a lost connection again, but asks a server that is not there or does not answer no more for a while.
+
+    `call_with_retry` raises SkippedError at once during that while, so that many callers do not wait one after the
+    other for a server that hangs. All connections of a client share one object.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -70,7 +74,7 @@ class Patience(Retry):
         """Returns what `do` returns; tries again while connections fail and time is left."""
         begun = time.monotonic()
         if begun < self._silent_until:
-            raise redis.TimeoutError("the server did not answer a moment ago")
+            raise SkippedError("the server did not answer a moment ago")
         failures = 0
         while True:
             try:
@@ -84,6 +88,7 @@ class Patience(Retry):
                 fail(error, failures) if with_failure_count else fail(error)
                 pause_s = self._backoff.compute(failures)
                 if (is_retryable and not is_retryable(error)) or time.monotonic() + pause_s > begun + self._seconds:
+                    self._silent_until = time.monotonic() + self._seconds
                     raise
                 time.sleep(pause_s)
 

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.context import Context, ContextDependency
-from app.jobs.records import QUEUES
+from app.jobs.records import COUNTS_KEY, QUEUES
 from app.problems import Problem, problem_response, request_id_of
 from app.tables.counts import REQUESTS
 
@@ -37,6 +37,7 @@ class Ready(BaseModel):
 
     status: str = "ready"
     workers: int
+    degraded: str | None = Field(default=None, description="What is missing and can be done without: `cache`")
 
 
 @router.get("/livez", operation_id="live")
@@ -47,16 +48,19 @@ async def live() -> Alive:
 
 @router.get("/readyz", operation_id="ready", response_model=Ready, responses={503: {"model": Problem}})
 async def ready(request: Request, context: ContextDependency) -> Response:
-    """Whether Redis, the store and at least one worker are there; the answer comes within two seconds."""
+    """Whether the records, the store and at least one worker are there, within two seconds; without its cache the
+    service is slower, and `degraded`."""
     checks: dict[str, Callable[[], Any]] = {
-        "broker": context.broker.ping,
         "cache": context.cache.ping,
+        "broker": context.broker.ping,
         "store": context.store.check,
         "models": context.models.check,
         "worker": context.records.workers,
     }
     found = await asyncio.gather(*(_result(check, context.probes) for check in checks.values()))
-    failing = [name for name, result in zip(checks, found, strict=True) if not result]
+    results = dict(zip(checks, found, strict=True))
+    degraded = None if results.pop("cache") else "cache"
+    failing = [name for name, result in results.items() if not result]
     if failing:
         parts = {
             "code": "not_ready",
@@ -66,7 +70,8 @@ async def ready(request: Request, context: ContextDependency) -> Response:
             "hint": "A worker gives a sign of life every second" if failing == ["worker"] else None,
         }
         return problem_response(parts, 503, request_id_of(request), {"Retry-After": "1"})
-    return Response(Ready(workers=found[-1]).model_dump_json(), media_type="application/json")
+    answer = Ready(workers=results["worker"], degraded=degraded)
+    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
 @router.get("/metrics", operation_id="metrics", response_class=Response)
@@ -109,7 +114,7 @@ class _Figures(Collector):
             "tessera_workers", "Workers with a recent sign of life", value=self._context.records.workers()
         )
         yield from self._tables()
-        counts = cast(dict[str, str], client.hgetall("tessera:counts"))
+        counts = cast(dict[str, str], client.hgetall(COUNTS_KEY))
         for name in sorted(counts):
             yield CounterMetricFamily(f"tessera_{name}", name.replace("_", " "), value=int(counts[name]))
 

@@ -13,9 +13,12 @@ from contextlib import contextmanager
 import httpx
 import psutil
 import pytest
+import redis
 
 from app.supervisor.service import EmbeddedService
-from tests.service.harness import Api, conv_chain, until
+from tests.service.harness import Api, conv_chain, kill, until
+from tests.service.models import images
+from tests.service.test_tables import packaged
 
 pytestmark = pytest.mark.service
 
@@ -114,3 +117,66 @@ def test_followers_that_leave_give_their_connections_to_redis_back(start: Start)
         for stream in streams:
             stream.__exit__(None, None, None)
     until(lambda: process.num_fds() < before + 30, "connections to close", 30)
+
+
+def works_without_cache(api: Api, model: str) -> None:
+    ready = soon(lambda: api.http.get("/readyz"))
+    assert (ready.status_code, ready.json()["degraded"]) == (200, "cache")
+    shapes = {"profile": "edge4", "shape": "x:1x3x13x14"}
+    table = soon(lambda: api.http.get(f"/v1/models/{model}/tables", params=shapes))
+    assert table.status_code == 200
+    assert table.json()["cache"] == "miss"
+    again = soon(lambda: api.http.get(f"/v1/models/{model}/tables", params=shapes))
+    assert again.json()["routines"] == table.json()["routines"]
+    job = api.submit(api.upload(conv_chain(1)))
+    assert api.finished(job)["state"] == "succeeded"
+    assert not api.job(job).get("cached", False)
+    body = {"model": api.upload(conv_chain(1)), "profiles": ["edge4"], "grid": {"nram": ["128KiB", "256KiB", "512KiB"]}}
+    sweep = soon(lambda: api.http.post("/v1/sweeps", json=body))
+    assert sweep.status_code == 202, sweep.text
+    api.finished(sweep.json()["id"])
+    found = [line for line in api.http.get("/metrics").text.splitlines() if line.startswith("tessera_cache_failures")]
+    assert float(found[0].split()[1]) > 0
+
+
+def test_what_may_be_lost_is_done_without_while_it_hangs_and_while_it_is_gone(start: Start) -> None:
+    """API-1: with the cache down, every POST and every table was 503."""
+    service, api = start()
+    model, _ = packaged(api, images())
+    with frozen(service.pids["cache"]):
+        works_without_cache(api, model)
+    until(lambda: "degraded" not in api.http.get("/readyz").json(), "the cache again")
+    folder = service.data_dir / "cache"
+    folder.rename(folder.with_name("away"))  # it cannot be started again
+    kill(service.pids["cache"])
+    until(lambda: "degraded" in api.http.get("/readyz").json(), "the end of the cache")
+    works_without_cache(api, model)
+    folder.with_name("away").rename(folder)
+    until(lambda: "degraded" not in api.http.get("/readyz").json(), "the cache again")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"\xff\xfe", b"no JSON", b"{}", b'{"state":"succeeded"}', b'{"state":"succeeded","report":"../../etc"}', None],
+)
+def test_a_damaged_result_is_unknown_and_goes(start: Start, damage: bytes | None) -> None:
+    """It was answered 500 for as long as it was kept."""
+    service, api = start()
+    model = api.upload(conv_chain(1))
+    first = api.finished(api.submit(model))
+    client = redis.Redis.from_url(service.cache_url)
+    (key,) = client.keys("tessera:result:*")
+    if damage is None:
+        client.delete(key)
+        client.rpush(key, "a list")
+    else:
+        client.set(key, damage)
+    os.kill(service.pids["worker"], signal.SIGSTOP)
+    job = api.submit(model)
+    assert api.job(job)["state"] == "queued"
+    assert not client.exists(key)
+    os.kill(service.pids["worker"], signal.SIGCONT)
+    again = api.finished(job)
+    assert again["state"] == "succeeded"
+    assert api.http.get(again["links"]["plan"]).content == api.http.get(first["links"]["plan"]).content
+    client.close()
