@@ -14,7 +14,7 @@ from app.errors import UnavailableError
 from app.http import preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
-from app.problems import note_location
+from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
 
 
@@ -75,7 +75,7 @@ def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
         code="records_full",
         stage="service",
         actual=int(accepted.job),
-        hint="Delete finished jobs, or let the operator shorten TESSERA_KEEP_FINISHED_S or give the broker more memory",
+        hint=RECORDS_FULL_HINT,
     )
 
 
