@@ -83,11 +83,12 @@ class Worker:
 
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
-        store = document_store(self.settings.store_dir)
+        records = Records(connect(self.settings.broker_url), self.settings)
+        store = document_store(self.settings.store_dir, records.count_damaged)
         self._computer = Computer(
-            records=Records(connect(self.settings.broker_url), self.settings),
+            records=records,
             results=ResultCache(connect(self.settings.cache_url, patience_s=CACHE_PATIENCE_S), self.settings, store),
-            models=model_store(self.settings.store_dir),
+            models=model_store(self.settings.store_dir, records.count_damaged),
             store=store,
             settings=self.settings,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, cast
@@ -300,6 +301,11 @@ class Records:
     def goodbye(self, worker: str) -> None:
         """Records that a worker has ended."""
         self._redis.zrem(WORKERS_KEY, worker)
+
+    def count_damaged(self) -> None:
+        """Counts a blob whose bytes were not those of its digest, for the metrics."""
+        with suppress(redis.RedisError):
+            self._redis.hincrby("tessera:counts", "blobs_damaged", 1)
 
     def workers(self) -> int:
         """The number of workers with a recent heartbeat."""
