@@ -19,7 +19,7 @@ from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
-from app.simulations import traces
+from app.simulations import listings, traces
 from app.store import BlobStore, document_store, model_store
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
@@ -46,6 +46,7 @@ class Context:
     results: ResultCache
     relay: Relay
     trace_makers: BoundedSemaphore
+    listing_makers: BoundedSemaphore
     probes: CapacityLimiter
     packages: OpenPackages
     opener: PackageOpener
@@ -80,6 +81,7 @@ def create_context(settings: Settings) -> Context:
         relay=relay,
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
+        listing_makers=BoundedSemaphore(listings.AT_ONCE),
         packages=packages,
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(
