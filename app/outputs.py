@@ -10,11 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
+from app.full_disk import FULL
 from compiler.errors import RequestError, printable
-
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_file(path: Path | None) -> None:
@@ -93,7 +91,7 @@ def _refused(path: Path, reason: str, hint: str) -> RequestError:
 
 def _not_written(error: OSError, targets: list[Path]) -> RequestError:
     where = ", ".join(printable(str(target), 200) for target in targets) or printable(str(error.filename), 200)
-    if error.errno in _FULL:
+    if error.errno in FULL:
         reason = "the disk is full"
     elif error.errno == errno.EFBIG:
         reason = "a file would be larger than this system or a limit (`ulimit -f`) allows"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import redis
 from fastapi import FastAPI, Request
@@ -12,8 +14,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Scope
 
 from app import errors
+from app.full_disk import FULL, is_full
 from compiler.errors import (
     InternalError,
     LimitError,
@@ -54,6 +58,37 @@ _HTTP_CODES = {
     413: "too_large",
     415: "unsupported_media_type",
 }
+_STORAGE_FULL: Final[Mapping[str, str]] = {
+    "code": "storage_full",
+    "stage": "service",
+    "message": "the disk of the service is full",
+    "hint": "Try again later; an operator has to free space under TESSERA_DATA_DIR",
+}
+_NO_RECORDS: Final[Mapping[str, str]] = {
+    "code": "service_unavailable",
+    "stage": "service",
+    "message": "the service cannot reach its job records at the moment",
+    "hint": "Try again in a few seconds",
+}
+RECORDS_FULL_HINT: Final = (
+    "Delete finished jobs, or let the operator shorten TESSERA_KEEP_FINISHED_S or give the broker more memory"
+)
+# Why a Redis that answers does not do what it is told, by a word of its answer; scripts quote it.
+_REFUSALS: Final[Mapping[str, Mapping[str, str]]] = {
+    "used memory > 'maxmemory'": {
+        "code": "records_full",
+        "stage": "service",
+        "message": "the memory for job records is full",
+        "hint": RECORDS_FULL_HINT,
+    },
+    "MISCONF": {
+        "code": "records_not_saved",
+        "stage": "service",
+        "message": "the job records cannot be written to the broker's disk, so nothing new is accepted",
+        "hint": "Try again later; an operator finds the cause in the log of the broker's Redis",
+    },
+    "read only replica": _NO_RECORDS,
+}
 
 
 class Problem(BaseModel):
@@ -85,7 +120,7 @@ def status_of(error: TesseraError) -> HTTPStatus:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
+def problem(parts: Mapping[str, Any], status: int, request_id: str | None) -> Problem:
     """Makes a problem from the parts of TesseraError.to_dict; texts become one printable line each."""
     clean: dict[str, Any] = {
         # a hint may hold options to copy, so it is never cut
@@ -105,7 +140,7 @@ def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Probl
 
 
 def problem_response(
-    parts: dict[str, Any], status: int, request_id: str | None, headers: dict[str, str] | None = None
+    parts: Mapping[str, Any], status: int, request_id: str | None, headers: dict[str, str] | None = None
 ) -> Response:
     """A problem as a response."""
     body = problem(parts, status, request_id).model_dump_json(exclude_none=True)
@@ -118,7 +153,7 @@ def install(app: FastAPI) -> None:
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
         status = status_of(error)
-        headers = {"Retry-After": _RETRY_AFTER_S} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        headers = retry_headers(request.scope) if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         return problem_response(error.to_dict(), status, request_id_of(request), headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
@@ -152,21 +187,39 @@ def install(app: FastAPI) -> None:
         return problem_response(parts, status, request_id_of(request))
 
     async def on_redis_error(request: Request, error: Exception) -> Response:
-        transient = (redis.exceptions.ReadOnlyError, redis.exceptions.OutOfMemoryError)
-        if isinstance(error, redis.ResponseError) and not isinstance(error, transient):
+        parts: Mapping[str, str] | None = _NO_RECORDS
+        if isinstance(error, redis.ResponseError):
+            parts = next((parts for words, parts in _REFUSALS.items() if words in str(error)), None)
+        if parts is None:
             raise error  # our own defect: trying again would not help
-        parts = {
-            "code": "service_unavailable",
-            "stage": "service",
-            "message": "the service cannot reach its job records at the moment",
-            "hint": "Try again in a few seconds",
-        }
-        return problem_response(parts, 503, request_id_of(request), {"Retry-After": _RETRY_AFTER_S})
+        # a Redis that cannot write refuses to, or ends and cannot be started again
+        if parts["code"] != "records_full" and is_full(request.app.state.context.settings.store_dir):
+            parts = _STORAGE_FULL
+        status = 507 if parts is _STORAGE_FULL else 503
+        return problem_response(parts, status, request_id_of(request), retry_headers(request.scope))
+
+    async def on_os_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, OSError)
+        if error.errno not in (*FULL, errno.EFBIG):  # the last is of a limit on the size of files
+            raise error
+        return problem_response(_STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
 
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(redis.RedisError, on_redis_error)
+    app.add_exception_handler(OSError, on_os_error)
+
+
+def note_location(request: Request, location: str) -> None:
+    """Notes where the answer will be found, for a request that ends before it has one."""
+    request.state.location = location
+
+
+def retry_headers(scope: Scope) -> dict[str, str]:
+    """The headers of an answer to try again, with the place noted by `note_location`."""
+    location = scope.get("state", {}).get("location")
+    return {"Retry-After": _RETRY_AFTER_S} | ({"Location": location} if isinstance(location, str) else {})
 
 
 def allowed_methods(request: Request) -> str:

@@ -6,9 +6,11 @@ import argparse
 import gc
 import socket
 import sys
+from functools import partial
 
 import uvicorn
 
+from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
 from app.logs import configure_logging
 from app.main import create_app
 from app.settings import Settings
@@ -34,6 +36,10 @@ def main() -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
+        http=partial(BoundedProtocol, connections(settings)),  # type: ignore[arg-type]
+        ws="none",
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
     )
     gc.freeze()  # loaded modules stay: scanning them for garbage takes 20 ms each time
     sockets = None if arguments.listen_fd is None else [socket.socket(fileno=arguments.listen_fd)]

@@ -42,6 +42,17 @@ class Settings(BaseSettings):
     max_wait_s: Seconds = 30.0
     """Upper bound of `Prefer: wait=N`."""
 
+    max_connections: Positive = 2048
+    """Connections of callers at once; fewer if the process may not open twice as many files, and 160."""
+    max_head_bytes: Positive = 64 * 1024
+    """Upper bound of the target and the headers of a request."""
+    head_timeout_s: Seconds = 10.0
+    """A connection on which the head of a request has not arrived after this time is closed."""
+    idle_timeout_s: Seconds = 5.0
+    """A connection is closed when its next request has not begun after this time."""
+    stall_s: Seconds = 20.0
+    """A connection is closed when for this long no byte of a body arrives, or an answer is not taken."""
+
     worker_concurrency: Positive = 1
     worker_max_tasks_per_child: Positive = 100
     worker_max_memory_per_child_bytes: Positive = 2 * GIB

@@ -21,7 +21,7 @@ from celery.worker import state
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
-from app.redis_urls import connect
+from app.redis_urls import CACHE_PATIENCE_S, connect
 from app.settings import Settings
 from app.store import document_store, model_store
 from app.tables.buckets import BucketChoice
@@ -86,7 +86,7 @@ class Worker:
         store = document_store(self.settings.store_dir)
         self._computer = Computer(
             records=Records(connect(self.settings.broker_url), self.settings),
-            results=ResultCache(connect(self.settings.cache_url, hurried=True), self.settings, store),
+            results=ResultCache(connect(self.settings.cache_url, patience_s=CACHE_PATIENCE_S), self.settings, store),
             models=model_store(self.settings.store_dir),
             store=store,
             settings=self.settings,

@@ -14,6 +14,7 @@ from app.errors import UnavailableError
 from app.http import preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
+from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
 
 
@@ -74,13 +75,14 @@ def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
         code="records_full",
         stage="service",
         actual=int(accepted.job),
-        hint="Delete finished jobs, or let the operator shorten TESSERA_KEEP_FINISHED_S or give the broker more memory",
+        hint=RECORDS_FULL_HINT,
     )
 
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
     """Answers 202 with a location, or 200 if the job is final already or becomes final while the caller waits."""
     headers = {"Location": f"/v1/{resource}/{accepted.job}"}
+    note_location(request, headers["Location"])
     job = await run_in_threadpool(service.get, context, accepted.job)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
@@ -17,7 +18,7 @@ from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobEvent, JobPage
 from app.listing import PAGE, Cursor, Limit
-from app.problems import Problem
+from app.problems import Problem, note_location
 from app.report_page import page
 from app.simulations import listings, traces
 
@@ -52,6 +53,7 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
 @router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
 async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
+    note_location(request, f"/v1/jobs/{job_id}")
     job = await run_in_threadpool(service.get, context, job_id)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None and job.state not in FINAL_STATES:
@@ -235,12 +237,14 @@ def get_trace(
     },
 )
 async def follow_job(
+    request: Request,
     context: ContextDependency,
     job_id: JobId,
     last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
 ) -> Response:
     """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final."""
     after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
+    note_location(request, f"/v1/jobs/{job_id}")
     fields = await run_in_threadpool(service.fields_of, context, job_id)
     if fields["state"] in FINAL_STATES and not await events.anything_after(context.events, job_id, after):
         return Response(status_code=204)  # stops an EventSource from reconnecting
@@ -248,8 +252,11 @@ async def follow_job(
 
 
 async def _sent(context: Context, job_id: str, after: str) -> AsyncIterator[ServerSentEvent]:
-    async for event in events.follow(context.events, job_id, after):
-        yield ServerSentEvent(data=event.data, id=event.id, event="job", retry=1000)
+    try:
+        async for event in events.follow(context.events, job_id, after):
+            yield ServerSentEvent(data=event.data, id=event.id, event="job", retry=1000)
+    except redis.RedisError:
+        return  # it began with 200; the reader comes back after its last event, and is answered 503
 
 
 def _file(request: Request, context: Context, digest: str, media_type: str, name: str) -> Response:

@@ -13,7 +13,11 @@ import redis.asyncio
 from app.jobs.records import FINAL_STATES, events_key
 from compiler.errors import RequestError, printable
 
-_BLOCK_MS = 5000
+# Reads block for less time than a server that hangs is waited for.
+_BLOCK_MS = 500
+ANSWER_S = 1.8
+# Reads without events, after which the record says whether the job is still there.
+_READS = 10
 _ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
@@ -41,7 +45,7 @@ def checked_event_id(text: str) -> str:
 async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> AsyncIterator[Event]:
     """Yields the events after an id until the job is final or forgotten."""
     key = events_key(job)
-    ended = False
+    ended, empty = False, 0
     while True:
         answer: Any = await client.xread({key: after}, count=200, block=None if ended else _BLOCK_MS)
         for _, entries in answer or ():
@@ -50,7 +54,9 @@ async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> A
                 yield Event(event_id, fields["state"], fields["data"])
                 if fields["state"] in FINAL_STATES:
                     return
-        if not answer:
+        empty = 0 if answer else empty + 1
+        if not answer and (ended or empty >= _READS):
+            empty = 0
             # an id ahead of the stream would wait for ever: after one more read the record ends it
             if ended or not await client.exists(key):
                 return

@@ -26,6 +26,7 @@ JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 STOPPED_KEY = "tessera:stopped"
+COUNTS_KEY = "tessera:counts"
 
 _SCRIPTS = (
     "accept",

@@ -193,15 +193,16 @@ def outlived(service: EmbeddedService, api: Api) -> Iterator[Watch]:
         assert max(psutil.Process(child).memory_info().rss for child in watch.now()) < CHILD_BYTES
     assert service.pids == pids
     totals = counts(service)
-    assert totals["attempts_started"] == totals["publishes"]
     assert (totals.get("attempts_lost", 0), totals.get("publishes_refused", 0)) == (0, 0)
     assert max(watch.peak_bytes.values()) < CHILD_BYTES + MEMORY_LIMIT_BYTES
     lines = logged(service)
     bad = [line for line in lines if line["level"] in ("error", "critical") and "signal 9" not in line["event"]]
-    assert bad == []
+    limited = "lower: the program is too large to be proved safe"  # no defect: an op of 2^30 elements goes to the host
+    assert [line for line in bad if not all(entry.startswith(limited) for entry in line.get("entries", [""]))] == []
     ends = [sum(word in line["event"] for line in lines) for word in ("signal 9", "child_ends_itself")]
     assert ends[0] == ends[1]
     assert ends[1] <= watch.memory_limits
+    assert totals["attempts_started"] == totals["publishes"] + ends[1]
 
 
 @pytest.mark.slow
