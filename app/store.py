@@ -108,8 +108,8 @@ class DirectoryStore:
     A blob is written to a temporary file, synced and moved into place, so a reader sees it whole or not at
     all, and a crash leaves an unused temporary file at worst.
 
-    No byte is believed before it was hashed, once per process and state of its file. A blob of other bytes than those of
-    its digest is removed, `damaged` is called, and the caller sees DamagedBlobError.
+    No byte is believed before it was hashed, once per process and state of its file. A blob of other bytes than its
+    digest says is removed, `damaged` is called, and the caller sees DamagedBlobError.
     """
 
     def __init__(self, root: Path, damaged: Callable[[], None] | None = None) -> None:
