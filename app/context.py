@@ -59,10 +59,10 @@ def create_context(settings: Settings) -> Context:
     """Connect lazily: nothing is sent before the first request."""
     if settings.broker_url is None or settings.cache_url is None:
         raise ValueError("the API needs TESSERA_BROKER_URL and TESSERA_CACHE_URL")
-    store = document_store(settings.store_dir)
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
     records, losses = Records(broker, settings), CacheLosses(broker)
+    store = document_store(settings.store_dir, records.count_damaged)
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
@@ -71,7 +71,7 @@ def create_context(settings: Settings) -> Context:
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=model_store(settings.store_dir),
+        models=model_store(settings.store_dir, records.count_damaged),
         store=store,
         broker=broker,
         cache=cache,
