@@ -19,7 +19,7 @@ from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
-from app.simulations import traces
+from app.simulations import listings, traces
 from app.store import BlobStore, document_store, model_store
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
@@ -46,6 +46,7 @@ class Context:
     results: ResultCache
     relay: Relay
     trace_makers: BoundedSemaphore
+    listing_makers: BoundedSemaphore
     probes: CapacityLimiter
     packages: OpenPackages
     opener: PackageOpener
@@ -58,10 +59,10 @@ def create_context(settings: Settings) -> Context:
     """Connect lazily: nothing is sent before the first request."""
     if settings.broker_url is None or settings.cache_url is None:
         raise ValueError("the API needs TESSERA_BROKER_URL and TESSERA_CACHE_URL")
-    store = document_store(settings.store_dir)
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
     records, losses = Records(broker, settings), CacheLosses(broker)
+    store = document_store(settings.store_dir, records.count_damaged)
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
@@ -70,7 +71,7 @@ def create_context(settings: Settings) -> Context:
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=model_store(settings.store_dir),
+        models=model_store(settings.store_dir, records.count_damaged),
         store=store,
         broker=broker,
         cache=cache,
@@ -80,6 +81,7 @@ def create_context(settings: Settings) -> Context:
         relay=relay,
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
+        listing_makers=BoundedSemaphore(listings.AT_ONCE),
         packages=packages,
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(

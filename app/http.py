@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import msgspec
@@ -68,6 +69,19 @@ class ClosedStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._pieces.close()
+
+
+def closing(pieces: Iterator[bytes], stack: ExitStack) -> Generator[bytes, None, None]:
+    """The pieces; the stack is closed behind the last one, or when they are closed before it, even before the first."""
+
+    def all_pieces() -> Generator[bytes, None, None]:
+        with stack:
+            yield b""
+            yield from pieces
+
+    found = all_pieces()
+    next(found)  # a generator that has not begun closes nothing
+    return found
 
 
 def preferred_wait_s(request: Request, limit_s: float) -> float | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
@@ -171,7 +171,7 @@ def get_outputs(request: Request, context: ContextDependency, job_id: JobId) -> 
     "/{job_id}/listing",
     operation_id="getListing",
     response_class=PlainTextResponse,
-    responses={**_DOCUMENT, 422: {"model": Problem}},
+    responses={**_DOCUMENT, 422: {"model": Problem}, 503: {"model": Problem}},
 )
 def get_listing(
     request: Request,
@@ -191,8 +191,8 @@ def get_listing(
     headers = {"ETag": etag(tag), "Cache-Control": IMMUTABLE}
     if not_modified(request, tag):
         return Response(status_code=304, headers=headers)
-    text = listings.pieces(context.store, digest, wanted)
-    return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
+    text = listings.pieces(context.store, digest, wanted, context.listing_makers)
+    return ClosedStream(text, "text/plain; charset=utf-8", headers)
 
 
 @router.get(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import redis
 import redis.asyncio
 
 from app.jobs.records import FINAL_STATES, events_key
@@ -47,7 +48,7 @@ async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> A
     key = events_key(job)
     ended, empty = False, 0
     while True:
-        answer: Any = await client.xread({key: after}, count=200, block=None if ended else _BLOCK_MS)
+        answer: Any = await _within_time(client.xread({key: after}, count=200, block=None if ended else _BLOCK_MS))
         for _, entries in answer or ():
             for event_id, fields in entries:
                 after = event_id
@@ -58,14 +59,14 @@ async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> A
         if not answer and (ended or empty >= _READS):
             empty = 0
             # an id ahead of the stream would wait for ever: after one more read the record ends it
-            if ended or not await client.exists(key):
+            if ended or not await _within_time(client.exists(key)):
                 return
-            ended = await client.hget(f"tessera:job:{job}", "state") in FINAL_STATES
+            ended = await _within_time(client.hget(f"tessera:job:{job}", "state")) in FINAL_STATES
 
 
 async def anything_after(client: redis.asyncio.Redis, job: str, after: str) -> bool:
     """Whether events after an id exist already."""
-    return bool(await client.xrange(events_key(job), min=f"({after}", count=1))
+    return bool(await _within_time(client.xrange(events_key(job), min=f"({after}", count=1)))
 
 
 async def wait_until_final(client: redis.asyncio.Redis, job: str, timeout_s: float) -> None:
@@ -76,3 +77,12 @@ async def wait_until_final(client: redis.asyncio.Redis, job: str, timeout_s: flo
                 pass
     except TimeoutError:
         return
+
+
+async def _within_time(answer: Any) -> Any:
+    """What Redis answers; raises redis.TimeoutError after ANSWER_S, connections and their retries included."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await answer
+    except TimeoutError:
+        raise redis.TimeoutError("Redis did not answer in time") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, cast
@@ -25,7 +26,6 @@ QUEUES = ("short", "long")
 JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
-STOPPED_KEY = "tessera:stopped"
 COUNTS_KEY = "tessera:counts"
 
 _SCRIPTS = (
@@ -47,6 +47,7 @@ _SCRIPTS = (
     "job_delete",
     "profile_delete",
 )
+_STOP_REMEMBERED_S = 24 * 3600
 # Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
@@ -241,7 +242,10 @@ class Records:
         return int(self._run("restart", self._settings.max_attempts))
 
     def lease(self, content: str, fence: int, worker: str) -> Lease | None:
-        """Takes up a queued computation; None for a duplicate or late delivery."""
+        """Takes up a queued computation; None for a duplicate or late delivery.
+
+        `worker` is the worker's name, with what tells its calls apart after a slash.
+        """
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
         if fields is None:
             return None
@@ -297,9 +301,18 @@ class Records:
         pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
         pipeline.execute()
 
+    def note_stop(self, worker: str) -> None:
+        """Records that a worker was told to stop: what it does not finish counts as no attempt."""
+        self._redis.set(f"tessera:stopping:{worker}", 1, ex=_STOP_REMEMBERED_S)
+
     def goodbye(self, worker: str) -> None:
         """Records that a worker has ended."""
         self._redis.zrem(WORKERS_KEY, worker)
+
+    def count_damaged(self) -> None:
+        """Counts a blob whose bytes were not those of its digest, for the metrics."""
+        with suppress(redis.RedisError):
+            self._redis.hincrby("tessera:counts", "blobs_damaged", 1)
 
     def workers(self) -> int:
         """The number of workers with a recent heartbeat."""

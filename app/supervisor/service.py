@@ -19,7 +19,7 @@ import redis
 
 from app.errors import SetupError
 from app.jobs.queue import UNACKED_KEYS
-from app.jobs.records import LEASES_KEY, QUEUES, STOPPED_KEY, Records
+from app.jobs.records import LEASES_KEY, QUEUES, Records
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
@@ -150,7 +150,6 @@ class EmbeddedService:
                     while child.running() and time.monotonic() < deadline and self._leases_held():
                         time.sleep(0.02)
                     child.wait(0)
-            self._note_stop()
             for child in self._children:
                 child.signal(signal.SIGTERM)
                 child.wait(5.0)
@@ -249,15 +248,6 @@ class EmbeddedService:
         client = connect(self.broker_url)
         client.delete(*QUEUES, *UNACKED_KEYS)
         Records(client, self._settings).restart()
-        client.close()
-
-    def _note_stop(self) -> None:
-        """Records that this stop was requested, so that the next start does not count it as a failure of the jobs."""
-        if Role.BROKER not in self._servers:
-            return
-        client = connect(self.broker_url)
-        with suppress(redis.RedisError):
-            client.set(STOPPED_KEY, 1)
         client.close()
 
     def _leases_held(self) -> bool:

@@ -234,6 +234,18 @@ def test_a_worker_known_to_be_dead_gives_its_computation_back_at_once(bench: Ben
     assert bench.state(job) == "queued"
 
 
+def test_what_a_worker_gives_back_at_its_stop_is_no_attempt(bench: Bench) -> None:
+    job = bench.submit()
+    bench.records.note_stop("stopped-1")
+    for number in range(5):
+        lease = bench.lease(worker=f"stopped-{number % 2}/7/ab" if number == 0 else "stopped-1/7/ab")
+        bench.records.lost(lease.content, lease.fence)
+    assert bench.job(job)["state"] == "queued"
+    assert bench.lease().attempt == 2  # one was lost: the first worker of another name was not told to stop
+    counts = cast(dict[str, str], bench.client.hgetall("tessera:counts"))
+    assert (counts["attempts_given_back"], counts["attempts_lost"]) == ("4", "1")
+
+
 def test_a_new_job_after_worker_lost_is_tried_afresh(hasty: Bench) -> None:
     hasty.submit()
     for _ in range(3):

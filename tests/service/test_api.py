@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from app.simulations import traces
+from app.simulations import listings, traces
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_names, builtin_profile, profile_digest, profile_json
 from tests.service.harness import Api, conv_chain, until
@@ -430,6 +430,14 @@ def test_head_leaves_no_place_of_those_who_make_traces_taken(api: Api, network: 
     for _ in range(2 * traces.AT_ONCE):
         assert api.http.head(f"/v1/jobs/{job}/trace").status_code == 200
     assert api.http.get(f"/v1/jobs/{job}/trace").status_code == 200
+
+
+def test_head_leaves_no_place_of_those_who_make_listings_taken(api: Api, network: str) -> None:
+    job = api.submit(network)
+    api.finished(job)
+    for _ in range(2 * listings.AT_ONCE):
+        assert api.http.head(f"/v1/jobs/{job}/listing").status_code == 200
+    assert api.http.get(f"/v1/jobs/{job}/listing").status_code == 200
 
 
 def test_an_idempotency_key_makes_one_job_even_in_a_race(api: Api, network: str) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 import redis
 
+from app.jobs import events
+from app.redis_urls import connect_async
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import Api, conv_chain, kill, until
 from tests.service.models import images
@@ -180,3 +185,23 @@ def test_a_damaged_result_is_unknown_and_goes(start: Start, damage: bytes | None
     assert again["state"] == "succeeded"
     assert api.http.get(again["links"]["plan"]).content == api.http.get(first["links"]["plan"]).content
     client.close()
+
+
+def test_a_connection_that_is_not_answered_is_given_up_in_the_same_time(tmp_path: Path) -> None:
+    """Its handshake was tried three times, each for as long as an answer is waited for."""
+    path = tmp_path / "mute.sock"
+
+    async def ask() -> None:
+        client = connect_async(f"unix://{path}?db=0", events.ANSWER_S)
+        try:
+            await events.anything_after(client, "job", "0-0")
+        finally:
+            await client.aclose()
+
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path))
+        mute.listen()  # connections are made, and nothing is ever read
+        started = time.monotonic()
+        with pytest.raises(redis.TimeoutError):
+            asyncio.run(ask())
+        assert time.monotonic() - started < SOON_S

@@ -12,7 +12,6 @@ local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their 
 local JOBS_KEY = 'tessera:jobs'              -- zset: jobs that were asked for (no points of sweeps), by when
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
-local STOPPED_KEY = 'tessera:stopped'      -- set while a service that was stopped on purpose is down
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
 local NEWEST_KEY = 'tessera:packages:newest' -- zset: packages that were made or asked for last, by when
 local PROFILES_KEY = 'tessera:profiles'      -- zset: users' profiles, by when they were uploaded
@@ -22,6 +21,7 @@ local function profile_key(digest) return 'tessera:profile:' .. digest end
 local function job_key(job) return 'tessera:job:' .. job end
 local function events_key(job) return 'tessera:job:' .. job .. ':events' end
 local function computation_key(content) return 'tessera:computation:' .. content end
+local function stop_key(worker) return 'tessera:stopping:' .. worker end -- a worker that was told to stop, for a day
 local function waiting_key(content) return 'tessera:computation:' .. content .. ':waiting' end
 local function stopping_key(content) return 'tessera:computation:' .. content .. ':stopping' end
 local function queue_key(queue) return 'tessera:queue:' .. queue end
@@ -170,10 +170,18 @@ local function fail_job(job, content, now, problem)
   release(content)
 end
 
+-- Takes back an attempt whose worker was told to stop; a worker's token is its name, a slash and more.
+local function forgive_stopped(key, worker)
+  local name = worker and worker:match('^[^/]+')
+  if not name or redis.call('EXISTS', stop_key(name)) == 0 then return false end
+  redis.call('HINCRBY', key, 'attempts', -1)
+  return true
+end
+
 -- The worker of a running computation is gone: back to the queue, or the end if it had its attempts.
 local function abandon(content, now, max_attempts)
   local key = computation_key(content)
-  local v = redis.call('HMGET', key, 'state', 'attempts')
+  local v = redis.call('HMGET', key, 'state', 'attempts', 'worker')
   if v[1] == 'stopping' then
     finish_stopping(content, now)
     return 'stopped'
@@ -181,8 +189,9 @@ local function abandon(content, now, max_attempts)
     redis.call('ZREM', LEASES_KEY, content)
     return 'none'
   end
-  redis.call('HINCRBY', COUNTS_KEY, 'attempts_lost', 1)
-  if tonumber(v[2]) >= max_attempts then
+  local forgiven = forgive_stopped(key, v[3])
+  redis.call('HINCRBY', COUNTS_KEY, forgiven and 'attempts_given_back' or 'attempts_lost', 1)
+  if not forgiven and tonumber(v[2]) >= max_attempts then
     local problem = cjson.encode({
       code = 'worker_lost', stage = 'service', actual = tonumber(v[2]), limit = max_attempts,
       message = 'the worker was lost during each attempt',
