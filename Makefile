@@ -11,7 +11,7 @@ WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-sample test-all backend check format bench page page-images export-models zoo openapi lock clean
+.PHONY: help demo serve test test-sample test-all backend check format bench page page-images export-models zoo openapi changelog lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -95,14 +95,17 @@ $(VENV)/.page: requirements/page.txt $(VENV)/.dev
 	@command -v chromium > /dev/null || [ -n "$$TESSERA_BROWSER" ] || { apt-get -q update && apt-get -qy install chromium; }
 	@touch $@
 
-page: $(VENV)/.page  ## check the HTML report in headless Chromium
-	@$(BIN)/python -m pytest -q tests/page/checks.py
+page: $(VENV)/.page  ## check the HTML report, and what web pages reach of the service, in headless Chromium
+	@$(BIN)/python -m pytest -q tests/page/checks.py tests/page/site_checks.py
 
 page-images: $(VENV)/.page  ## measure the HTML reports of three networks, and make the screenshots of docs
 	@$(BIN)/python -m tests.page --images docs/images
 
 openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas and the fields in profiles.md
 	@$(BIN)/python -m app.documents
+
+changelog:  ## move the fragments of changelog.d to CHANGELOG.md (VERSION=1.2.3)
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) && "$$python" scripts/changelog.py "$(VERSION)"
 
 lock:  ## re-resolve the lock files (needs uv on PATH)
 	@scripts/lock

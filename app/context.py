@@ -9,14 +9,17 @@ from typing import Annotated
 
 import redis
 import redis.asyncio
+from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
+from app.cache_losses import CacheLosses
+from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
-from app.redis_urls import connect, connect_async
+from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
-from app.simulations import traces
+from app.simulations import listings, traces
 from app.store import BlobStore, document_store, model_store
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
@@ -43,6 +46,8 @@ class Context:
     results: ResultCache
     relay: Relay
     trace_makers: BoundedSemaphore
+    listing_makers: BoundedSemaphore
+    probes: CapacityLimiter
     packages: OpenPackages
     opener: PackageOpener
     tables: TableLookup
@@ -54,29 +59,33 @@ def create_context(settings: Settings) -> Context:
     """Connect lazily: nothing is sent before the first request."""
     if settings.broker_url is None or settings.cache_url is None:
         raise ValueError("the API needs TESSERA_BROKER_URL and TESSERA_CACHE_URL")
-    store = document_store(settings.store_dir)
-    broker, cache = connect(settings.broker_url), connect(settings.cache_url)
-    records = Records(broker, settings)
-    relay_broker, table_bytes = connect(settings.broker_url), connect(settings.cache_url, text=False)
+    broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
+    cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
+    records, losses = Records(broker, settings), CacheLosses(broker)
+    store = document_store(settings.store_dir, records.count_damaged)
+    table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
+    relay_broker = connect(settings.broker_url)
     pace = Pace()
     relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), pace, settings)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=model_store(settings.store_dir),
+        models=model_store(settings.store_dir, records.count_damaged),
         store=store,
         broker=broker,
         cache=cache,
-        events=connect_async(settings.broker_url),
+        events=connect_async(settings.broker_url, ANSWER_S),
         records=records,
-        results=ResultCache(cache, settings, store),
+        results=ResultCache(cache, settings, store, losses),
         relay=relay,
+        probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
+        listing_makers=BoundedSemaphore(listings.AT_ONCE),
         packages=packages,
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(
-            cache=TableCache(table_bytes, settings),
+            cache=TableCache(table_bytes, settings, losses),
             wanted=WantedTables(broker),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=settings),

@@ -1,7 +1,8 @@
-"""The outermost layer of the API: a request id, one log line per request, and a handler for every exception."""
+"""The outermost layer of the API: request ids, a log line per request, security headers, every exception handled."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -9,9 +10,11 @@ import time
 import anyio
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.problems import problem_response
+from app.access import SECURITY_HEADERS
+from app.problems import problem_response, retry_headers
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +46,8 @@ class RequestMiddleware:
                 status, started = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             if not headed:
                 await send(message)
             elif message["type"] == "http.response.start":
@@ -55,6 +59,18 @@ class RequestMiddleware:
         try:
             with anyio.CancelScope() as body:
                 await self._app(answered, receive, send_with_id)
+        except ClientDisconnect:
+            status = 499  # nobody is there to read an answer
+        except asyncio.CancelledError:  # only the server cancels, when it stops and waited for long enough
+            if started:
+                raise
+            parts = {
+                "code": "stopping",
+                "stage": "service",
+                "message": "the service stops before it has an answer",
+                "hint": "Ask again in a few seconds; accepted jobs go on when it runs again",
+            }
+            await problem_response(parts, 503, request_id, retry_headers(scope))(scope, receive, send_with_id)
         except Exception:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if started:

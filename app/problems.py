@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import redis
 from fastapi import FastAPI, Request
@@ -12,8 +14,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Scope
 
 from app import errors
+from app.full_disk import FULL, is_full
 from compiler.errors import (
     InternalError,
     LimitError,
@@ -36,6 +40,8 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (errors.ConflictError, HTTPStatus.CONFLICT),
     (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (errors.UnsupportedMediaError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    (errors.MisdirectedError, HTTPStatus.MISDIRECTED_REQUEST),
+    (errors.OtherSiteError, HTTPStatus.FORBIDDEN),
     (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -46,12 +52,44 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
+_RETRY_AFTER_S = "2"
 _HTTP_CODES = {
     400: "malformed_request",
     404: "not_found",
     405: "method_not_allowed",
     413: "too_large",
     415: "unsupported_media_type",
+}
+_STORAGE_FULL: Final[Mapping[str, str]] = {
+    "code": "storage_full",
+    "stage": "service",
+    "message": "the disk of the service is full",
+    "hint": "Try again later; an operator has to free space under TESSERA_DATA_DIR",
+}
+_NO_RECORDS: Final[Mapping[str, str]] = {
+    "code": "service_unavailable",
+    "stage": "service",
+    "message": "the service cannot reach its job records at the moment",
+    "hint": "Try again in a few seconds",
+}
+RECORDS_FULL_HINT: Final = (
+    "Delete finished jobs, or let the operator shorten TESSERA_KEEP_FINISHED_S or give the broker more memory"
+)
+# Why a Redis that answers does not do what it is told, by a word of its answer; scripts quote it.
+_REFUSALS: Final[Mapping[str, Mapping[str, str]]] = {
+    "used memory > 'maxmemory'": {
+        "code": "records_full",
+        "stage": "service",
+        "message": "the memory for job records is full",
+        "hint": RECORDS_FULL_HINT,
+    },
+    "MISCONF": {
+        "code": "records_not_saved",
+        "stage": "service",
+        "message": "the job records cannot be written to the broker's disk, so nothing new is accepted",
+        "hint": "Try again later; an operator finds the cause in the log of the broker's Redis",
+    },
+    "read only replica": _NO_RECORDS,
 }
 
 
@@ -84,7 +122,7 @@ def status_of(error: TesseraError) -> HTTPStatus:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Problem:
+def problem(parts: Mapping[str, Any], status: int, request_id: str | None) -> Problem:
     """Makes a problem from the parts of TesseraError.to_dict; texts become one printable line each."""
     clean: dict[str, Any] = {
         # a hint may hold options to copy, so it is never cut
@@ -104,7 +142,7 @@ def problem(parts: dict[str, Any], status: int, request_id: str | None) -> Probl
 
 
 def problem_response(
-    parts: dict[str, Any], status: int, request_id: str | None, headers: dict[str, str] | None = None
+    parts: Mapping[str, Any], status: int, request_id: str | None, headers: dict[str, str] | None = None
 ) -> Response:
     """A problem as a response."""
     body = problem(parts, status, request_id).model_dump_json(exclude_none=True)
@@ -112,11 +150,13 @@ def problem_response(
 
 
 def install(app: FastAPI) -> None:
-    """Makes the application answer every error with a problem."""
+    """Makes the application answer every error with a problem, and its description say so."""
 
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
-        return problem_response(error.to_dict(), status_of(error), request_id_of(request))
+        status = status_of(error)
+        headers = retry_headers(request.scope) if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        return problem_response(error.to_dict(), status, request_id_of(request), headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -149,21 +189,61 @@ def install(app: FastAPI) -> None:
         return problem_response(parts, status, request_id_of(request))
 
     async def on_redis_error(request: Request, error: Exception) -> Response:
-        transient = (redis.exceptions.ReadOnlyError, redis.exceptions.OutOfMemoryError)
-        if isinstance(error, redis.ResponseError) and not isinstance(error, transient):
+        parts: Mapping[str, str] | None = _NO_RECORDS
+        if isinstance(error, redis.ResponseError):
+            parts = next((parts for words, parts in _REFUSALS.items() if words in str(error)), None)
+        if parts is None:
             raise error  # our own defect: trying again would not help
-        parts = {
-            "code": "service_unavailable",
-            "stage": "service",
-            "message": "the service cannot reach its job records at the moment",
-            "hint": "Try again in a few seconds",
-        }
-        return problem_response(parts, 503, request_id_of(request), {"Retry-After": "2"})
+        # a Redis that cannot write refuses to, or ends and cannot be started again
+        if parts["code"] != "records_full" and is_full(request.app.state.context.settings.store_dir):
+            parts = _STORAGE_FULL
+        status = 507 if parts is _STORAGE_FULL else 503
+        return problem_response(parts, status, request_id_of(request), retry_headers(request.scope))
 
+    async def on_os_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, OSError)
+        if error.errno not in (*FULL, errno.EFBIG):  # the last is of a limit on the size of files
+            raise error
+        return problem_response(_STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
+
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = described()
+        _describe(schema)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(redis.RedisError, on_redis_error)
+    app.add_exception_handler(OSError, on_os_error)
+
+
+def _describe(schema: dict[str, Any]) -> None:
+    """Makes an OpenAPI description say that every error is a Problem, in the media type of problems."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            responses = operation["responses"]
+            for status, response in responses.items():
+                if status[0] in "45":
+                    response["content"] = content
+            responses["default"] = {"description": "Any other error", "content": content}
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own
+        schema["components"]["schemas"].pop(name, None)
+
+
+def note_location(request: Request, location: str) -> None:
+    """Notes where the answer will be found, for a request that ends before it has one."""
+    request.state.location = location
+
+
+def retry_headers(scope: Scope) -> dict[str, str]:
+    """The headers of an answer to try again, with the place noted by `note_location`."""
+    location = scope.get("state", {}).get("location")
+    return {"Retry-After": _RETRY_AFTER_S} | ({"Location": location} if isinstance(location, str) else {})
 
 
 def allowed_methods(request: Request) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import socket
 import sys
+from functools import partial
 
 import uvicorn
 
+from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
 from app.logs import configure_logging
 from app.main import create_app
+from app.private_files import UMASK, close_to_others
 from app.settings import Settings
 
 # Seconds after which a computing thread lets another thread run. An answer's thread waits for Redis several times, and
@@ -26,6 +30,8 @@ def main() -> None:
     sys.setswitchinterval(_TURN_S)
     settings = Settings()
     configure_logging(settings.log_level, "api")
+    os.umask(UMASK)
+    close_to_others(settings.data_dir)
     config = uvicorn.Config(
         create_app(settings),
         host=settings.host,
@@ -34,6 +40,10 @@ def main() -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
+        http=partial(BoundedProtocol, connections(settings)),  # type: ignore[arg-type]
+        ws="none",
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
     )
     gc.freeze()  # loaded modules stay: scanning them for garbage takes 20 ms each time
     sockets = None if arguments.listen_fd is None else [socket.socket(fileno=arguments.listen_fd)]

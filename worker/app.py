@@ -21,7 +21,7 @@ from celery.worker import state
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
-from app.redis_urls import connect
+from app.redis_urls import CACHE_PATIENCE_S, connect
 from app.settings import Settings
 from app.store import document_store, model_store
 from app.tables.buckets import BucketChoice
@@ -70,6 +70,7 @@ class Worker:
         signals.worker_process_init.connect(self._child_starts, weak=False)
         signals.worker_process_shutdown.connect(self._child_ends, weak=False)
         signals.worker_ready.connect(self._ready, weak=False)
+        signals.worker_shutting_down.connect(self._told_to_stop, weak=False)
         signals.worker_shutdown.connect(self._ends, weak=False)
         signals.task_failure.connect(self._task_failed, weak=False)
         signals.setup_logging.connect(_keep_our_logging, weak=False)
@@ -83,11 +84,12 @@ class Worker:
 
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
-        store = document_store(self.settings.store_dir)
+        records = Records(connect(self.settings.broker_url), self.settings)
+        store = document_store(self.settings.store_dir, records.count_damaged)
         self._computer = Computer(
-            records=Records(connect(self.settings.broker_url), self.settings),
-            results=ResultCache(connect(self.settings.cache_url, hurried=True), self.settings, store),
-            models=model_store(self.settings.store_dir),
+            records=records,
+            results=ResultCache(connect(self.settings.cache_url, patience_s=CACHE_PATIENCE_S), self.settings, store),
+            models=model_store(self.settings.store_dir, records.count_damaged),
             store=store,
             settings=self.settings,
         )
@@ -145,6 +147,11 @@ class Worker:
                     log.warning("hung_child_ended", content=content, fence=fence, pid=request.worker_pid)
                     os.kill(request.worker_pid, signal.SIGKILL)
         self._void_since = {key: since for key, since in self._void_since.items() if key in still_active}
+
+    def _told_to_stop(self, **_: Any) -> None:
+        """At the signal, before anything is waited for: a kill may follow."""
+        with suppress(redis.RedisError, OSError):
+            self._main_records().note_stop(self.name)
 
     def _ends(self, **_: Any) -> None:
         with suppress(redis.RedisError, OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -35,6 +36,14 @@ def anonymous_bytes() -> int:
         if line.startswith(("RssAnon:", "VmSwap:")):
             total += int(line.split()[1]) * 1024
     return total
+
+
+def return_free_memory() -> None:
+    """Returns freed memory to the system, which the allocator would keep for later and which counts as used."""
+    # glibc only; other allocators return memory by themselves
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Keeper:
@@ -80,6 +89,7 @@ class Keeper:
 
     def phase(self, name: str, step: int, total: int) -> None:
         """The compiler begins a pass."""
+        return_free_memory()
         try:
             answer = self._records.progress(self._lease, name, step, total)
         except (redis.RedisError, OSError):
@@ -133,7 +143,7 @@ class Keeper:
         """Ends this process: its computation is void and it does not end by itself."""
         with suppress(redis.RedisError, OSError):
             self._records.stopped(self._lease)
-        log.warning("child_ends_itself", content=self._lease.content, fence=self._lease.fence)
+        log.warning("child_ends_itself", content=self._lease.content, fence=self._lease.fence, pid=os.getpid())
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _limit_address_space(self, limit_bytes: int | None) -> None:

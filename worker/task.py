@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import time
@@ -12,6 +11,7 @@ import msgspec
 import redis
 import structlog
 
+from app.jobs.options_text import options_text
 from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
 from app.settings import Settings
@@ -22,9 +22,16 @@ from compiler.errors import CompilationCancelledError, InternalError, TesseraErr
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
 from compiler.plan import plan_json, report_json
-from compiler.profile import parse_profile
+from compiler.profile import (
+    Profile,
+    builtin_names,
+    builtin_profile,
+    parse_profile,
+    profile_digest,
+    profile_json,
+)
 from compiler.program.executable import write
-from worker.lease_keeper import Keeper
+from worker.lease_keeper import Keeper, return_free_memory
 from worker.packages import package_outcome
 from worker.simulate import run_simulation
 
@@ -51,7 +58,8 @@ class Computer:
             return self._work(lease)
         finally:
             structlog.contextvars.unbind_contextvars("content", "fence", "attempt")
-            _give_memory_back()
+            gc.collect()
+            return_free_memory()
 
     def _work(self, lease: Lease) -> str:
         begun = time.monotonic()
@@ -84,8 +92,8 @@ class Computer:
 
     def _compile(self, lease: Lease, keeper: Keeper) -> Outcome:
         """The outcome of a compilation: references to its documents, and to its executable if there is one."""
-        profile = parse_profile(self.store.read(lease.profile))
-        options = msgspec.json.decode(lease.options, type=Options)
+        profile = self._profile(lease)
+        options = msgspec.json.decode(options_text(self.store, lease.options), type=Options)
         with self.models.mapped(lease.model) as data:
             source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
             compilation = compile_model(
@@ -115,6 +123,17 @@ class Computer:
                 outcome |= package_outcome(source, profile, options, keeper, self.store)
         return outcome
 
+    def _profile(self, lease: Lease) -> Profile:
+        """The profile of a lease; one of ours that was lost is written again. Raises FileNotFoundError for others."""
+        try:
+            return parse_profile(self.store.read(lease.profile))
+        except FileNotFoundError:
+            for profile in map(builtin_profile, builtin_names()):
+                if profile_digest(profile) == lease.profile:
+                    self.store.put(profile_json(profile))
+                    return profile
+            raise
+
     def _outcome(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
         """The outcome, and whether the same request would give the same outcome again."""
         try:
@@ -127,6 +146,17 @@ class Computer:
         except TesseraError as error:
             log.info("refused", kind=lease.kind, code=error.code, error=str(error))
             return _failed(error.to_dict()), True
+        except FileNotFoundError as error:
+            log.warning("input_lost", error=str(error))
+            return _failed(
+                {
+                    "code": "input_lost",
+                    "stage": "store",
+                    "message": f"what the {lease.kind} needs was lost or damaged in the store",
+                    "actual": lease.model_name,
+                    "hint": "Upload the model, and the profile if it is your own, and submit it again",
+                }
+            ), False
         except MemoryError:
             limit = self.settings.memory_limit_bytes
             return _failed(
@@ -150,15 +180,6 @@ class Computer:
                     "hint": "Report it with the id of the job",
                 }
             ), False
-
-
-def _give_memory_back() -> None:
-    """Returns the memory of a job to the system: the allocator would keep the holes for the next job."""
-    gc.collect()
-    # glibc only; other allocators return memory by themselves
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _failed(problem: dict[str, object]) -> Outcome:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from app.cli.comparing import FIGURES, Comparison, StrategyRow
+from app.cli.text_table import Column, print_table, print_text
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
 
@@ -27,34 +26,22 @@ _WORDS: Final[Mapping[str, Callable[[float], str]]] = MappingProxyType(
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Prints two lines per strategy, its figures and their ratios to the best; then the yardsticks."""
-    title = f"{printable(comparison.model.name, 60)} on {printable(comparison.profile.name, 60)}"
-    table = Table(
-        title=Text(title), title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1)
-    )
-    table.add_column("strategy", no_wrap=True)
-    table.add_column("groups", justify="right", no_wrap=True)
-    for name in FIGURES:
-        mark = "*" if name == comparison.objective else ""
-        table.add_column(f"{_NAMES.get(name, name)}{mark}", justify="right", no_wrap=True)
-    table.add_column("above\nfloor", justify="right", no_wrap=True)
-    table.add_column("planned\nin", justify="right", no_wrap=True)
-    for row in comparison.strategies:
-        table.add_row(*_cells(row))
+    figures = (f"{_NAMES.get(name, name)}{'*' if name == comparison.objective else ''}" for name in FIGURES)
+    columns = [Column("strategy", "words"), *map(Column, ("groups", *figures, "× minimum", "planned in"))]
     yardsticks = comparison.yardsticks
-    table.add_row("reference", "", bytes_text(yardsticks.reference_dram_bytes), style="dim")
     floor = bytes_text(yardsticks.floor_dram_bytes), si_text(yardsticks.bound_latency_s, "s")
-    table.add_row("floor", "", *floor, style="dim")
-    console.print(table)
+    rows = [row for strategy in comparison.strategies for row in _rows(strategy)]
+    rows += [["reference", "", bytes_text(yardsticks.reference_dram_bytes)], ["floor", "", *floor]]
+    title = f"{printable(comparison.model.name, 60)} on {printable(comparison.profile.name, 60)}"
+    print_table(columns, rows, console, title=title)
     console.print()
-    console.print(Text(f"* the objective; below each figure its ratio to the best of {_all(comparison)}"))
+    names = ", ".join(row.strategy for row in comparison.strategies)
+    print_text(f"* the objective; below each figure its ratio to the best of {names}", console)
 
 
-def _cells(row: StrategyRow) -> list[str]:
-    above = "" if row.above_floor_percent is None else f"{row.above_floor_percent:.1f} %"
-    figures = [f"{_WORDS[name](getattr(row.figures, name))}\n{getattr(row.ratios, name):.3f}" for name in FIGURES]
+def _rows(row: StrategyRow) -> Iterator[list[str]]:
+    above = "" if row.above_floor_percent is None else f"{1 + row.above_floor_percent / 100:.2f}"
     planned = "" if row.planning_s is None else si_text(row.planning_s, "s")
-    return [row.strategy, str(row.groups), *figures, above, planned]
-
-
-def _all(comparison: Comparison) -> str:
-    return ", ".join(row.strategy for row in comparison.strategies)
+    figures = [_WORDS[name](getattr(row.figures, name)) for name in FIGURES]
+    yield [row.strategy, str(row.groups), *figures, above, planned]
+    yield ["", "", *(f"{getattr(row.ratios, name):.3f}" for name in FIGURES)]

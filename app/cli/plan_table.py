@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
+from app.cli.text_table import Column, print_line, print_table, span, table_csv
 from compiler.amounts import bytes_text, count_text, share_text, si_text
-from compiler.errors import printable
 from compiler.headline import LABEL_WIDTH, Line, headline, title
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
 
-# All columns, and how they are aligned; the first of them are in every table, the others in a wide one.
-_COLUMNS: Final[Mapping[str, Literal["left", "right"]]] = MappingProxyType(
-    {
-        "group": "left",
-        "nodes": "right",
-        "names": "left",
-        "tile": "left",
-        "tiles": "right",
-        "DRAM": "right",
-        "latency": "right",
-        "energy": "right",
-        "bound": "left",
-        "cycles": "right",
-        "halo": "left",
-        "placement": "left",
-        "stalls": "left",
-    }
+# All columns; so many of them, the first ones, are in every table, the others in a wide one.
+_COLUMNS: Final = (
+    Column("group", "words"),
+    Column("nodes"),
+    Column("names", "names"),
+    Column("tile", "words"),
+    *map(Column, ("tiles", "DRAM", "latency", "energy")),
+    Column("bound", "words"),
+    Column("cycles"),
+    *(Column(name, "words") for name in ("halo", "placement", "stalls")),
 )
-_BRIEF: Final = tuple(_COLUMNS)[:9]
-_NAMES: Final = "names"
-_NAMES_WIDTH: Final = 8
-# With less room than this for two names, the last one is shown alone.
-_SPAN_WIDTH: Final = 24
-_GAP: Final = "  "
-_SPAN: Final = " … "
+_BRIEF: Final = 9
 _CSV: Final = (
     *("group", "segment", "chip", "nodes", "first_node", "last_node", "mode", "tile", "tiles", "core_tile"),
     *("halo", "placement", "units", "dram_bytes", "cycles", "latency_s", "energy_j", "bound_by", "stall_cycles"),
@@ -49,13 +33,12 @@ _CSV: Final = (
 
 
 def print_plan(plan: Plan, report: Report | None, console: Console, *, wide: bool = False) -> None:
-    """Print title, table of groups, and the lines that sum the plan up.
+    """Print title, a row per group and per host segment, and the lines that sum the plan up.
 
     Wide: all columns and whole node names, as when the output goes to a file or a pipe.
     """
-    console.print(Text(title(plan), style="bold"), soft_wrap=not console.is_terminal)
-    console.print()
-    print_groups(plan, console, wide=wide)
+    shown = None if wide or not console.is_terminal else _BRIEF
+    print_table(_COLUMNS[:shown], [row[:shown] for row in _rows(plan)], console, title=title(plan), wide=wide)
     console.print()
     print_headline(headline(plan, report), console)
 
@@ -69,44 +52,19 @@ def print_headline(lines: Sequence[Line], console: Console) -> None:
         for number, part in enumerate(parts or [""]):
             label = line.label if number == 0 and line.label != before else ""
             text = Text(label.ljust(LABEL_WIDTH), style="bold")
-            _line(console, text.append(part, style="yellow not bold" if line.label == "Degraded" else "not bold"))
+            print_line(text.append(part, style="yellow not bold" if line.label == "Degraded" else "not bold"), console)
         before = line.label
 
 
-def print_groups(plan: Plan, console: Console, *, wide: bool = False) -> None:
-    """Print a row per group and per host segment; no column is left out for want of width, names are shortened."""
-    wide = wide or not console.is_terminal
-    rows = list(_rows(plan))
-    columns = tuple(_COLUMNS) if wide else _BRIEF
-    widths = {name: max([len(name), *(len(row.get(name, "")) for row in rows)]) for name in columns}
-    others = sum(width for name, width in widths.items() if name != _NAMES) + len(_GAP) * (len(columns) - 1)
-    if not wide:
-        widths[_NAMES] = min(widths[_NAMES], max(_NAMES_WIDTH, console.width - others))
-    for row in ({name: name for name in columns}, *rows):
-        cells = []
-        for name in columns:
-            cell = row.get(name, "")
-            cell = _shortened(cell, widths[name]) if name == _NAMES else cell
-            cells.append(cell.rjust(widths[name]) if _COLUMNS[name] == "right" else cell.ljust(widths[name]))
-        _line(console, Text(_GAP.join(cells).rstrip(), style="bold" if row.get("group") == "group" else ""))
-
-
 def groups_csv(plan: Plan) -> str:
-    """The groups as comma-separated values with a header: raw numbers, names not shortened.
-
-    A name that a spreadsheet would take for a formula begins with an apostrophe.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV)
+    """The groups as comma-separated values with a header: raw numbers, names not shortened."""
     cycle_s = _cycle_s(plan)
+    rows: list[list[object]] = []
     for segment in plan.segments:
-        for group in segment.groups:
-            writer.writerow(_values(segment, group, cycle_s))
+        rows += [_values(segment, group, cycle_s) for group in segment.groups]
         if segment.kind == "host":
-            host = [segment.id, segment.id, "host", len(segment.nodes), *_ends_csv(segment.nodes)]
-            writer.writerow([*host, *[""] * (len(_CSV) - len(host))])
-    return text.getvalue()
+            rows.append([segment.id, segment.id, "host", len(segment.nodes), *_ends(segment.nodes)])
+    return table_csv(_CSV, rows)
 
 
 class PlanFirst:
@@ -143,40 +101,34 @@ def _cuts(plan: Plan) -> list[tuple[object, ...]]:
     return [(segment.nodes, segment.chip, segment.groups) for segment in plan.segments]
 
 
-def _line(console: Console, text: Text) -> None:
-    text.plain = printable(text.plain, len(text.plain))  # a saved plan may have been changed
-    console.print(text, no_wrap=True, overflow="ignore", crop=False)
-
-
 def _cycle_s(plan: Plan) -> float:
     cycles = sum(group.cycles for segment in plan.segments for group in segment.groups)
     return plan.totals.latency_s / cycles if cycles else 0.0
 
 
-def _rows(plan: Plan) -> Iterator[dict[str, str]]:
-    """One row of text by column per group; a host segment is one row."""
+def _rows(plan: Plan) -> Iterator[list[str]]:
+    """One row of text per group; a host segment is one row."""
     cycle_s = _cycle_s(plan)
     for segment in plan.segments:
         if segment.kind == "host":
-            named = {"nodes": str(len(segment.nodes)), _NAMES: _span(segment.nodes), "tile": "on host"}
-            yield {"group": segment.id, **named}
+            yield [segment.id, str(len(segment.nodes)), span(segment.nodes), "on host"]
         for group in segment.groups:
             tiling = group.tiling
-            yield {
-                "group": group.id,
-                "nodes": str(len(group.nodes)),
-                _NAMES: _span(group.nodes),
-                "tile": "×".join(map(str, tiling.tile)),
-                "tiles": f"{tiling.tiles:,}",
-                "DRAM": bytes_text(group.dram_bytes),
-                "latency": si_text(group.cycles * cycle_s, "s"),
-                "energy": si_text(group.energy_j, "J"),
-                "bound": "DRAM" if group.bound_by == "dram" else group.bound_by,
-                "cycles": f"{group.cycles:,}",
-                "halo": _halos(group.halo),
-                "placement": _placement(group),
-                "stalls": _stalls(group),
-            }
+            yield [
+                group.id,
+                str(len(group.nodes)),
+                span(group.nodes),
+                "×".join(map(str, tiling.tile)),
+                f"{tiling.tiles:,}",
+                bytes_text(group.dram_bytes),
+                si_text(group.cycles * cycle_s, "s"),
+                si_text(group.energy_j, "J"),
+                "DRAM" if group.bound_by == "dram" else group.bound_by,
+                f"{group.cycles:,}",
+                _halos(group.halo),
+                _placement(group),
+                _stalls(group),
+            ]
 
 
 def _values(segment: PlanSegment, group: PlanGroup, cycle_s: float) -> list[object]:
@@ -184,7 +136,7 @@ def _values(segment: PlanSegment, group: PlanGroup, cycle_s: float) -> list[obje
     tiles = "×".join(map(str, tiling.tile)), tiling.tiles, "×".join(map(str, tiling.core_tile))
     placed = _halos(group.halo), _placement(group), group.placement.units
     costs = group.dram_bytes, group.cycles, group.cycles * cycle_s, group.energy_j, group.bound_by
-    named = len(group.nodes), *_ends_csv(group.nodes), group.mode
+    named = len(group.nodes), *_ends(group.nodes), group.mode
     return [group.id, segment.id, segment.chip, *named, *tiles, *placed, *costs, sum(group.stalls.values())]
 
 
@@ -210,34 +162,4 @@ def _stalls(group: PlanGroup) -> str:
 
 
 def _ends(nodes: Sequence[str]) -> tuple[str, str]:
-    return (printable(nodes[0]), printable(nodes[-1])) if nodes else ("", "")
-
-
-def _ends_csv(nodes: Sequence[str]) -> list[str]:
-    return [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in _ends(nodes)]
-
-
-def _span(nodes: Sequence[str]) -> str:
-    """The first and the last node of a group."""
-    first, last = _ends(nodes)
-    return first if len(nodes) < 2 else f"{first}{_SPAN}{last}"
-
-
-def _shortened(text: str, width: int) -> str:
-    """A span whose names are shortened in the middle, each to its share of the width; the last alone in a small one."""
-    if len(text) <= width:
-        return text
-    names = text.split(_SPAN, 1)[-1 if width < _SPAN_WIDTH else 0 :]
-    room = width - len(_SPAN) * (len(names) - 1)
-    if len(names) == 1:
-        return _middle(names[0], width)
-    first = max(min(len(names[0]), room // 2), room - len(names[1]))
-    return _SPAN.join((_middle(names[0], first), _middle(names[1], room - first)))
-
-
-def _middle(name: str, width: int) -> str:
-    """A name without its middle: more is kept of its end, which tells layers apart."""
-    if len(name) <= width:
-        return name
-    begin = max(0, (width - 1) // 3)
-    return f"{name[:begin]}…{name[len(name) - (width - 1 - begin) :]}" if width > 1 else "…"[:width]
+    return (nodes[0], nodes[-1]) if nodes else ("", "")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from app.cli.failures import ExitCode, failures
 from app.cli.shared_parameters import JsonFlag, ServerOption
+from app.cli.text_table import Column, print_table
 from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 
@@ -166,10 +166,9 @@ def _list(server: str | None, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(rows) + "\n")
         return
-    table = Table("profile", "kind", "digest", box=None)
-    for row in rows:
-        table.add_row(str(row["name"]), "built-in" if row["builtin"] else "user", str(row["digest"])[:16])
-    Console().print(table)
+    columns = [Column(name, "words") for name in ("profile", "kind", "digest")]
+    shown = [(str(row["name"]), "built-in" if row["builtin"] else "user", str(row["digest"])[:16]) for row in rows]
+    print_table(columns, shown, Console(markup=False, highlight=False))
 
 
 def _rows(server: str | None) -> list[dict[str, object]]:

@@ -3,75 +3,54 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from app.simulations.report import SimulationReport, TensorReport
-from compiler.amounts import bytes_text
+from app.cli.text_table import Column, print_table, print_text
+from app.simulations.report import SimulationReport
+from compiler.amounts import bytes_text, count_text
 from compiler.errors import printable
 from compiler.execution import OutputCheck
-
-_NAME_WIDTH = 24
 
 
 def print_outputs(report: SimulationReport, console: Console) -> None:
     """Prints a row per output, with its error if it was compared, and names the inputs of the run."""
     comparison = report.comparison
     checks = {check.tensor: check for check in comparison.outputs} if comparison is not None else {}
-    table = _table(f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}")
-    table.add_column("output", overflow="ellipsis", no_wrap=True, max_width=_NAME_WIDTH)
-    for name in ("type", "shape"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("min", "max", "mean", *(("max error", "limit") if checks else ())):
-        table.add_column(name, justify="right", no_wrap=True)
+    headings = ("min", "max", "mean", *(("max error", "limit") if checks else ()))
+    columns = [Column("output", "names"), Column("type", "words"), Column("shape", "words"), *map(Column, headings)]
+    rows = []
     for output in report.outputs:
-        row = [printable(output.name, 60), output.dtype, "×".join(map(str, output.shape)) or "scalar"]
+        row = [output.name, output.dtype, "×".join(map(str, output.shape)) or "scalar"]
         row += [_figure(value) for value in (output.min, output.max, output.mean)]
-        if checks:
-            check = checks.get(output.name)
-            row += ["", ""] if check is None else [_error(check), _figure(check.limit)]
-        table.add_row(*row)
-    console.print(table)
+        check = checks.get(output.name)
+        rows.append(row if check is None else [*row, _error(check), _figure(check.limit)])
+    title = f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}"
+    print_table(columns, rows, console, title=title)
     console.print()
-    console.print(Text(_inputs(report)))
+    print_text(_inputs(report), console)
     if comparison is not None:
-        console.print(Text(_compared(report)))
+        print_text(_compared(report), console)
 
 
 def print_segments(report: SimulationReport, console: Console) -> None:
     """Prints a row per segment: its kind of program, and the fullest memory of each level."""
-    table = _table("every program is safe (PROG-4)")
-    for name in ("segment", "on"):
-        table.add_column(name, no_wrap=True)
-    for name in ("commands", "moved"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("memory used", overflow="fold")
+    levels = list(dict.fromkeys(level for segment in report.segments for level in segment.used_bytes))
+    columns = [Column("segment", "words"), Column("on", "words"), *map(Column, ("commands", "moved"))]
+    rows = []
     for segment in report.segments:
-        used = ", ".join(f"{level} {bytes_text(size)}" for level, size in segment.used_bytes.items())
+        on_chip = segment.kind == "chip"
         where = "host" if segment.chip is None else f"chip {segment.chip}"
-        moved = bytes_text(segment.touched_bytes) if segment.kind == "chip" else ""
-        commands = (
-            f"{segment.commands:,}"
-            if segment.kind == "chip"
-            else f"{segment.nodes} node{'' if segment.nodes == 1 else 's'}"
-        )
-        table.add_row(printable(segment.id, 20), where, commands, moved, used)
-    console.print(table)
+        commands = f"{segment.commands:,}" if on_chip else count_text(segment.nodes, "node")
+        used = (bytes_text(segment.used_bytes[level]) if level in segment.used_bytes else "" for level in levels)
+        rows.append([segment.id, where, commands, bytes_text(segment.touched_bytes) if on_chip else "", *used])
+    columns += [Column(f"{level} used") for level in levels]
+    print_table(columns, rows, console, title="every program is safe (PROG-4)")
     console.print()
 
 
-def _table(title: str) -> Table:
-    return Table(title=Text(title), title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1))
-
-
 def _inputs(report: SimulationReport) -> str:
-    if report.seed is None:
-        return f"ran on {_count(report.inputs)} given; values only, time is not simulated"
-    return f"ran on {_count(report.inputs)} made up from seed {report.seed}; values only, time is not simulated"
-
-
-def _count(tensors: tuple[TensorReport, ...]) -> str:
-    return f"{len(tensors)} input{'' if len(tensors) == 1 else 's'}"
+    inputs = count_text(len(report.inputs), "input")
+    origin = "given" if report.seed is None else f"made up from seed {report.seed}"
+    return f"ran on {inputs} {origin}; values only, time is not simulated"
 
 
 def _compared(report: SimulationReport) -> str:

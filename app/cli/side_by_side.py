@@ -6,16 +6,13 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from app.cli.saved_results import saved
+from app.cli.text_table import Column, print_table, print_text, span
 from app.client.client import Client
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Difference, GroupSum, Side, compare
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
-
-_NODES_WIDTH = 28
 
 
 def compared_here(a: Path, b: Path) -> ComparisonDocument:
@@ -32,26 +29,16 @@ def compared_on_server(server: str, a: str, b: str) -> ComparisonDocument:
 def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     """Prints the totals, then groups that cover the same nodes side by side; groups of one side come last."""
     for name, side in (("a", document.a), ("b", document.b)):
-        console.print(Text(f"{name}: {_side(side)}"), soft_wrap=True)
+        print_text(f"{name}: {_side(side)}", console)
     if not document.same_model:
-        console.print(Text("these are different models: groups meet where their nodes have equal names"))
+        print_text("these are different models: groups meet where their nodes have equal names", console)
     console.print()
-    totals = _table("", "a", "b", "change")
-    for row in document.totals:
-        totals.add_row(row.figure, *_cells(row))
-    console.print(totals)
+    columns = [Column("", "words"), *map(Column, ("a", "b", "change"))]
+    print_table(columns, [(row.figure, *_cells(row)) for row in document.totals], console)
     console.print()
-    groups = _table("ONNX nodes", "a", "b", "DRAM a", "DRAM b", "latency a", "latency b")
-    for pair in document.groups:
-        groups.add_row(*_group_cells(pair))
-    console.print(groups)
-
-
-def _table(*names: str) -> Table:
-    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 1))
-    for number, name in enumerate(names):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
-    return table
+    columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
+    columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))
+    print_table(columns, [_group_cells(pair) for pair in document.groups], console)
 
 
 def _side(side: Side) -> str:
@@ -74,11 +61,8 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _group_cells(pair: ComparedGroups) -> list[str]:
-    first, last = printable(pair.nodes[0], 60), printable(pair.nodes[-1], 60)
-    nodes = first if len(pair.nodes) == 1 else f"{first} … {last} ({len(pair.nodes)})"
     sides = (pair.a, pair.b)
-    shown = [nodes if len(nodes) <= _NODES_WIDTH else f"{nodes[: _NODES_WIDTH - 1]}…"]
-    shown += ["" if side is None else _ids(side) for side in sides]
+    shown = [str(len(pair.nodes)), span(pair.nodes), *("" if side is None else _ids(side) for side in sides)]
     shown += ["" if side is None else bytes_text(side.dram_bytes) for side in sides]
     return [*shown, *("" if side is None else si_text(_latency_s(side), "s") for side in sides)]
 

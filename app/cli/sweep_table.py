@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from app.cli.text_table import Column, print_table, print_text
 from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import SizeReport
 from compiler.amounts import bytes_text, si_text
@@ -17,57 +16,51 @@ from compiler.errors import printable
 from compiler.profile.fields import SHORT_NAMES, Value, field_named
 from compiler.profile.quantities import amount_text
 
-# Columns that a narrow terminal leaves out, the first one first.
-_GIVE_WAY: Final = ("above floor", "on chip", "energy")
-_FIGURES: Final = ("latency", "energy", "DRAM", "above floor", "on chip")
+_MARK: Final = Column("", "words")
+_FIGURES: Final = tuple(map(Column, ("latency", "energy", "DRAM", "× minimum", "on chip")))
 _SHORT: Final[Mapping[str, str]] = MappingProxyType({path: name for name, path in SHORT_NAMES.items()})
 
 
 def print_sweep(report: SweepReport, console: Console) -> None:
     """Prints a row per point, marks the points of the front, and explains the figures."""
     profiles = [profile.name for profile in report.profiles]
-    several = len(profiles) > 1
     fields = [varied.field for varied in report.grid]
-    front = set(report.front)
     rows = [
-        {
-            "": "*" if number in front else "",
-            **({"profile": printable(point.profile, 60)} if several else {}),
-            **{_short(path): value_text(path, point.values[path]) for path in fields},
-            **_figures(point, report.latency),
-        }
+        [
+            "*" if number in report.front else "",
+            *([point.profile] if len(profiles) > 1 else []),
+            *(value_text(path, point.values[path]) for path in fields),
+            *_figures(point, report.latency),
+        ]
         for number, point in enumerate(report.points)
     ]
-    names = ["", *(["profile"] if several else []), *map(_short, fields), *_FIGURES]
+    named = [Column("profile", "names")] if len(profiles) > 1 else []
+    columns = [_MARK, *named, *(Column(_short(path)) for path in fields), *_FIGURES]
     title = f"{printable(report.model.name, 60)} on {printable(', '.join(profiles), 120)}"
-    _print_rows(title, names, rows, console)
+    print_table(columns, rows, console, title=title)
     console.print()
-    console.print(Text(_legend(report)))
+    print_text(_legend(report), console)
     for line in _problems(report.points):
-        console.print(Text(line), soft_wrap=True)
+        print_text(line, console)
 
 
 def print_size(report: SizeReport, console: Console) -> None:
     """Print the curve by rising value, and the smallest value that reaches the target."""
-    name = _short(report.field)
     rows = [
-        {
-            "": "*" if point.value == report.smallest else "",
-            name: value_text(report.field, point.value),
-            "target": "reached" if point.reached else "missed" if point.row.figures else point.row.state,
-            **_figures(point.row, None),
-        }
+        [
+            "*" if point.value == report.smallest else "",
+            value_text(report.field, point.value),
+            "reached" if point.reached else "missed" if point.row.figures else point.row.state,
+            *_figures(point.row, None),
+        ]
         for point in report.curve
     ]
-    title = (
-        f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}: {printable(report.target, 60)}"
-    )
-    _print_rows(title, ["", name, "target", *_FIGURES], rows, console)
+    names = f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}"
+    columns = [_MARK, Column(_short(report.field)), Column("target", "words"), *_FIGURES]
+    print_table(columns, rows, console, title=f"{names}: {printable(report.target, 60)}")
     console.print()
-    for line in _findings(report):
-        console.print(Text(line), soft_wrap=True)
-    for line in _problems([point.row for point in report.curve]):
-        console.print(Text(line), soft_wrap=True)
+    for line in (*_findings(report), *_problems([point.row for point in report.curve])):
+        print_text(line, console)
 
 
 def value_text(path: str, value: Value) -> str:
@@ -82,40 +75,20 @@ def _short(path: str) -> str:
     return _SHORT.get(path, path)
 
 
-def _figures(point: PointReport, latency: str | None) -> dict[str, str]:
+def _figures(point: PointReport, latency: str | None) -> list[str]:
     """The figures of a row in words; for a point without figures, its state."""
     figures = point.figures
     if figures is None:
-        return {"latency": point.state if point.problem is None else str(point.problem["code"])}
+        return [point.state if point.problem is None else str(point.problem["code"])]
     floor = figures.dram_bytes_floor
-    return {
-        "latency": si_text(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s")
+    return [
+        si_text(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s")
         + (" (degraded)" if figures.degraded else ""),
-        "energy": si_text(figures.energy_j, "J"),
-        "DRAM": bytes_text(figures.dram_bytes),
-        "above floor": f"{100 * (figures.dram_bytes / floor - 1):.1f} %" if floor else "",
-        "on chip": bytes_text(figures.on_chip_bytes),
-    }
-
-
-def _print_rows(title: str, names: Sequence[str], rows: Sequence[Mapping[str, str]], console: Console) -> None:
-    """Print a table no wider than the terminal."""
-    widths = {name: max([len(name), *(len(row.get(name, "")) for row in rows)]) for name in names}
-    shown, left_out = list(names), []
-    for name in _GIVE_WAY:
-        if sum(widths[column] + 2 for column in shown) > console.width:
-            shown.remove(name)
-            left_out.append(name)
-    table = Table(
-        title=Text(title), title_justify="left", header_style="bold", box=None, pad_edge=False, padding=(0, 1)
-    )
-    for name in shown:
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row.get(name, "") for name in shown))
-    console.print(table)
-    if left_out:
-        console.print(Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim"))
+        si_text(figures.energy_j, "J"),
+        bytes_text(figures.dram_bytes),
+        f"{figures.dram_bytes / floor:.2f}" if floor else "",
+        bytes_text(figures.on_chip_bytes),
+    ]
 
 
 def _legend(report: SweepReport) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from app.cli.shapes import Shaped
 from app.cli.table_folder import TableFolder
+from app.cli.text_table import Column, print_table, print_text, span
 from app.tables import simple_tables
 from app.tables.check_cached import fits
 from app.tables.document import RoutineTable, TableRun, TablesDocument, tables_document
@@ -18,12 +17,17 @@ from app.tables.lookup import Found
 from app.tables.open_packages import Asked, OpenPackage
 from app.tables.optimised_tables import settled
 from app.tables.table_encoding import StoredTable
+from compiler.amounts import count_text
 from compiler.errors import RequestError, printable
 from compiler.shapes.package import Package
 from compiler.version import COMPILER_VERSION
 
-_NAME_WIDTH: Final = 20
-_NUMBERS: Final = ("#", "calls", "runs", "cycles", "simple")
+_COLUMNS: Final = (
+    *map(Column, ("#", "nodes")),
+    Column("names", "names"),
+    *(Column(name, "words") for name in ("result", "cache", "kind")),
+    *map(Column, ("calls", "runs", "cycles", "simple")),
+)
 
 
 def tables_here(
@@ -68,11 +72,11 @@ def print_tables(document: TablesDocument, console: Console, routine: int | None
         return
     shapes = ", ".join(f"{printable(name, 60)} {_shape(shape)}" for name, shape in document.inputs.items())
     title = f"{printable(document.model.name, 60)} on {printable(document.profile.name, 60)}: {shapes}"
-    table = Table(title=Text(title, justify="left"), title_justify="left", box=None, pad_edge=False, expand=False)
     rows = [
         (
             str(one.routine),
-            _nodes(one),
+            str(len(one.ops)),
+            span(one.ops),
             _shape(one.shape),
             one.cache,
             one.kind,
@@ -83,20 +87,13 @@ def print_tables(document: TablesDocument, console: Console, routine: int | None
         )
         for one in document.routines
     ]
-    for place, name in enumerate(("#", "ONNX nodes", "result", "cache", "kind", "calls", "runs", "cycles", "simple")):
-        if name == "ONNX nodes":
-            table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_NAME_WIDTH)
-        else:
-            width = max(len(name), *(len(row[place]) for row in rows)) if rows else len(name)
-            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True, min_width=width)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    print_table(_COLUMNS, rows, console, title=title)
     console.print()
-    console.print(
-        f"{document.cache}, {document.kind}: {document.cost_cycles:,.0f} cycles of all cores together, modelled;"
+    print_text(
+        f"{document.cache}, {document.kind}: {document.cost_cycles:,.0f} cycles of all cores together, modelled; "
+        f"of identical units (simple): {document.simple_cost_cycles:,.0f}.",
+        console,
     )
-    console.print(f"of identical units (simple): {document.simple_cost_cycles:,.0f}.")
 
 
 def _print_runs(document: TablesDocument, console: Console, routine: int) -> None:
@@ -108,13 +105,12 @@ def _print_runs(document: TablesDocument, console: Console, routine: int) -> Non
             limit=f"0 to {len(document.routines) - 1}",
         )
     one = document.routines[routine]
-    console.print(f"routine {one.routine}: {_nodes(one)}")
-    console.print(
-        f"result {_shape(one.shape)} {one.dtype}, divided along axes {', '.join(map(str, one.tiled)) or 'none'}"
-    )
-    console.print(f"{one.cache}, {one.kind}, {one.calls:,} calls, {one.cost_cycles:,.0f} cycles")
+    axes = ", ".join(map(str, one.tiled)) or "none"
+    print_text(f"routine {one.routine}: {span(one.ops)} ({count_text(len(one.ops), 'node')})", console)
+    print_text(f"result {_shape(one.shape)} {one.dtype}, divided along axes {axes}", console)
+    print_text(f"{one.cache}, {one.kind}, {one.calls:,} calls, {one.cost_cycles:,.0f} cycles", console)
     for number, run in enumerate(one.runs):
-        console.print(f"  run {number}: unit {run.unit}  {_axes(one, run)}")
+        print_text(f"  run {number}: unit {run.unit}  {_axes(one, run)}", console)
 
 
 def _axes(one: RoutineTable, run: TableRun) -> str:
@@ -125,11 +121,6 @@ def _axes(one: RoutineTable, run: TableRun) -> str:
         tail = "" if along.mode == "exact" else f" {along.mode} {along.low} to {along.high}"
         parts.append(f"axis {one.tiled[place]}: {along.start}+{along.length}{times}{tail}")
     return "; ".join(parts)
-
-
-def _nodes(one: RoutineTable) -> str:
-    names = [printable(name, 60) for name in one.ops]
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from app.context import Context
 from app.jobs import accept_jobs
+from app.jobs.options_text import kept_options
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.profiles import service as profiles
@@ -90,7 +91,7 @@ def job_request(
         model_name=model_name,
         profile=profiles.keep(context, wanted.profile),
         profile_name=printable(wanted.profile.name, 200),
-        options=msgspec.json.encode(wanted.options, order="deterministic").decode(),
+        options=kept_options(context.store, msgspec.json.encode(wanted.options, order="deterministic").decode()),
         queue=queue,
         time_limit_s=wanted.options.time_limit_s or settings.time_limit_s,
         memory_limit_bytes=wanted.options.memory_limit_bytes or settings.memory_limit_bytes,

@@ -10,9 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import Context
+from app.errors import UnavailableError
 from app.http import preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
+from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
 
 
@@ -51,13 +53,36 @@ def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) 
             actual=printable(idempotency_key or "", 80),
             hint="Use a new key for a new request",
         )
+    if accepted.answer in ("queue_full", "records_full"):
+        raise _no_room(context, accepted)
     context.relay.wake()
     return accepted
+
+
+def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
+    """The error for a job that finds no room; what was accepted before is worked on."""
+    if accepted.answer == "queue_full":
+        return UnavailableError(
+            "too many jobs wait",
+            code="queue_full",
+            stage="request",
+            actual=int(accepted.job),
+            limit=context.settings.max_waiting_jobs,
+            hint="Try again when some have ended; an operator may raise TESSERA_MAX_WAITING_JOBS or add workers",
+        )
+    return UnavailableError(
+        "the memory for job records is nearly full",
+        code="records_full",
+        stage="service",
+        actual=int(accepted.job),
+        hint=RECORDS_FULL_HINT,
+    )
 
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
     """Answers 202 with a location, or 200 if the job is final already or becomes final while the caller waits."""
     headers = {"Location": f"/v1/{resource}/{accepted.job}"}
+    note_location(request, headers["Location"])
     job = await run_in_threadpool(service.get, context, accepted.job)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None:

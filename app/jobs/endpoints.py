@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
@@ -17,7 +18,7 @@ from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobEvent, JobPage
 from app.listing import PAGE, Cursor, Limit
-from app.problems import Problem
+from app.problems import Problem, note_location
 from app.report_page import page
 from app.simulations import listings, traces
 
@@ -52,6 +53,7 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
 @router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
 async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
+    note_location(request, f"/v1/jobs/{job_id}")
     job = await run_in_threadpool(service.get, context, job_id)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
     if wait_s is not None and job.state not in FINAL_STATES:
@@ -109,16 +111,18 @@ def get_report(request: Request, context: ContextDependency, job_id: JobId) -> R
 def get_report_page(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan and report of a compilation that succeeded as one HTML file, for a browser (docs/report.md)."""
     found = service.report_page_of(context, job_id)
-    # a later version of the service renders the same documents in another way
-    headers = {"ETag": etag(found.tag), "Cache-Control": "private, no-cache"}
-    if not_modified(request, found.tag):
-        return Response(status_code=304, headers=headers)
-    headers |= {
+    headers = {
+        "ETag": etag(found.tag),
+        # a later version of the service renders the same documents in another way
+        "Cache-Control": "private, no-cache",
         # a separate origin: the page shows data from a model, which must not call the API
         "Content-Security-Policy": f"{page.policy()}; frame-ancestors 'none'; sandbox allow-scripts",
+        # the HTML standard shows nothing that is sandboxed and has another policy for its openers
+        "Cross-Origin-Opener-Policy": "unsafe-none",
         "Content-Disposition": f'inline; filename="{page.FILE_NAME}"',
-        "Referrer-Policy": "no-referrer",
     }
+    if not_modified(request, found.tag):
+        return Response(status_code=304, headers=headers)  # headers of a 304 replace those that the browser keeps
     return HTMLResponse(found.text(context), headers=headers)
 
 
@@ -169,7 +173,7 @@ def get_outputs(request: Request, context: ContextDependency, job_id: JobId) -> 
     "/{job_id}/listing",
     operation_id="getListing",
     response_class=PlainTextResponse,
-    responses={**_DOCUMENT, 422: {"model": Problem}},
+    responses={**_DOCUMENT, 422: {"model": Problem}, 503: {"model": Problem}},
 )
 def get_listing(
     request: Request,
@@ -189,8 +193,8 @@ def get_listing(
     headers = {"ETag": etag(tag), "Cache-Control": IMMUTABLE}
     if not_modified(request, tag):
         return Response(status_code=304, headers=headers)
-    text = listings.pieces(context.store, digest, wanted)
-    return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
+    text = listings.pieces(context.store, digest, wanted, context.listing_makers)
+    return ClosedStream(text, "text/plain; charset=utf-8", headers)
 
 
 @router.get(
@@ -235,12 +239,14 @@ def get_trace(
     },
 )
 async def follow_job(
+    request: Request,
     context: ContextDependency,
     job_id: JobId,
     last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
 ) -> Response:
     """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final."""
     after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
+    note_location(request, f"/v1/jobs/{job_id}")
     fields = await run_in_threadpool(service.fields_of, context, job_id)
     if fields["state"] in FINAL_STATES and not await events.anything_after(context.events, job_id, after):
         return Response(status_code=204)  # stops an EventSource from reconnecting
@@ -248,8 +254,11 @@ async def follow_job(
 
 
 async def _sent(context: Context, job_id: str, after: str) -> AsyncIterator[ServerSentEvent]:
-    async for event in events.follow(context.events, job_id, after):
-        yield ServerSentEvent(data=event.data, id=event.id, event="job", retry=1000)
+    try:
+        async for event in events.follow(context.events, job_id, after):
+            yield ServerSentEvent(data=event.data, id=event.id, event="job", retry=1000)
+    except redis.RedisError:
+        return  # it began with 200; the reader comes back after its last event, and is answered 503
 
 
 def _file(request: Request, context: Context, digest: str, media_type: str, name: str) -> Response:

@@ -8,12 +8,17 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import redis
 import redis.asyncio
 
 from app.jobs.records import FINAL_STATES, events_key
 from compiler.errors import RequestError, printable
 
-_BLOCK_MS = 5000
+# Reads block for less time than a server that hangs is waited for.
+_BLOCK_MS = 500
+ANSWER_S = 1.8
+# Reads without events, after which the record says whether the job is still there.
+_READS = 10
 _ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
@@ -41,25 +46,27 @@ def checked_event_id(text: str) -> str:
 async def follow(client: redis.asyncio.Redis, job: str, after: str = "0-0") -> AsyncIterator[Event]:
     """Yields the events after an id until the job is final or forgotten."""
     key = events_key(job)
-    ended = False
+    ended, empty = False, 0
     while True:
-        answer: Any = await client.xread({key: after}, count=200, block=None if ended else _BLOCK_MS)
+        answer: Any = await _within_time(client.xread({key: after}, count=200, block=None if ended else _BLOCK_MS))
         for _, entries in answer or ():
             for event_id, fields in entries:
                 after = event_id
                 yield Event(event_id, fields["state"], fields["data"])
                 if fields["state"] in FINAL_STATES:
                     return
-        if not answer:
+        empty = 0 if answer else empty + 1
+        if not answer and (ended or empty >= _READS):
+            empty = 0
             # an id ahead of the stream would wait for ever: after one more read the record ends it
-            if ended or not await client.exists(key):
+            if ended or not await _within_time(client.exists(key)):
                 return
-            ended = await client.hget(f"tessera:job:{job}", "state") in FINAL_STATES
+            ended = await _within_time(client.hget(f"tessera:job:{job}", "state")) in FINAL_STATES
 
 
 async def anything_after(client: redis.asyncio.Redis, job: str, after: str) -> bool:
     """Whether events after an id exist already."""
-    return bool(await client.xrange(events_key(job), min=f"({after}", count=1))
+    return bool(await _within_time(client.xrange(events_key(job), min=f"({after}", count=1)))
 
 
 async def wait_until_final(client: redis.asyncio.Redis, job: str, timeout_s: float) -> None:
@@ -70,3 +77,12 @@ async def wait_until_final(client: redis.asyncio.Redis, job: str, timeout_s: flo
                 pass
     except TimeoutError:
         return
+
+
+async def _within_time(answer: Any) -> Any:
+    """What Redis answers; raises redis.TimeoutError after ANSWER_S, connections and their retries included."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await answer
+    except TimeoutError:
+        raise redis.TimeoutError("Redis did not answer in time") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, cast
@@ -25,7 +26,7 @@ QUEUES = ("short", "long")
 JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
-STOPPED_KEY = "tessera:stopped"
+COUNTS_KEY = "tessera:counts"
 
 _SCRIPTS = (
     "accept",
@@ -46,6 +47,11 @@ _SCRIPTS = (
     "job_delete",
     "profile_delete",
 )
+_STOP_REMEMBERED_S = 24 * 3600
+# Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
+_NEW = frozenset(("accept", "accept_sweep", "model_register"))
+# Redis refuses at its memory limit what may need memory, unless the script has written already.
+_AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +103,9 @@ class Idempotency:
 class Accepted:
     """The answer to a request for a job."""
 
-    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model"]
+    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model", "queue_full", "records_full"]
     job: str
+    """Of the answers `queue_full` and `records_full`: how many jobs wait, how many bytes the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +148,10 @@ class Records:
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
-            name: client.register_script(common + (folder / f"{name}.lua").read_text()) for name in _SCRIPTS
+            name: client.register_script(
+                common + ("" if name in _NEW else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
+            )
+            for name in _SCRIPTS
         }
 
     @property
@@ -153,7 +163,7 @@ class Records:
         self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
     ) -> Accepted:
         """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key), _json(_wanted(request, outcome, {})))
+        answer, job = self._run("accept", self._asked(request, key, 1), _json(_wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -166,11 +176,11 @@ class Records:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        answer, job = self._run("accept_sweep", self._asked(request, key), _json(fields), _json(wanted))
+        answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None) -> str:
-        """The `request` of common.lua: the fields that identify a repeated request."""
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int) -> str:
+        """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
                 "job": request.job,
@@ -178,6 +188,8 @@ class Records:
                 "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
+                "jobs": jobs,
+                "most_waiting": self._settings.max_waiting_jobs,
             }
         )
 
@@ -230,7 +242,10 @@ class Records:
         return int(self._run("restart", self._settings.max_attempts))
 
     def lease(self, content: str, fence: int, worker: str) -> Lease | None:
-        """Takes up a queued computation; None for a duplicate or late delivery."""
+        """Takes up a queued computation; None for a duplicate or late delivery.
+
+        `worker` is the worker's name, with what tells its calls apart after a slash.
+        """
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
         if fields is None:
             return None
@@ -286,9 +301,18 @@ class Records:
         pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
         pipeline.execute()
 
+    def note_stop(self, worker: str) -> None:
+        """Records that a worker was told to stop: what it does not finish counts as no attempt."""
+        self._redis.set(f"tessera:stopping:{worker}", 1, ex=_STOP_REMEMBERED_S)
+
     def goodbye(self, worker: str) -> None:
         """Records that a worker has ended."""
         self._redis.zrem(WORKERS_KEY, worker)
+
+    def count_damaged(self) -> None:
+        """Counts a blob whose bytes were not those of its digest, for the metrics."""
+        with suppress(redis.RedisError):
+            self._redis.hincrby("tessera:counts", "blobs_damaged", 1)
 
     def workers(self) -> int:
         """The number of workers with a recent heartbeat."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, cast
@@ -10,16 +11,20 @@ from typing import Final, cast
 import msgspec
 
 from app.context import Context
-from app.errors import ConflictError, NotFoundError
-from app.jobs.records import FINAL_STATES, JOBS_KEY, Kind, State
+from app.errors import ConflictError, NotFoundError, UnavailableError
+from app.jobs.options_text import options_text
+from app.jobs.records import FINAL_STATES, JOBS_KEY, JobRequest, Kind, State
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
 from app.listing import page
 from app.problems import Problem, problem
 from app.report_page.page import FILE_NAME as PAGE_NAME
 from app.report_page.page import page_tag, report_page
-from compiler.errors import InternalError, printable
+from compiler.errors import InternalError, TesseraError, printable
 from compiler.plan import Plan, Report
+from compiler.version import COMPILER_VERSION
 
+# A lost result of a job is asked for again at most once in this time.
+_AGAIN_S: Final = 30
 # The results of jobs: documents and files.
 RESULTS: Final = ("plan", "report", "executable", "outputs", "package")
 _HINTS: Final = {
@@ -39,7 +44,7 @@ def get(context: Context, job_id: str) -> Job:
     return Job(
         **_summary(job_id, fields).model_dump(),
         queue_position=position,
-        options=json.loads(fields["options"]),
+        options=json.loads(options_text(context.store, fields["options"])),
         versions={"compiler": fields["compiler_version"]},
         problem=problem_of(fields),
         no_package=no_package_of(fields),
@@ -154,7 +159,48 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             limit=", ".join(result for result in RESULTS if result in fields),
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
+    if not context.store.exists(fields[name]):
+        raise _made_again(context, job_id, fields, name)
     return fields[name]
+
+
+def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str) -> TesseraError:
+    """What is answered for a result that the store has lost; the same work, which gives the same bytes, is asked for.
+
+    UnavailableError, or NotFoundError if the model is gone or another version of the compiler made it.
+    """
+    kind, job = kind_of(fields), f"{job_id}-again-{int(time.time()) // _AGAIN_S}"
+    wanted = JobRequest(
+        job=job,
+        content=fields["content"],
+        model=fields["model"],
+        model_name=fields["model_name"],
+        profile=fields["profile"],
+        profile_name=fields["profile_name"],
+        options=fields["options"],
+        queue="short",
+        time_limit_s=int(fields["time_limit_ms"]) / 1000,
+        memory_limit_bytes=int(fields["memory_limit_bytes"]),
+        compiler_version=fields["compiler_version"],
+        request_id="",
+        kind="simulation" if kind == "simulation" else "compilation",
+    )
+    if wanted.compiler_version == COMPILER_VERSION and context.records.accept(wanted).answer == "accepted":
+        context.relay.wake()
+        return UnavailableError(
+            f"the {name} of job {job_id} was lost or damaged in the store and is made again",
+            code="result_lost",
+            stage="store",
+            actual=fields[name],
+            hint=f"Try again when job {job} has ended",
+        )
+    return NotFoundError(
+        f"the {name} of job {job_id} was lost or damaged in the store",
+        code="result_lost",
+        stage="store",
+        actual=fields[name],
+        hint="Submit the request again",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,8 +65,8 @@ def get(context: Context, digest: str) -> Model:
 
 
 def find(context: Context, digest: str) -> dict[str, str] | None:
-    """The record of a model, or None."""
-    if not is_digest(digest):
+    """The record of a model, or None; one whose file was lost is unknown, so that it is uploaded again."""
+    if not is_digest(digest) or not context.models.holds(digest):
         return None
     return cast(dict[str, str], context.broker.hgetall(f"tessera:model:{digest}")) or None
 

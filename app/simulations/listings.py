@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from itertools import chain, islice
+from threading import BoundedSemaphore
 from typing import Final
 
+from app.errors import UnavailableError
+from app.http import closing
 from app.store import BlobStore
 from compiler.errors import InternalError, RequestError, printable
 from compiler.program.executable import ChipSegment, Executable, HostSegment, read
@@ -19,6 +22,8 @@ from compiler.version import COMPILER_VERSION
 MAX_COMMANDS: Final = 100_000
 # The memory limit for reading one executable for its listing.
 _LIMIT_BYTES: Final = 1 << 30
+# The number of listings made at one time.
+AT_ONCE: Final = 4
 _LINES_PER_PIECE: Final = 500
 
 
@@ -71,24 +76,30 @@ def lines(executable: Executable, wanted: Wanted) -> Iterator[str]:
     return chain.from_iterable(parts)
 
 
-def pieces(store: BlobStore, digest: str, wanted: Wanted) -> Iterator[str]:
+def pieces(store: BlobStore, digest: str, wanted: Wanted, makers: BoundedSemaphore) -> Generator[bytes, None, None]:
     """The text of an executable in a store, piece by piece.
 
-    The file is read before the first piece is requested, so that errors in the request are raised at once.
+    The file is read before the first piece is requested, so that errors in the request are raised at once. `makers`
+    limits the number of listings made at one time, each of which holds a program; UnavailableError if all places are
+    taken.
     """
     with ExitStack() as stack:
+        if not makers.acquire(blocking=False):
+            raise UnavailableError(
+                "too many listings are made at this time", code="busy", limit=AT_ONCE, hint="Try again in a few seconds"
+            )
+        stack.callback(makers.release)
         try:
             data = stack.enter_context(store.mapped(digest))
         except FileNotFoundError:
             raise InternalError("an executable is missing from the store", stage="store", actual=digest) from None
         found = lines(read(data, limit_bytes=_LIMIT_BYTES, check_weights=False), wanted)
-        return _grouped(found, stack.pop_all())
+        return closing(_grouped(found), stack.pop_all())
 
 
-def _grouped(found: Iterator[str], stack: ExitStack) -> Iterator[str]:
-    with stack:
-        while piece := list(islice(found, _LINES_PER_PIECE)):
-            yield "\n".join(piece) + "\n"
+def _grouped(found: Iterator[str]) -> Iterator[bytes]:
+    while piece := list(islice(found, _LINES_PER_PIECE)):
+        yield ("\n".join(piece) + "\n").encode()
 
 
 def _chip(executable: Executable, segment: ChipSegment, options: ListingOptions) -> Iterator[str]:

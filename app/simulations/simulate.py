@@ -22,7 +22,7 @@ from compiler.frontend.source import ModelSource
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import profile_digest
 from compiler.program.errors import ProgramError
-from compiler.program.executable import DEFAULT_LIMIT_BYTES, ChipSegment, Executable, HostSegment, read
+from compiler.program.executable import DEFAULT_LIMIT_BYTES, ChipSegment, Executable, HostSegment, check_flow, read
 from compiler.program.verify import VerifiedProgram, verify
 from compiler.simulator.compare import compare
 from compiler.simulator.external_files import refuse_outside
@@ -132,8 +132,12 @@ def run_and_describe(
 
 
 def checked_read(data: bytes | mmap, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Executable:
-    """An executable from a file; raises ExecutableError if it is damaged, or if it would make the host open files."""
+    """An executable from a file.
+
+    Raises ExecutableError if it is damaged, reads tensors that nothing makes, or would make the host open files.
+    """
     executable = read(data, limit_bytes=limit_bytes)
+    check_flow(executable)
     refuse_outside(executable)
     return executable
 

@@ -12,7 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -21,6 +21,7 @@ from threading import BoundedSemaphore
 from typing import Final
 
 from app.errors import UnavailableError
+from app.http import closing
 from app.store import document_store
 from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.version import COMPILER_VERSION
@@ -72,16 +73,7 @@ def pieces(
         if not first:
             raise _error(child.stderr.read(), child.wait(), time_limit_s)
         rest = iter(partial(child.stdout.read, _CHUNK_BYTES), b"")
-        found = _closing(chain([first], rest), stack.pop_all())
-        next(found)
-        return found
-
-
-def _closing(found: Iterator[bytes], stack: ExitStack) -> Generator[bytes, None, None]:
-    """Yields the pieces and closes the stack at the end, even if no piece is requested."""
-    with stack:
-        yield b""
-        yield from found
+        return closing(chain([first], rest), stack.pop_all())
 
 
 def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:

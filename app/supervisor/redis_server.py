@@ -1,4 +1,4 @@
-"""The embedded Redis: finds its program, runs it, and checks the version of its data."""
+"""The two embedded Redis servers: finds their program, runs them, and checks the version of their data."""
 
 from __future__ import annotations
 
@@ -9,17 +9,39 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import redis
 
 from app.errors import SetupError
+from app.private_files import private_file, private_folder
 from app.redis_urls import connect
 from app.supervisor.child import Child
 
 _MAX_SOCKET_PATH_BYTES = 100  # Linux allows 108 with the closing zero
-_MAX_MEMORY = "1gb"
+
+
+class Role(Enum):
+    """What a server is for; the value names its folder, its log and its process."""
+
+    BROKER = "redis"
+    """Records and queue: whatever it has answered is on disk, and nothing is ever evicted."""
+    CACHE = "cache"
+    """Tables and references to results: may be lost, and drops what was used least when it is full."""
+
+
+_SETTINGS: Final[Mapping[Role, Mapping[str, str]]] = MappingProxyType(
+    {
+        Role.BROKER: {"appendfsync": "always", "maxmemory": "1gb", "maxmemory-policy": "noeviction"},
+        Role.CACHE: {"appendfsync": "everysec", "maxmemory": "512mb", "maxmemory-policy": "allkeys-lru"},
+    }
+)
 
 
 def find_program() -> Path:
@@ -54,7 +76,8 @@ def check_version(directory: Path, version: str) -> None:
     """Stamp a new data directory; raises SetupError if another version wrote it (it would seem empty)."""
     stamp = directory / "VERSION"
     if not stamp.exists():
-        stamp.write_text(version + "\n")
+        with private_file(stamp, "x") as file:
+            file.write(f"{version}\n".encode())
         return
     written = stamp.read_text().strip()
     if written != version:
@@ -92,58 +115,81 @@ def socket_path(directory: Path) -> Path:
     )
 
 
-def create_child(directory: Path, socket: Path, log_path: Path, lock_descriptor: int) -> Child:
-    """The supervised Redis over a data directory, reachable only through its socket."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    program = find_program()
-    check_version(directory, program_version(program))
-    arguments = {
-        "port": "0",
-        "unixsocket": str(socket),
-        "unixsocketperm": "700",
-        "dir": str(directory),
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "save": "",
-        "daemonize": "no",
-        # One server for records and caches: under pressure it may only drop what carries an expiry.
-        "maxmemory": _MAX_MEMORY,
-        "maxmemory-policy": "volatile-lru",
-    }
-    words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
-    return Child(
-        name="redis",
-        program=[str(program), *words],
-        log_path=log_path,
-        environment={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
-        inherited=(lock_descriptor,),
-    )
+class RedisServer:
+    """One supervised Redis over a data directory, reachable only through its socket.
 
+    Raises SetupError if there is no program, or if its data was written by another version.
+    """
 
-def wait_until_ready(child: Child, socket: Path, timeout_s: float = 30.0) -> None:
-    """Returns when our own child answers on the socket; raises SetupError if it ends or another server answers."""
-    client = connect(f"unix://{socket}")
-    deadline = time.monotonic() + timeout_s
-    try:
-        while time.monotonic() < deadline and child.running():
-            try:
-                answers = socket.exists() and client.info("server")
-            except (redis.RedisError, OSError):
-                answers = None  # not there yet, or still loading its file
-            if answers:
-                if int(answers["process_id"]) == child.pid:
-                    return
-                raise SetupError(
-                    f"another Redis answers at {socket}",
-                    code="foreign_redis",
-                    stage="setup",
-                    actual=int(answers["process_id"]),
-                    limit=child.pid,
-                    hint="Stop it or choose another data directory",
-                )
-            time.sleep(0.01)
-    finally:
-        client.close()
-    raise SetupError(
-        "the embedded Redis did not start", code="redis_failed", stage="setup", hint=f"See {child.log_path}"
-    )
+    def __init__(self, role: Role, directory: Path, log_dir: Path, lock_descriptor: int) -> None:
+        private_folder(directory)
+        program = find_program()
+        check_version(directory, program_version(program))
+        self._socket = socket_path(directory)
+        self._private = self._socket.parent != directory
+        arguments = {
+            "port": "0",
+            "unixsocket": str(self._socket),
+            "unixsocketperm": "700",
+            "dir": str(directory),
+            "appendonly": "yes",
+            "save": "",
+            "daemonize": "no",
+            **_SETTINGS[role],
+        }
+        words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
+        self.child = Child(
+            name=role.value,
+            program=[str(program), *words],
+            log_path=log_dir / f"{role.value}.log",
+            environment={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+            inherited=(lock_descriptor,),
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL of the server's only database."""
+        return f"unix://{self._socket}?db=0"
+
+    def start(self) -> None:
+        """Starts the server; only for the holder of the lock, as a socket that is left there is removed."""
+        self._socket.unlink(missing_ok=True)
+        self.child.start()
+
+    def remove_socket(self) -> None:
+        """Removes what lies outside the data directory."""
+        if self._private:
+            with suppress(OSError):
+                self._socket.unlink(missing_ok=True)
+                self._socket.parent.rmdir()
+
+    def wait_until_ready(self, timeout_s: float = 30.0) -> None:
+        """Returns when our own child answers on the socket; raises SetupError if it ends or another server answers."""
+        client = connect(self.url)
+        deadline = time.monotonic() + timeout_s
+        try:
+            while time.monotonic() < deadline and self.child.running():
+                try:
+                    answers = self._socket.exists() and client.info("server")
+                except (redis.RedisError, OSError):
+                    answers = None  # not there yet, or still loading its file
+                if answers:
+                    if int(answers["process_id"]) == self.child.pid:
+                        return
+                    raise SetupError(
+                        f"another Redis answers at {self._socket}",
+                        code="foreign_redis",
+                        stage="setup",
+                        actual=int(answers["process_id"]),
+                        limit=self.child.pid,
+                        hint="Stop it or choose another data directory",
+                    )
+                time.sleep(0.01)
+        finally:
+            client.close()
+        raise SetupError(
+            f"the embedded Redis ({self.child.name}) did not start",
+            code="redis_failed",
+            stage="setup",
+            hint=f"See {self.child.log_path}",
+        )

@@ -1,4 +1,4 @@
-"""The embedded service (API-2): starts Redis, the worker and the API, and restarts those that die."""
+"""The embedded service (API-2): starts two Redis, the worker and the API, and restarts those that die."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ import redis
 
 from app.errors import SetupError
 from app.jobs.queue import UNACKED_KEYS
-from app.jobs.records import LEASES_KEY, QUEUES, STOPPED_KEY, Records
+from app.jobs.records import LEASES_KEY, QUEUES, Records
+from app.private_files import close_to_others, private_folder
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
-from app.supervisor import redis_server
 from app.supervisor.child import Child
 from app.supervisor.lock import DirectoryLock
+from app.supervisor.redis_server import RedisServer, Role
 
 _WATCH_S = 0.05
 _FIRST_BACKOFF_S = 0.1
@@ -36,10 +37,10 @@ _WORKER_STOP_S = 3.0
 
 
 class EmbeddedService:
-    """Redis, a worker and the API under this process; use as a context manager.
+    """Two Redis servers, a worker and the API under this process; use as a context manager.
 
     Invariants: the children never outlive this process, however it ends; no two services share a data directory;
-    accepted jobs are in Redis' append-only file and resume at the next start.
+    accepted jobs are in the broker's append-only file and resume at the next start.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -54,7 +55,7 @@ class EmbeddedService:
         self._released = threading.Event()
         self._stop_once = threading.Lock()
         self._deaths: dict[str, int] = {}
-        self._redis_socket = Path()
+        self._servers: dict[Role, RedisServer] = {}
 
     @property
     def url(self) -> str:
@@ -72,6 +73,16 @@ class EmbeddedService:
     def settings(self) -> Settings:
         """The settings of this service."""
         return self._settings
+
+    @property
+    def broker_url(self) -> str:
+        """The Redis of the records; known once started."""
+        return self._servers[Role.BROKER].url
+
+    @property
+    def cache_url(self) -> str:
+        """The Redis of what may be lost; known once started."""
+        return self._servers[Role.CACHE].url
 
     @property
     def data_dir(self) -> Path:
@@ -128,7 +139,7 @@ class EmbeddedService:
                 # It lives until its children have stopped: its forked children die with it (PR_SET_PDEATHSIG).
                 self._idle.wait()
             for child in self._children:
-                if child.name != "redis":
+                if child.name in ("api", "worker"):
                     child.signal(signal.SIGTERM)
             for child in self._children:
                 if child.name == "api":
@@ -140,7 +151,6 @@ class EmbeddedService:
                     while child.running() and time.monotonic() < deadline and self._leases_held():
                         time.sleep(0.02)
                     child.wait(0)
-            self._note_stop()
             for child in self._children:
                 child.signal(signal.SIGTERM)
                 child.wait(5.0)
@@ -148,10 +158,8 @@ class EmbeddedService:
                 self._released.set()
                 self._watcher.join()
                 self._watcher = None
-            if self._children and self._redis_socket.parent.parent != self._data_dir:
-                with suppress(OSError):
-                    self._redis_socket.unlink(missing_ok=True)
-                    self._redis_socket.parent.rmdir()
+            for server in self._servers.values():
+                server.remove_socket()
             self._children.clear()
             if self._listener is not None:
                 self._listener.close()
@@ -168,9 +176,9 @@ class EmbeddedService:
 
     def _start(self) -> None:
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.log_dir.mkdir(exist_ok=True)
-            (self._data_dir / "tmp").mkdir(exist_ok=True)
+            close_to_others(self._data_dir)
+            for folder in (self._data_dir, self.log_dir, self._data_dir / "tmp"):
+                private_folder(folder)
         except OSError as error:
             raise SetupError(
                 f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"
@@ -181,24 +189,33 @@ class EmbeddedService:
         for leftover in (self._data_dir / "tmp").iterdir():
             shutil.rmtree(leftover, ignore_errors=True)
         self._listener = self._listen()
-        redis_dir = self._data_dir / "redis"
-        redis_dir.mkdir(exist_ok=True, mode=0o700)
-        self._redis_socket = redis_socket = redis_server.socket_path(redis_dir)
-        redis_socket.unlink(missing_ok=True)  # we hold the lock, so its owner is gone
-        broker = redis_server.create_child(redis_dir, redis_socket, self.log_dir / "redis.log", self._lock.descriptor)
-        self._children.append(broker)
-        broker.start()
-        # They load while Redis does. The worker must not see the old messages, so it starts after the purge.
-        api = self._api(redis_socket)
+        for role in Role:
+            server = RedisServer(role, self._data_dir / role.value, self.log_dir, self._lock.descriptor)
+            self._servers[role] = server
+            self._children.append(server.child)
+            server.start()
+        # It loads while the servers do. The worker must not see the old messages, so it starts after the purge.
+        api = self._api()
         self._children.append(api)
         api.start()
-        redis_server.wait_until_ready(broker, redis_socket)
-        self._recover(f"unix://{redis_socket}?db=0")
-        worker = self._worker(redis_socket)
+        for server in self._servers.values():
+            server.wait_until_ready()
+        self._recover()
+        worker = self._worker()
         self._children.append(worker)
         worker.start()
         self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self._watcher.start()
+
+    def _may_start(self, child: Child) -> bool:
+        """Whether it makes sense to start a child: a Redis that cannot write ends at once."""
+        if child.name not in (role.value for role in Role):
+            return True
+        try:
+            document_store(self._settings.store_dir).check()
+        except OSError:
+            return False
+        return True
 
     def _listen(self) -> socket.socket:
         """The API's listening socket, held here: while the API restarts, callers wait and are not refused."""
@@ -224,22 +241,18 @@ class EmbeddedService:
             ) from None
         return listener
 
-    def _recover(self, url: str) -> None:
+    def _recover(self) -> None:
         """Remakes Celery's messages from the outbox; every lease belonged to a process that is gone."""
-        client = connect(url)
+        client = connect(self.broker_url.removesuffix("0") + "1")
+        client.flushdb()  # where versions before 0.12 kept the cache, which would never be evicted now
+        client.close()
+        client = connect(self.broker_url)
         client.delete(*QUEUES, *UNACKED_KEYS)
         Records(client, self._settings).restart()
         client.close()
 
-    def _note_stop(self) -> None:
-        """Records that this stop was requested, so that the next start does not count it as a failure of the jobs."""
-        client = connect(f"unix://{self._redis_socket}?db=0")
-        with suppress(redis.RedisError):
-            client.set(STOPPED_KEY, 1)
-        client.close()
-
     def _leases_held(self) -> bool:
-        client = connect(f"unix://{self._redis_socket}?db=0")
+        client = connect(self.broker_url)
         try:
             return int(str(client.zcard(LEASES_KEY))) > 0
         except redis.RedisError:
@@ -247,32 +260,30 @@ class EmbeddedService:
         finally:
             client.close()
 
-    def _api(self, redis_socket: Path) -> Child:
+    def _api(self) -> Child:
         assert self._listener is not None
         descriptor = self._listener.fileno()
         return Child(
             name="api",
             program=[sys.executable, "-m", "app.server", "--listen-fd", str(descriptor)],
             log_path=self.log_dir / "api.log",
-            environment=self._environment(redis_socket),
+            environment=self._environment(),
             inherited=(self._lock.descriptor, descriptor),
         )
 
-    def _worker(self, redis_socket: Path) -> Child:
+    def _worker(self) -> Child:
         return Child(
             name="worker",
             program=[sys.executable, "-m", "worker"],
             log_path=self.log_dir / "worker.log",
-            environment=self._environment(redis_socket),
+            environment=self._environment(),
             inherited=(self._lock.descriptor,),
         )
 
-    def _environment(self, redis_socket: Path) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """The settings as environment variables for the children; they override the present environment."""
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
-        settings = self._settings.model_copy(
-            update={"broker_url": f"unix://{redis_socket}?db=0", "cache_url": f"unix://{redis_socket}?db=1"}
-        )
+        settings = self._settings.model_copy(update={"broker_url": self.broker_url, "cache_url": self.cache_url})
         ours = {f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()}
         own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "TMPDIR": str(self._data_dir / "tmp")}
         return {**kept, **ours, **own}
@@ -293,7 +304,7 @@ class EmbeddedService:
                     self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
                     due[child.name] = now + backoff[child.name]
                     backoff[child.name] = min(2 * backoff[child.name], _LAST_BACKOFF_S)
-                elif now >= due[child.name]:
+                elif now >= due[child.name] and self._may_start(child):
                     del due[child.name]
                     started[child.name] = now
                     try:

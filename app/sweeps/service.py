@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -15,21 +15,19 @@ from app.context import Context
 from app.errors import NotFoundError
 from app.jobs import accept_jobs
 from app.jobs import service as jobs
+from app.jobs.options_text import kept_options, options_text
 from app.jobs.records import Accepted, JobRequest, State, SweepRequest, point_id
 from app.profiles import service as profiles
 from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, parse_grid, places_of, points_of
 from app.sweeps.options import SweepOptions
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
-from compiler.errors import LimitError, TesseraError
+from compiler.errors import TesseraError
 from compiler.options import Options
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile
 from compiler.profile.fields import Value
 from compiler.version import COMPILER_VERSION
-
-# Each point's record has the options; a pinned schedule may be long.
-_MAX_OPTIONS_BYTES: Final = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +70,11 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         options=msgspec.to_builtins(wanted.options),
     )
     text = msgspec.json.encode(options, order="deterministic").decode()
-    if len(text) * len(points) > _MAX_OPTIONS_BYTES:
-        raise LimitError(
-            "the options of all points of the sweep together are too long",
-            code="too_large",
-            stage="sweep",
-            actual=len(text) * len(points),
-            limit=_MAX_OPTIONS_BYTES,
-            hint="Pin a shorter schedule, or split the sweep",
-        )
     request = SweepRequest(
         job=secrets.token_hex(16),
         model=wanted.model,
         model_name=record["name"],
-        options=text,
+        options=kept_options(context.store, text),
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
     )
@@ -129,7 +118,7 @@ def report(context: Context, sweep: str) -> SweepReport:
     if found is None:
         raise jobs.unknown_job(sweep)
     fields, points = found
-    options = msgspec.json.decode(fields["options"], type=SweepOptions)
+    options = msgspec.json.decode(options_text(context.store, fields["options"]), type=SweepOptions)
     head = SweepHead(
         model=ModelRef(name=fields["model_name"], sha256=fields["model"]),
         profiles=options.profiles,

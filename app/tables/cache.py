@@ -5,15 +5,19 @@ The cache may be lost at any time; its tables are then made again. No FastAPI: t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import redis
 
+from app.cache_losses import CacheLosses
 from app.settings import Settings
 from app.tables.table_encoding import FORM, StoredTable, decoded, encoded
+
+T = TypeVar("T")
 
 _ASKED: Final = b"asked"
 
@@ -33,10 +37,15 @@ class Entry:
 
 
 class TableCache:
-    """Tables by key, over a Redis client of bytes. Raises redis.RedisError if it does not answer."""
+    """Tables by key, over a Redis client of bytes.
 
-    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+    If it does not answer, `read`, `claim`, `put`, `release` and `ask` count that in `losses` and do as if the cache
+    were empty and nobody else there; the others, and all without `losses`, raise redis.RedisError.
+    """
+
+    def __init__(self, client: redis.Redis, settings: Settings, losses: CacheLosses | None = None) -> None:
         self._redis = client
+        self._losses = losses
         self._keep_ms = round(settings.keep_table_s * 1000)
         self._lock_ms = round(settings.table_lock_s * 1000)
         self._optimise_ms = round(settings.optimise_lock_s * 1000)
@@ -47,7 +56,9 @@ class TableCache:
 
     def read(self, keys: Sequence[str]) -> dict[str, Entry]:
         """The entry of each key; damaged or foreign bytes count as no table."""
-        return _entries(keys, self._redis.mget(_read_keys(keys))) if keys else {}
+        if not keys:
+            return {}
+        return _entries(keys, self._or([None] * (2 * len(keys)), lambda: self._redis.mget(_read_keys(keys))))
 
     def claim(self, keys: Sequence[str], token: str) -> dict[str, Entry]:
         """Locks keys for the caller to make their simple tables; returns those it got, with their present entries.
@@ -59,7 +70,8 @@ class TableCache:
             pipeline.set(simple_lock(key), token, nx=True, px=self._lock_ms)
         # after the locks: another caller may have made a table between the caller's look and its lock
         pipeline.mget(_read_keys(keys))
-        *locks, values = pipeline.execute()
+        alone: list[Any] = [*([True] * len(keys)), [None] * (2 * len(keys))]
+        *locks, values = self._or(alone, pipeline.execute)
         entries = _entries(keys, values)
         return {key: entries[key] for key, won in zip(keys, locks, strict=True) if won}
 
@@ -71,19 +83,20 @@ class TableCache:
         """
         keys = [place for key in tables for place in (value_key(key), simple_lock(key))]
         values = [part for key, table in tables.items() for part in (encoded(key, table), found[key].damaged)]
-        self._put(keys=keys, args=(self._keep_ms, token, *values))
+        self._or(None, lambda: self._put(keys=keys, args=(self._keep_ms, token, *values)))
 
     def release(self, keys: Sequence[str], token: str) -> None:
         """Releases the locks of tables that the caller does not make."""
         for key in keys:
-            self._release(keys=(simple_lock(key),), args=(token,))
+            self._or(None, partial(self._release, keys=(simple_lock(key),), args=(token,)))
 
     def ask(self, keys: Sequence[str]) -> list[str]:
         """Marks optimised tables as requested; returns the keys that nobody had requested yet."""
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.set(optimise_lock(key), _ASKED, nx=True, px=self._optimise_ms)
-        return [key for key, won in zip(keys, pipeline.execute(), strict=True) if won]
+        locks = self._or([False] * len(keys), pipeline.execute)
+        return [key for key, won in zip(keys, locks, strict=True) if won]
 
     def unask(self, keys: Sequence[str]) -> None:
         """Removes the requests for tables that nobody will make, except those in work; they can be requested again."""
@@ -97,6 +110,16 @@ class TableCache:
     def end(self, key: str, token: str) -> None:
         """Records that an optimisation has ended, whatever its result."""
         self._release(keys=(optimise_lock(key),), args=(token,))
+
+    def _or(self, otherwise: T, call: Callable[[], T]) -> T:
+        """What a call returns, or the other value if the cache does not answer and that is counted."""
+        try:
+            return call()
+        except redis.RedisError as error:
+            if self._losses is None:
+                raise
+            self._losses.note(error)
+            return otherwise
 
 
 def _read_keys(keys: Sequence[str]) -> list[str]:

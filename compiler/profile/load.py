@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any, Final
@@ -14,36 +14,12 @@ import yaml
 
 from compiler.errors import ProfileError, RequestError, did_you_mean, printable
 from compiler.profile.check import MAX_FAULTS, Fault, checked
+from compiler.profile.plain_yaml import BoundError, integer, number, read_yaml, too_deep
 from compiler.profile.schema import Profile
 
 MAX_PROFILE_BYTES: Final = 65_536
 # An error names this many invalid fields beside the first; `tessera profiles check` shows all.
 _OTHERS_NAMED: Final = 5
-# YAML 1.1 reads 1e9 as text; profiles mean the number, as JSON does.
-_NUMBER: Final = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases (which can expand without bound) and without duplicate keys."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed in a profile")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            name = self.construct_object(key, deep=deep)
-            if not isinstance(name, str):
-                raise yaml.YAMLError(f"field {printable(repr(name), 60)} is no text")
-            if name in seen:
-                raise yaml.YAMLError(f"field {printable(name, 60)!r} is given twice")
-            seen.add(name)
-        return super().construct_mapping(node, deep=deep)
-
-
-_PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
 def builtin_names() -> tuple[str, ...]:
@@ -79,7 +55,9 @@ def profile_values(data: bytes, *, origin: str = "profile") -> dict[str, Any]:
         )
     try:
         values = _read(data)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except BoundError as error:
+        raise ProfileError(f"{origin}: the profile has {error}", stage="profile", limit=error.limit) from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ProfileError(
             f"{origin}: neither YAML nor JSON: {printable(' '.join(str(error).split()), 200)}",
             stage="profile",
@@ -95,17 +73,18 @@ def _read(data: bytes) -> object:
     """Reads a JSON or YAML text. JSON comes first, because YAML forbids tabs as indentation."""
     if data.lstrip()[:1] == b"{":
         try:
-            return json.loads(data, object_pairs_hook=_unique)
+            return json.loads(data, object_pairs_hook=_unique, parse_int=integer, parse_float=number)
         except json.JSONDecodeError:
             pass  # YAML's flow style also begins with a brace.
-    return yaml.load(data, Loader=_PlainLoader)
+        except RecursionError:
+            raise too_deep() from None
+    return read_yaml(data)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for index, name in enumerate(names) if name in names[:index])
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"field {printable(twice, 60)!r} is given twice")
     return values
 

@@ -18,7 +18,7 @@ from compiler.profile.load import profile_digest, profile_from_values, profile_j
 from compiler.profile.schema import Profile
 from compiler.program.encoding import manifest as m
 from compiler.program.encoding.blob import Blob
-from compiler.program.encoding.check import check_program
+from compiler.program.encoding.check import check_program, check_shapes, check_tensors
 from compiler.program.encoding.container import (
     ALIGNMENT,
     NO_SEGMENT,
@@ -38,6 +38,8 @@ from compiler.program.program import Program, Role
 # What reading may take in memory beside the file, if the caller states nothing.
 DEFAULT_LIMIT_BYTES: Final = 4 << 30
 # The sections whose bytes stand for many more in memory.
+# Versions of operator sets lie far below.
+_MAX_OPSET: Final = 1 << 31
 _STREAMS: Final = ("tables", "commands")
 
 
@@ -203,6 +205,27 @@ def check_profile(executable: Executable, profile: Profile) -> None:
         )
 
 
+def check_flow(executable: Executable) -> None:
+    """Raises ExecutableError unless tensors have possible shapes, and are made before they are read."""
+
+    def refuse(message: str, *, actual: object, limit: object) -> NoReturn:
+        raise ExecutableError(message, section="manifest", offset=0, actual=actual, limit=limit)
+
+    inputs, outputs, constants = executable.inputs, executable.outputs, executable.constants
+    check_shapes([*(one.shape for one in (*inputs, *outputs)), *(one.shape for one in constants)], refuse)
+    given = (*(one.tensor for one in inputs), *(one.name for one in constants))
+    steps = []
+    for segment in executable.segments:
+        if isinstance(segment, HostSegment):
+            made = {name for node in segment.nodes for name in node.outputs}
+            steps.append((segment.inputs, tuple(name for name in segment.outputs if name in made)))
+        else:
+            regions = segment.program.regions
+            read, wrote = (tuple(one.name for one in regions if one.role is role) for role in (Role.INPUT, Role.OUTPUT))
+            steps.append((read, wrote))
+    check_tensors(given, steps, (one.tensor for one in outputs), refuse)
+
+
 def _sections(executable: Executable) -> Iterator[Section]:
     read_bytes = taken_bytes = 0
     packed = [_Packed() for _ in range(len(executable.segments) + 1)]
@@ -352,6 +375,10 @@ def _read_host(container: Container, number: int, record: m.HostRecord) -> HostS
     nodes = []
     for node in record.nodes:
         given = {name: getattr(node, name) for name in m.NodeRecord.__struct_fields__}
+        if not all(0 <= version < _MAX_OPSET for _, version in node.opsets):
+            raise ExecutableError(
+                "an opset has no possible version", section="manifest", offset=0, limit=_MAX_OPSET - 1
+            )
         given["node"] = _bytes(data, node.node)
         given["functions"] = tuple(_bytes(data, function) for function in node.functions)
         nodes.append(HostNode(**given))

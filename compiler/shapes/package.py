@@ -111,7 +111,7 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours
     if hashlib.sha256(profile).hexdigest() != manifest.get("profile_digest"):
         raise ExecutableError("the profile is not the one of the manifest", section="profile", offset=0)
     _check_version(manifest)
-    base = container.entries["constants", NO_SEGMENT].offset
+    base = container.entry("constants").offset
     try:
         numbers = container.section("numbers")
         model = _model_of(manifest, profile, base, numbers)
@@ -213,7 +213,7 @@ def _model_of(manifest: Mapping[str, Any], profile: bytes, base: int, numbers: m
 
 def _check_pieces(model: ShapeModel, container: Container) -> None:
     """Constants lie in the section of constants."""
-    entry = container.entries["constants", NO_SEGMENT]
+    entry = container.entry("constants")
     for tensor in model.graph.tensors.values():
         todo = [] if tensor.constant is None else [tensor.constant]
         while todo:

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.errors import InternalError, ModelError
+from compiler.errors import InternalError, ModelError, printable
 from compiler.frontend.constant_values import materialise, type_of_text
 from compiler.frontend.host_steps import Known, known_value, repeating_node
 from compiler.frontend.inline_functions import captured, rename
@@ -31,6 +31,7 @@ from compiler.ir.constant import Constant, Opaque
 from compiler.ir.graph import HOST, Graph, HostNode, Op
 from compiler.ops.host_form import DOMAIN as IR_DOMAIN
 from compiler.ops.host_form import evaluate_host_node
+from compiler.program.errors import ExecutableError
 
 _IR_VERSION: Final = 10
 # Operators that ONNX Runtime sums in float32, term by term; onnx.reference runs them as a fast transform in float64.
@@ -271,11 +272,16 @@ def _node(call: HostCall) -> onnx.NodeProto:
     node: onnx.NodeProto = onnx.NodeProto.FromString(call.node.node)
     node.name = call.node.name
     seed_random_nodes([node])
-    names = {
-        local: name
-        for local, name in zip([*node.input, *captured(node)], call.node.inputs, strict=True)
-        if local and local != name
-    }
+    reads = [*node.input, *captured(node)]
+    if (len(reads), len(node.output)) != (len(call.node.inputs), len(call.results)):
+        raise ExecutableError(
+            f"host node {printable(call.node.name, 80)} has other inputs or outputs than the manifest says",
+            section="nodes",
+            offset=0,
+            actual=f"{len(call.node.inputs)} inputs, {len(call.results)} outputs",
+            limit=f"{len(reads)} inputs, {len(node.output)} outputs",
+        )
+    names = {local: name for local, name in zip(reads, call.node.inputs, strict=True) if local and local != name}
     names |= {local: name for local, name in zip(node.output, call.results, strict=True) if local and name}
     if names:
         rename(node, names)

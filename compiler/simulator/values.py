@@ -21,7 +21,7 @@ from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call, is_transfer
 from compiler.program.program import Level, Program, Region, Step
-from compiler.program.verify import check
+from compiler.program.verify import CheckedProgram, check
 from compiler.simulator.calls import CallRunner
 from compiler.units import numpy_dtype
 
@@ -47,6 +47,33 @@ _FIELDS: Final = (
 _BLOCK: Final = 4096
 
 
+class _Memories:
+    """The bytes of each place, made when they are first used.
+
+    Apart from the chip, so that no chip refers to itself: its memories go with the last reference to it.
+    """
+
+    def __init__(self, sizes: list[int], dram: int) -> None:
+        self._sizes = sizes
+        self._dram = dram
+        self._found: dict[int, Bytes] = {}
+
+    def of(self, place: int) -> Bytes:
+        """The bytes of a place, from its beginning; raises ProgramError if there is no memory for them."""
+        found = self._found.get(place)
+        if found is None:
+            size = self._sizes[place]
+            try:
+                # regions in DRAM are large and mostly written: pages are allocated when touched
+                found = np.zeros(size, np.uint8) if place == self._dram else np.full(size, _POISON, np.uint8)
+            except MemoryError:
+                raise ProgramError(
+                    f"place {place} does not fit this machine's memory", violation="size", actual=size
+                ) from None
+            self._found[place] = found
+        return found
+
+
 class Chip:
     """The memories of one chip and a program to run on them.
 
@@ -56,11 +83,10 @@ class Chip:
 
     def __init__(self, program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> None:
         self.program = program
-        self._checked = check(program, limits, shared)
+        checked = check(program, limits, shared)  # large, so only what runs is kept of it
         self._regions = {region.name: region for region in program.regions}
-        self._memories: list[Bytes | None] = [None] * len(program.places)
-        self._sizes = self._memory_sizes(limits)
-        self._calls = CallRunner(self._checked, self.memory)
+        self._memories = _Memories(self._memory_sizes(checked, limits), self._dram)
+        self._calls = CallRunner(checked, self._memories.of)
         self._last_of_step = self._ends()
 
     def write(self, name: str, array: Any) -> None:
@@ -132,27 +158,16 @@ class Chip:
 
     def memory(self, place: int) -> Bytes:
         """The bytes of a place, from its beginning."""
-        found = self._memories[place]
-        if found is None:
-            size = self._sizes[place]
-            try:
-                # regions in DRAM are large and mostly written: pages are allocated when touched
-                found = np.zeros(size, np.uint8) if place == self._dram else np.full(size, _POISON, np.uint8)
-            except MemoryError:
-                raise ProgramError(
-                    f"place {place} does not fit this machine's memory", violation="size", actual=size
-                ) from None
-            self._memories[place] = found
-        return found
+        return self._memories.of(place)
 
-    def _memory_sizes(self, limits: ProgramLimits) -> list[int]:
+    def _memory_sizes(self, checked: CheckedProgram, limits: ProgramLimits) -> list[int]:
         """Bytes per place: in DRAM the size of the regions, on the chip the highest byte used."""
         places = self.program.places
         sizes = [0] * len(places)
-        accesses = self._checked.accesses
+        accesses = checked.accesses
         highs = np.zeros(len(places), dtype=np.int64)
         np.maximum.at(highs, accesses.places, accesses.highs)
-        for place, _, high in self._checked.residents:
+        for place, _, high in checked.residents:
             highs[place] = max(int(highs[place]), high)
         self._dram = next(index for index, place in enumerate(places) if place.level == Level.DRAM)
         for index in range(len(places)):

@@ -321,3 +321,17 @@ def test_a_profile_that_is_deleted_twice_at_once_is_not_taken_for_a_builtin_one(
     context.records.delete_profile.return_value = "unknown"
     profiles.delete(context, "mine")
     context.records.delete_profile.assert_called_once_with(profile_digest(mine))
+
+
+def test_the_description_of_the_api_says_that_errors_are_problems() -> None:
+    """API-4: it said application/json, and FastAPI's own form of some errors."""
+    described = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            errors = {code: one for code, one in operation["responses"].items() if code[0] in "45d"}
+            assert "default" in errors
+            for code, response in errors.items():
+                content = response["content"]
+                assert list(content) == ["application/problem+json"], (path, method, code)
+                assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+    assert "HTTPValidationError" not in described["components"]["schemas"]

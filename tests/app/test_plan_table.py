@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from app.cli.plan_table import PlanFirst, _shortened, groups_csv, print_plan
+from app.cli.plan_table import PlanFirst, groups_csv, print_plan
 from compiler.compile import plan_model
 from compiler.options import parse_options
 from compiler.plan import Plan
@@ -108,21 +107,6 @@ def test_csv_has_the_raw_numbers_of_every_group(plan_of: Callable[[str], Plan]) 
             assert float(row["energy_j"]) == group.energy_j
             assert (row["first_node"], row["last_node"]) == (group.nodes[0], group.nodes[-1])
     assert set(rows) == {segment.id for segment in plan.segments if segment.kind == "host"}
-
-
-def test_names_keep_both_ends_whatever_the_width() -> None:
-    random = Random(1)
-    for _ in range(500):
-        names = ["".join(random.choices("abc./_", k=random.randint(1, 60))) for _ in range(random.choice((1, 2)))]
-        text, width = " … ".join(names), random.randint(5, 130)
-        found = _shortened(text, width)
-        assert len(found) <= width
-        assert text[-1] == found[-1]
-        if len(text) > width >= 24:
-            assert len(found) == width
-            assert text[0] == found[0]
-        if len(text) <= width:
-            assert found == text
 
 
 def test_the_final_plan_adds_what_was_simulated_and_says_what_changed(plan_of: Callable[[str], Plan]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from app.jobs.records import FINAL_STATES, JOBS_KEY, Idempotency, JobRequest, Lease, Records, events_key
+from app.jobs.records import FINAL_STATES, JOBS_KEY, Idempotency, JobRequest, Lease, Records, SweepRequest, events_key
 from app.settings import Settings
 from tests.service.harness import until
 
@@ -232,6 +232,18 @@ def test_a_worker_known_to_be_dead_gives_its_computation_back_at_once(bench: Ben
     assert bench.records.lost("c1", lease.fence - 1) == "none"
     assert bench.records.lost("c1", lease.fence) == "queued"
     assert bench.state(job) == "queued"
+
+
+def test_what_a_worker_gives_back_at_its_stop_is_no_attempt(bench: Bench) -> None:
+    job = bench.submit()
+    bench.records.note_stop("stopped-1")
+    for number in range(5):
+        lease = bench.lease(worker=f"stopped-{number % 2}/7/ab" if number == 0 else "stopped-1/7/ab")
+        bench.records.lost(lease.content, lease.fence)
+    assert bench.job(job)["state"] == "queued"
+    assert bench.lease().attempt == 2  # one was lost: the first worker of another name was not told to stop
+    counts = cast(dict[str, str], bench.client.hgetall("tessera:counts"))
+    assert (counts["attempts_given_back"], counts["attempts_lost"]) == ("4", "1")
 
 
 def test_a_new_job_after_worker_lost_is_tried_afresh(hasty: Bench) -> None:
@@ -513,6 +525,7 @@ def check_agreement(bench: Bench, jobs: list[str]) -> None:
     for job in jobs:
         state = bench.state(job)
         assert (job in waiting) == (state in ("queued", "running"))
+        assert (client.zscore("tessera:unfinished", job) is None) == (state in FINAL_STATES)
         assert (client.zscore("tessera:deadlines", job) is not None) == (state == "running")
         if state == "cancelling":
             content = bench.job(job)["content"]
@@ -544,3 +557,40 @@ def test_a_job_whose_record_expired_leaves_the_list_and_others_stay(client: redi
     until(lambda: bench.records.job(done) is None, "the record to expire")
     bench.records.reap()
     assert client.zrange(JOBS_KEY, 0, -1) == [waiting]
+
+
+def test_what_was_accepted_is_finished_though_the_memory_of_the_records_is_full(bench: Bench) -> None:
+    jobs = [bench.submit(f"c{number}") for number in range(4)]
+    bench.client.config_set("maxmemory", 1)
+    try:
+        assert len(bench.records.claim()) == 4
+        done, lost, cancelled = (bench.lease(f"c{number}") for number in range(3))
+        assert bench.records.progress(done, "fuse", 1, 2) == "keep"
+        assert bench.records.announce(done, "p" * 64) == "keep"
+        assert bench.records.renew(done, 10).answer == "keep"
+        assert bench.records.publish(done, DONE) == "published"
+        assert bench.records.lost(lost.content, lost.fence) == "queued"
+        bench.records.cancel(jobs[2])
+        assert bench.records.stopped(cancelled) == "stopped"
+        bench.records.cancel(jobs[3])
+        bench.records.reap()
+        accepted = bench.records.accept(bench.request("new", "c9"))
+    finally:
+        bench.client.config_set("maxmemory", "1gb")
+    assert [bench.state(job) for job in jobs] == ["succeeded", "queued", "cancelled", "cancelled"]
+    assert accepted.answer == "records_full"
+    assert int(accepted.job) > 100_000
+    assert bench.records.job("new") is None
+
+
+def test_more_jobs_than_may_wait_are_refused_and_sweeps_as_a_whole(client: redis.Redis) -> None:
+    bench = Bench(client, Settings(max_waiting_jobs=3))
+    first = bench.submit("c0")
+    sweep = SweepRequest(job="sweep", model=MODEL, model_name="m", options="{}", compiler_version="0", request_id="")
+    points = [(bench.request(f"sweepp{number}", f"c{number}"), None) for number in range(3)]
+    refused = bench.records.accept_sweep(sweep, points)
+    assert (refused.answer, refused.job) == ("queue_full", "1")
+    assert bench.records.accept_sweep(sweep, points[:2]).answer == "accepted"
+    assert bench.records.accept(bench.request("more")).answer == "queue_full"
+    bench.records.cancel(first)
+    assert bench.records.accept(bench.request("more")).answer == "accepted"

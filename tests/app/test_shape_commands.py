@@ -453,6 +453,7 @@ def test_the_loader_holds_nothing_that_compiles() -> None:
     of_app = {name for name in found if not name.startswith("compiler/")}
     assert of_app == {
         "app/__init__.py",
+        "app/full_disk.py",
         "app/outputs.py",
         "app/simulations/__init__.py",
         "app/simulations/arrays.py",

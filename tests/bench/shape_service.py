@@ -96,7 +96,7 @@ def _memory() -> None:
     with _service() as (service, api):
         asker = _Asker.compiled(api, images(), _IMAGES)
         asker.tables({"n": 1, "h": 1, "w": 1})
-        redis = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=1")
+        redis = connect(service.cache_url)
         shapes = _shapes(_IMAGES, _CURVE[-1])
         print("\n### Memory over the number of shapes (conv + relu): MiB\n")
         print("| shapes asked for | tables kept | API, resident | Redis, in use | bytes of Redis per shape |")
@@ -177,7 +177,7 @@ def _shapes(maxima: Mapping[str, int], most: int) -> list[dict[str, int]]:
 
 def _drained(service: EmbeddedService) -> None:
     """Wait until all optimised tables that were wanted are handed out; asks Redis, so that the API rests meanwhile."""
-    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=0")
+    client = connect(service.broker_url)
     wanted = WantedTables(client)
     until(lambda: wanted.waiting() == 0 and client.llen("short") == 0, "no more work in the background", _PATIENCE_S)
     client.close()

@@ -88,6 +88,7 @@ class Watch:
 
     def __init__(self, worker: int) -> None:
         self.peak_bytes: dict[int, int] = {}
+        self.memory_limits = 0  # jobs that ended so, which may take the child along
         self._worker = psutil.Process(worker)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch")
@@ -117,7 +118,7 @@ class Watch:
                         self.peak_bytes[child] = max(peak, self.peak_bytes.get(child, 0))
 
 
-def went_through(api: Api, cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+def went_through(api: Api, cases: Sequence[Case], watch: Watch) -> dict[str, dict[str, Any]]:
     """All cases submitted at once and waited for; each had its verdict at the first attempt. The jobs by case."""
     jobs = {case.name: submitted(api, case) for case in cases}
     found: dict[str, dict[str, Any]] = {}
@@ -128,6 +129,7 @@ def went_through(api: Api, cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
             found[case.name] = api.finished(job, PATIENCE_S)
             wrong += [f"{case.name}: {found[case.name]['attempts']} attempts"] * (found[case.name]["attempts"] > 1)
             job = outcome_of(api, found[case.name])
+            watch.memory_limits += job.code == "memory_limit"
         wrong += [f"{case.name}: {objection}" for objection in objections(in_a_service(case), job)]
     assert wrong == []
     return found
@@ -141,7 +143,7 @@ def in_a_service(case: Case) -> Case:
 
 
 def counts(service: EmbeddedService) -> dict[str, int]:
-    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=0")
+    client = connect(service.broker_url)
     fields: Any = client.hgetall("tessera:counts")
     client.close()
     return {name: int(value) for name, value in fields.items()}
@@ -149,7 +151,7 @@ def counts(service: EmbeddedService) -> dict[str, int]:
 
 def forget_results(service: EmbeddedService) -> None:
     """Empty the result cache, which may be lost at any time: the same requests are work again."""
-    client = connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=1")
+    client = connect(service.cache_url)
     client.flushdb()
     client.close()
 
@@ -158,15 +160,17 @@ def logged(service: EmbeddedService) -> list[dict[str, Any]]:
     """What API and worker logged: one JSON object a line, whatever the names in a model hold (API-7)."""
     paths = [path for path in service.log_dir.iterdir() if path.name.startswith(("api", "worker"))]
     lines = [line for path in sorted(paths) for line in path.read_bytes().split(b"\n")[:-1]]  # whole ones
-    assert not [line for line in lines if b"Traceback" in line]
+    # Celery says so of a child that ended itself at its memory limit; `outlived` counts those
+    assert not [line for line in lines if b"Traceback" in line and b"signal 9 (SIGKILL)" not in line]
     return [json.loads(line) for line in lines]
 
 
 def left(service: EmbeddedService) -> set[int]:
-    """The children that the worker started and did not replace after their number of tasks or for their memory."""
+    """The children that the worker started and did not replace, for their number of tasks or for their memory."""
     lines = logged(service)
     started = {line["pid"] for line in lines if line["event"] == "child_started"}
-    return started - {line["pid"] for line in lines if line["event"] == "child_ended" and line["recycled"]}
+    recycled = {line["pid"] for line in lines if line["event"] == "child_ended" and line["recycled"]}
+    return started - recycled - {line["pid"] for line in lines if line["event"] == "child_ends_itself"}
 
 
 @contextmanager
@@ -189,11 +193,19 @@ def outlived(service: EmbeddedService, api: Api) -> Iterator[Watch]:
         assert max(psutil.Process(child).memory_info().rss for child in watch.now()) < CHILD_BYTES
     assert service.pids == pids
     totals = counts(service)
-    assert totals["attempts_started"] == totals["publishes"]
     assert (totals.get("attempts_lost", 0), totals.get("publishes_refused", 0)) == (0, 0)
     assert max(watch.peak_bytes.values()) < CHILD_BYTES + MEMORY_LIMIT_BYTES
-    bad = [line for line in logged(service) if line["level"] in ("error", "critical")]
-    assert bad == []
+    lines = logged(service)
+    bad = [line for line in lines if line["level"] in ("error", "critical") and "signal 9" not in line["event"]]
+    limited = "lower: the program is too large to be proved safe"  # no defect: an op of 2^30 elements goes to the host
+    assert [line for line in bad if not all(entry.startswith(limited) for entry in line.get("entries", [""]))] == []
+    ends, told = (
+        sum(line["event"].startswith(words) for line in lines)
+        for words in ("child_ends_itself", "Task handler raised error: WorkerLostError")
+    )
+    assert ends == told
+    assert ends <= watch.memory_limits
+    assert totals["attempts_started"] == totals["publishes"] + ends
 
 
 @pytest.mark.slow
@@ -203,7 +215,7 @@ def test_the_worker_survives_a_sample_of_the_corpus_twice(start: Start) -> None:
         children = watch.now()
         for _ in range(2):
             forget_results(service)
-            went_through(api, sampled())
+            went_through(api, sampled(), watch)
         assert watch.now() == children
     assert sorted(watch.peak_bytes) == children
 
@@ -216,7 +228,7 @@ def test_the_worker_survives_the_whole_corpus_twice(start: Start) -> None:
     with outlived(service, api) as watch:
         for _ in range(2):
             forget_results(service)
-            jobs += [(duration_s(job), case) for case, job in went_through(api, CASES).items()]
+            jobs += [(duration_s(job), case) for case, job in went_through(api, CASES, watch).items()]
     longest, name = max(jobs)
     median = statistics.median(duration_s for duration_s, _ in jobs)
     print(

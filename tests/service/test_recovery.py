@@ -25,7 +25,7 @@ LONG = 30  # convolutions: about a second with programs, proofs and values, long
 
 
 def records(service: EmbeddedService) -> redis.Redis:
-    return connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=0")
+    return connect(service.broker_url)
 
 
 def working_child(client: redis.Redis, attempt: int) -> int | None:
@@ -236,7 +236,7 @@ def test_a_delivery_that_comes_twice_is_worked_on_once(start: Start) -> None:
 
     service, api = start(worker_concurrency=2)
     client = records(service)
-    url = f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db=0"
+    url = service.broker_url
     celery = create_celery(service.settings.model_copy(update={"broker_url": url, "cache_url": url}))
     job = api.submit(api.upload(conv_chain(LONG)))
     api.in_state(job, "running")

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.supervisor import redis_server
+from app.supervisor.redis_server import RedisServer, Role
 from tests.service.harness import Api, conv_chain, kill, tree, until
 
 pytestmark = pytest.mark.service
@@ -34,15 +34,14 @@ def running(log: Path, environment: dict[str, str], *words: str) -> Iterator[sub
 
 
 @contextmanager
-def redis_at(directory: Path) -> Iterator[str]:
-    path = redis_server.socket_path(directory)
+def redis_at(directory: Path, role: Role) -> Iterator[str]:
     directory.mkdir()
     with (directory / "lock").open("w") as lock:
-        child = redis_server.create_child(directory, path, directory / "redis.log", lock.fileno())
-        child.start()
-        redis_server.wait_until_ready(child, path)
-        yield f"unix://{path}?db=0"
-        child.wait(0)
+        server = RedisServer(role, directory, directory, lock.fileno())
+        server.start()
+        server.wait_until_ready()
+        yield server.url
+        server.child.wait(0)
 
 
 @pytest.mark.slow
@@ -53,8 +52,8 @@ def test_api_and_two_workers_over_two_redis_survive_the_kill_of_either_worker(tm
             port = free.getsockname()[1]
         environment = {
             **os.environ,
-            "TESSERA_BROKER_URL": stack.enter_context(redis_at(tmp_path / "b")),
-            "TESSERA_CACHE_URL": stack.enter_context(redis_at(tmp_path / "c")),
+            "TESSERA_BROKER_URL": stack.enter_context(redis_at(tmp_path / "b", Role.BROKER)),
+            "TESSERA_CACHE_URL": stack.enter_context(redis_at(tmp_path / "c", Role.CACHE)),
             "TESSERA_DATA_DIR": str(tmp_path / "data"),
             "TESSERA_PORT": str(port),
             "TESSERA_LEASE_S": "1.5",

@@ -73,9 +73,9 @@ def answered(found: dict[str, Any], cache: str, kind: str) -> int:
     return next(int(one["tables"]) for one in found["answered"] if (one["cache"], one["kind"]) == (cache, kind))
 
 
-def cache_of(service: EmbeddedService, number: int = 1) -> Any:
+def cache_of(service: EmbeddedService) -> Any:
     """A client of bytes, which redis-py's types do not know."""
-    return connect(f"unix://{service.data_dir / 'redis' / 'redis.sock'}?db={number}", text=False)
+    return connect(service.cache_url, text=False)
 
 
 def times_covered(routine: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -349,9 +349,9 @@ def test_optimised_tables_survive_the_kill_of_redis(start: Start) -> None:
     service, api = start()
     model, _ = packaged(api, images())
     best = optimised(api, model, "x:1x3x13x14")
-    before = service.pids["redis"]
+    before = service.pids["cache"]
     kill(before)
-    until(lambda: service.pids["redis"] != before, "another Redis")
+    until(lambda: service.pids["cache"] != before, "another Redis")
     until(lambda: api.http.get("/readyz").status_code == 200, "ready again")
     assert tables(api, model, "x:1x3x13x14") == best
 
@@ -381,7 +381,7 @@ def publish(service: EmbeddedService, api: Api) -> str:
     pieces = write_package(shapes, (), lambda constant: materialise(constant, file))
     package = document_store(service.settings.store_dir).put(b"".join(map(bytes, pieces)))
     model = api.upload(images())
-    client = cache_of(service, 0)
+    client = connect(service.broker_url, text=False)
     client.hset(f"tessera:model:{model}:packages", shapes.profile_digest, package)
     client.close()
     return model

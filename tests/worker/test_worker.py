@@ -111,7 +111,7 @@ def test_a_cache_that_does_not_answer_keeps_no_result_back(desk: Desk, tmp_path:
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(path))
         mute.listen()  # connections are made, and nothing is ever read
-        results = ResultCache(connect(f"unix://{path}?db=0", hurried=True), desk.settings, desk.store)
+        results = ResultCache(connect(f"unix://{path}?db=0", patience_s=0.5), desk.settings, desk.store)
         job = desk.submit(conv_chain(2), options={"verify": "none"})
         computer = replace(desk.computer, results=results)
         with capture_logs() as logs:

@@ -3,6 +3,7 @@
 local KEEP_FINISHED_MS = tonumber(ARGV[1])
 local EVENTS_KEPT = 1000
 local NEWEST_KEPT = 256
+local SHARE_FOR_NEW = 0.8
 
 local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a computation draws a new fence
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
@@ -10,7 +11,7 @@ local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on
 local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
 local JOBS_KEY = 'tessera:jobs'              -- zset: jobs that were asked for (no points of sweeps), by when
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs, by when their records expire
-local STOPPED_KEY = 'tessera:stopped'      -- set while a service that was stopped on purpose is down
+local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
 local NEWEST_KEY = 'tessera:packages:newest' -- zset: packages that were made or asked for last, by when
 local PROFILES_KEY = 'tessera:profiles'      -- zset: users' profiles, by when they were uploaded
@@ -20,6 +21,7 @@ local function profile_key(digest) return 'tessera:profile:' .. digest end
 local function job_key(job) return 'tessera:job:' .. job end
 local function events_key(job) return 'tessera:job:' .. job .. ':events' end
 local function computation_key(content) return 'tessera:computation:' .. content end
+local function stop_key(worker) return 'tessera:stopping:' .. worker end -- a worker that was told to stop, for a day
 local function waiting_key(content) return 'tessera:computation:' .. content .. ':waiting' end
 local function stopping_key(content) return 'tessera:computation:' .. content .. ':stopping' end
 local function queue_key(queue) return 'tessera:queue:' .. queue end
@@ -60,6 +62,7 @@ local function transition(job, to, now, ...)
   if not from or not NEXT[from] or not NEXT[from][to] then return false end
   redis.call('HSET', key, 'state', to, 'changed_ms', now, ...)
   if not NEXT[to] then
+    redis.call('ZREM', UNFINISHED_KEY, job)
     redis.call('HSET', key, 'finished_ms', now)
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_' .. to, 1)
   end
@@ -167,10 +170,18 @@ local function fail_job(job, content, now, problem)
   release(content)
 end
 
+-- Takes back an attempt whose worker was told to stop; a worker's token is its name, a slash and more.
+local function forgive_stopped(key, worker)
+  local name = worker and worker:match('^[^/]+')
+  if not name or redis.call('EXISTS', stop_key(name)) == 0 then return false end
+  redis.call('HINCRBY', key, 'attempts', -1)
+  return true
+end
+
 -- The worker of a running computation is gone: back to the queue, or the end if it had its attempts.
 local function abandon(content, now, max_attempts)
   local key = computation_key(content)
-  local v = redis.call('HMGET', key, 'state', 'attempts')
+  local v = redis.call('HMGET', key, 'state', 'attempts', 'worker')
   if v[1] == 'stopping' then
     finish_stopping(content, now)
     return 'stopped'
@@ -178,8 +189,9 @@ local function abandon(content, now, max_attempts)
     redis.call('ZREM', LEASES_KEY, content)
     return 'none'
   end
-  redis.call('HINCRBY', COUNTS_KEY, 'attempts_lost', 1)
-  if tonumber(v[2]) >= max_attempts then
+  local forgiven = forgive_stopped(key, v[3])
+  redis.call('HINCRBY', COUNTS_KEY, forgiven and 'attempts_given_back' or 'attempts_lost', 1)
+  if not forgiven and tonumber(v[2]) >= max_attempts then
     local problem = cjson.encode({
       code = 'worker_lost', stage = 'service', actual = tonumber(v[2]), limit = max_attempts,
       message = 'the worker was lost during each attempt',
@@ -227,6 +239,7 @@ local function record_job(wanted, now)
   end
 
   event(job)
+  redis.call('ZADD', UNFINISHED_KEY, now, job)
   local key = computation_key(content)
   local state = redis.call('HGET', key, 'state')
   if state == 'stopping' then -- the old work is beyond recall: its fence closes and the new job starts afresh
@@ -249,8 +262,20 @@ local function record_job(wanted, now)
   return 'accepted'
 end
 
+-- Why new jobs are refused at the moment, with what there is too much of; nil if there is room. A part of the memory is
+-- kept for what was accepted: its events, messages and outcomes.
+local function no_room(request)
+  local waiting = redis.call('ZCARD', UNFINISHED_KEY)
+  if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
+  local memory = redis.call('INFO', 'memory')
+  local used, most = memory:match('used_memory:(%d+)'), memory:match('maxmemory:(%d+)')
+  if tonumber(most) > 0 and tonumber(used) > tonumber(most) * SHARE_FOR_NEW then return { 'records_full', used } end
+  return nil
+end
+
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
--- request: job, model, idempotency (key or ''), fingerprint, idempotency_ms; nil: the key is taken, record it
+-- request: job, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_waiting; nil: the key is taken,
+-- record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
   if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
@@ -262,6 +287,8 @@ local function answered_before(request)
     end
   end
   if request.model ~= '' and redis.call('EXISTS', model_key(request.model)) == 0 then return { 'unknown_model', '' } end
+  local refused = no_room(request)
+  if refused then return refused end
   if idempotency ~= '' then
     local taken = cjson.encode({ job = job, fingerprint = request.fingerprint })
     redis.call('SET', idempotency, taken, 'PX', request.idempotency_ms)

@@ -5,11 +5,13 @@ Whether it may run is another question, which compiler/program/verify.py answers
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.errors import printable
 from compiler.ir.graph import MAX_AXES
 from compiler.program.encoding.manifest import Refuse
 from compiler.program.program import Opcode, Program, Role
@@ -36,6 +38,27 @@ def check_program(program: Program, fail: Refuse) -> None:
     _within(fail, "a call's last binding", ends, 0, len(bindings) + 1)
     _check_waits(program, fail)
     _check_lists(program, fail)
+
+
+def check_tensors(
+    given: Iterable[str], steps: Iterable[tuple[Iterable[str], Iterable[str]]], wanted: Iterable[str], fail: Refuse
+) -> None:
+    """Calls `fail` unless each segment reads tensors that are there by then, and the outputs are there in the end.
+
+    `given` are the tensors before the first segment, `steps` the tensors that each segment reads and makes.
+    """
+    known = set(given)
+    for reads, makes in (*steps, (wanted, ())):
+        for name in reads:
+            if name not in known:
+                fail("a tensor is read that nothing has made", actual=printable(name, 80), limit="a tensor made before")
+        known.update(makes)
+
+
+def check_shapes(shapes: Iterable[tuple[int, ...] | None], fail: Refuse) -> None:
+    """Calls `fail` unless the extents of inputs, outputs and constants are possible."""
+    for shape in shapes:
+        _count(fail, "an extent of a tensor", shape or ())
 
 
 def _within(fail: Refuse, what: str, values: NDArray[Any], low: int, high: int) -> None:

@@ -71,11 +71,16 @@ class Container:
 
     def section(self, name: str, segment: int = NO_SEGMENT) -> memoryview:
         """A section's bytes; raises ExecutableError if there is none of that name."""
+        entry = self.entry(name, segment)
+        return self.data[entry.offset : entry.offset + entry.length]
+
+    def entry(self, name: str, segment: int = NO_SEGMENT) -> Entry:
+        """Where a section lies; raises ExecutableError if there is none of that name."""
         entry = self.entries.get((name, segment))
         if entry is None:
             wanted = Entry(name=name, segment=segment, offset=0, length=0, digest=b"")
             raise ExecutableError("the section is missing", section=wanted.label, offset=0)
-        return self.data[entry.offset : entry.offset + entry.length]
+        return entry
 
 
 def write_container(sections: Iterable[Section], *, kind: bytes = EXECUTABLE) -> Iterator[Buffer]:

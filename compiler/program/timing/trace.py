@@ -16,7 +16,9 @@ import numpy as np
 
 from compiler.errors import LimitError, printable
 from compiler.profile.schema import Profile
+from compiler.program.calls import HOSTILE
 from compiler.program.engines import is_per_core
+from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.program import Opcode, Queue, Step
 from compiler.program.timing.chips import Stream, Task, stream_of, tasks_of
@@ -40,13 +42,12 @@ _LAST_NS: Final = 2**63 - 1
 def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[bytes]:
     """The trace of an executable, piece by piece; with `limit` so many commands of each segment, the first ones.
 
-    Raises LimitError, before the first piece, if the lone batch lasts longer than a trace can tell.
+    Raises, before the first piece, LimitError if the lone batch lasts longer than a trace can tell, and ProgramError
+    for a program that makes no sense.
     """
     profile = executable.profile
     timelines = {
-        segment.id: timeline_of(segment.program, profile)
-        for segment in executable.segments
-        if isinstance(segment, ChipSegment)
+        segment.id: _timeline(segment, profile) for segment in executable.segments if isinstance(segment, ChipSegment)
     }
     tasks = tasks_of(executable, {name: timeline.cycles for name, timeline in timelines.items()}, profile)
     stream = stream_of(tasks)
@@ -61,6 +62,17 @@ def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[by
             yield trace.take()
     trace.links(tasks, stream)
     yield trace.take()
+
+
+def _timeline(segment: ChipSegment, profile: Profile) -> Timeline:
+    try:
+        return timeline_of(segment.program, profile)
+    except HOSTILE as error:  # nobody has proved the program
+        raise ProgramError(
+            f"segment {printable(segment.id, 60)} cannot be timed: {printable(str(error), 160)}",
+            violation="timing",
+            actual=type(error).__name__,
+        ) from error
 
 
 def _check_length(stream: Stream, profile: Profile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import ProfileError, TesseraError
-from compiler.profile import builtin_names, builtin_profile, parse_profile, profile_digest, profile_json
+from compiler.profile import builtin_names, builtin_profile, parse_profile, plain_yaml, profile_digest, profile_json
+from compiler.profile.annotated import annotated
 from compiler.profile.load import MAX_PROFILE_BYTES
 from tests.models import error_of
 from tests.profiles import profile_values
@@ -367,3 +369,57 @@ def test_no_value_of_any_field_crashes_the_loader(value: Any, field: str) -> Non
     data = json.dumps({**profile_values("cluster4x4"), field: value}).encode()
     error = error_of(lambda: parse_profile(data))
     assert error is None or field in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0x1", "0x_", "0b11", "0o17", "010", "1:30:00", ":".join(["9"] * 300) + ".5", "2001-99-99", "yes", "<<", "1__0"],
+)
+def test_words_that_are_no_numbers_of_json_are_named_as_they_are_written(text: str) -> None:
+    """Other readers of YAML take hexadecimal, base 60 and dates to be numbers."""
+    error = refused(annotated(builtin_profile("edge4")).replace("chips: 1 ", f"chips: {text} ").encode())
+    assert "chips" in error.message
+    assert str(error.actual)[:100] == text[:100]
+
+
+@pytest.mark.parametrize("text", ["!!int ''", "!!float ''", "!!binary x", "&a 1", "! x"])
+def test_tags_and_anchors_are_refused(text: str) -> None:
+    assert "tags, anchors and aliases" in refused(f"chips: {text}".encode()).message
+
+
+MARKS = [*"[{:-!&*#\t\n>|%,\"'9aé", "- ", "? ", "&a ", "[a: ", "[,", "--- ", "{? ", "a: |\n", "#\n"]
+PARTS = [*"[]{}.-_\"'\n", ": ", "- ", "? ", "  ", "&a ", "*a", "!!int ", "---\n", "chips: ", "clock_hz: ", "dram:\n  "]
+PARTS += ["0x", "1:30", "1e999", "9" * 400, "<<"]
+HOSTILE = (
+    *(mark * (MAX_PROFILE_BYTES // len(mark)) for mark in MARKS),
+    *(f"{start}{'[' * 65_000}" for start in ('{"a":', "a: ", "{a: ")),
+    *(f"{start}{'9' * 65_000}" for start in ('{"chips":', "chips: ", "chips: 0x", "chips: 1.", "chips: 1e", "9: ")),
+    "[" + "a," * 32_000 + "]",
+    "\n".join(f"{number:x}:" for number in range(9000)),
+    "{" + ",".join(f'"{number:x}":1' for number in [*range(6000), 5999]) + "}",
+    "\n".join(f"{'nram_capacity_bytes_' * 6}{number}: 1" for number in range(480)),
+    "a:\n" + "".join(f"{' ' * depth}a:\n" for depth in range(1, 355)),
+    '{"\\ud800": "\\ud800", "name": "\\udfff"}',
+)
+
+
+@pytest.mark.parametrize("loader", [yaml.CSafeLoader, yaml.SafeLoader])
+@pytest.mark.parametrize("text", HOSTILE, ids=[f"{number}" for number in range(len(HOSTILE))])
+def test_hostile_texts_of_the_greatest_length_take_little_time(
+    text: str, loader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured in the processor's time, ten times what the slowest took; `[` by the thousand took seconds."""
+    monkeypatch.setattr(plain_yaml, "_LOADER", loader)
+    started = time.process_time()
+    assert str(refused(text.encode()[:MAX_PROFILE_BYTES]))
+    assert time.process_time() - started < 1.0
+
+
+@given(st.lists(st.one_of(st.text(max_size=8), st.sampled_from(PARTS)), max_size=30).map("".join))
+def test_any_text_gives_the_error_of_a_profile(text: str) -> None:
+    refused(text.encode("utf-8", "surrogatepass"))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_the_error_of_a_profile(data: bytes) -> None:
+    refused(data)

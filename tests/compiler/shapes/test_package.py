@@ -276,6 +276,17 @@ def test_whatever_is_put_in_place_of_a_value_is_read_or_refused(data: st.DataObj
     assert refused is None or isinstance(refused, REFUSALS)
 
 
+@pytest.mark.parametrize("missing", ["manifest", "profile", "numbers", "constants"])
+def test_a_package_without_a_section_is_refused_by_its_name(missing: str) -> None:
+    container = read_container(memoryview(package()), kind=PACKAGE)
+    kept = [name for name, _ in container.entries if name != missing]
+    sections = (Section(name=name, segment=NO_SEGMENT, pieces=(bytes(container.section(name)),)) for name in kept)
+    data = b"".join(bytes(piece) for piece in write_container(tuple(sections), kind=PACKAGE))
+    with pytest.raises(ExecutableError, match="the section is missing") as caught:
+        read_package(memoryview(data))
+    assert caught.value.section == missing
+
+
 def test_constants_of_a_package_are_views_of_it() -> None:
     read = read_package(memoryview(package()))
     values = stored_values(read.data)

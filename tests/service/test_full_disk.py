@@ -1,0 +1,143 @@
+"""API-8: what the service lacks (disk, memory for records, time before a stop) is named, not called our fault."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+import redis
+
+from app.supervisor.service import EmbeddedService
+from tests.profiles import profile_values
+from tests.service.harness import Api, conv_chain, kill, until
+
+pytestmark = pytest.mark.service
+Start = Callable[..., tuple[EmbeddedService, Api]]
+_DISK_BYTES = 2 << 20
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """A disk of 2 MiB at a folder, if one may be mounted here."""
+    folder.mkdir(parents=True)
+    size = f"size={_DISK_BYTES}"
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], capture_output=True, check=False)
+    try:
+        yield done.returncode == 0
+    finally:
+        if done.returncode == 0:
+            subprocess.run(["umount", "-l", folder], check=True)
+
+
+@contextmanager
+def full(service: EmbeddedService, blobs: Path, mounted: bool) -> Iterator[None]:
+    """No space for blobs: the disk is filled, or the process may write no file any more."""
+    ballast, pid = blobs / "ballast", service.pids["api"]
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    if mounted:
+        with ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(os.statvfs(blobs).f_bavail * 4096)):
+                pass
+    else:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    yield
+    ballast.unlink(missing_ok=True)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def named(answer: httpx.Response, status: int, code: str) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.headers["Retry-After"]
+    assert answer.json()["hint"]
+
+
+def new_profile(api: Api, name: str) -> httpx.Response:
+    return api.http.post("/v1/profiles", json=profile_values("edge4") | {"name": name})
+
+
+def upload(api: Api, data: bytes) -> httpx.Response:
+    return api.http.post("/v1/models", content=data, headers={"Content-Type": "application/octet-stream"})
+
+
+@pytest.mark.parametrize("may_mount", [True, False])
+def test_a_full_disk_is_named(start: Start, tmp_path: Path, may_mount: bool) -> None:
+    """It was answered 500, and /readyz said ready. Without the right to mount, both cases limit the size of files."""
+    blobs = tmp_path / "data" / "blobs"
+    with small_disk(blobs if may_mount else tmp_path / "unused") as mounted:
+        service, api = start(max_upload_bytes=8 << 20)
+        with full(service, blobs, mounted and may_mount):
+            named(upload(api, conv_chain(20)), 507, "storage_full")
+            named(new_profile(api, "other"), 507, "storage_full")
+            ready = api.http.get("/readyz")
+            assert (ready.status_code, ready.json()["actual"]) == (503, "store, models")
+        assert new_profile(api, "other").status_code == 201
+        assert upload(api, conv_chain(20)).status_code == 201
+        assert api.http.get("/readyz").status_code == 200
+        if mounted and may_mount:
+            named(upload(api, os.urandom(2 * _DISK_BYTES)), 507, "storage_full")
+            assert not [*blobs.glob("*/tmp/*")]
+            with full(service, blobs, mounted):  # a broker that could not write has ended
+                away = service.data_dir / "away"
+                (service.data_dir / "redis").rename(away)
+                kill(service.pids["redis"])
+                named(api.http.get("/v1/jobs"), 507, "storage_full")
+                away.rename(service.data_dir / "redis")
+
+
+def test_full_records_are_named(start: Start) -> None:
+    service, api = start()
+    model = api.upload(conv_chain(1))
+    client = redis.Redis.from_url(service.broker_url)
+    client.config_set("maxmemory", 1)
+    named(new_profile(api, "other"), 503, "records_full")
+    named(api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"}), 503, "records_full")
+    client.config_set("maxmemory", 0)
+    assert new_profile(api, "other").status_code == 201
+    client.close()
+
+
+def test_records_that_cannot_be_saved_are_named(start: Start) -> None:
+    """Redis then answers MISCONF to all that writes."""
+    service, api = start()
+    model = api.upload(conv_chain(1))
+    client = redis.Redis.from_url(service.broker_url)
+    client.config_set("save", "3600 1")
+    (service.data_dir / "redis" / "dump.rdb").mkdir()  # the snapshot cannot take this place
+    client.bgsave()
+    until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "a snapshot that failed")
+    named(new_profile(api, "other"), 503, "records_not_saved")
+    named(api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"}), 503, "records_not_saved")
+    client.config_set("save", "")
+    assert new_profile(api, "other").status_code == 201
+    client.close()
+
+
+def test_who_waits_when_the_service_stops_is_told_where_to_ask_again(start: Start) -> None:
+    """It was 500 as plain text."""
+    service, api = start()
+    model = api.upload(conv_chain(1))
+    os.kill(service.pids["worker"], signal.SIGSTOP)
+    job = api.submit(model)
+    before = psutil.Process(service.pids["api"]).num_fds()
+    body = {"model": model, "profile": "edge4", "options": {"objective": "dram_bytes"}}
+    prefer = {"Prefer": "wait=30"}
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(api.http.get, f"/v1/jobs/{job}", headers=prefer)
+        posted = pool.submit(api.http.post, "/v1/compilations", json=body, headers=prefer)
+        until(lambda: psutil.Process(service.pids["api"]).num_fds() >= before + 3, "both to wait", 30)
+        until(lambda: api.http.get("/v1/jobs").json()["items"][1:], "both jobs", 30)
+        service.stop()
+        named(waiting.result(30), 503, "stopping")
+        assert waiting.result().headers["Location"] == f"/v1/jobs/{job}"
+        named(posted.result(30), 503, "stopping")
+        assert posted.result().headers["Location"].startswith("/v1/jobs/")
