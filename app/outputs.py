@@ -12,16 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from app.full_disk import FULL
 from compiler.errors import RequestError, printable
 
-<<<<<<< HEAD
-=======
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY: Final = re.compile(r"\.tessera-[0-9a-f]{16}")
 
->>>>>>> w-slips
 
 def check_file(path: Path | None) -> None:
     """Raises RequestError if a file cannot be written to; None means no file."""
@@ -136,15 +133,9 @@ def _refused(path: Path, reason: str, hint: str) -> RequestError:
     return RequestError(f"cannot write to {where}: {reason}", code="cannot_write", actual=where, hint=hint)
 
 
-<<<<<<< HEAD
-def _not_written(error: OSError, targets: list[Path]) -> RequestError:
-    where = ", ".join(printable(str(target), 200) for target in targets) or printable(str(error.filename), 200)
-    if error.errno in FULL:
-=======
 def _not_written(error: OSError, missing: list[Path], moved: list[Path]) -> RequestError:
     names = [printable(str(path), 200) for path in missing] or [printable(str(error.filename), 200)]
-    if error.errno in _FULL:
->>>>>>> w-slips
+    if error.errno in FULL:
         reason = "the disk is full"
     elif error.errno == errno.EFBIG:
         reason = "a file would be larger than this system or a limit (`ulimit -f`) allows"
