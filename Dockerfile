@@ -3,7 +3,7 @@ FROM python:3.11-slim
 
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 RUN useradd --system --uid 10001 --create-home tessera \
-    && install --directory --owner tessera --group tessera /data
+    && install --directory --mode 700 --owner tessera --group tessera /data
 
 WORKDIR /opt/tessera
 COPY requirements/runtime.txt requirements/runtime.txt

@@ -95,8 +95,8 @@ $(VENV)/.page: requirements/page.txt $(VENV)/.dev
 	@command -v chromium > /dev/null || [ -n "$$TESSERA_BROWSER" ] || { apt-get -q update && apt-get -qy install chromium; }
 	@touch $@
 
-page: $(VENV)/.page  ## check the HTML report in headless Chromium
-	@$(BIN)/python -m pytest -q tests/page/checks.py
+page: $(VENV)/.page  ## check the HTML report, and what web pages reach of the service, in headless Chromium
+	@$(BIN)/python -m pytest -q tests/page/checks.py tests/page/site_checks.py
 
 page-images: $(VENV)/.page  ## measure the HTML reports of three networks, and make the screenshots of docs
 	@$(BIN)/python -m tests.page --images docs/images

@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from app.access import SECURITY_HEADERS
 from app.problems import MEDIA_TYPE, problem
 from app.settings import Settings
 
@@ -228,7 +229,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         body = problem({**parts, "limit": limit}, status, None).model_dump_json(exclude_none=True).encode()
-        headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body)), "connection": "close"}
+        own = {"content-type": MEDIA_TYPE, "content-length": str(len(body)), "connection": "close"}
+        headers = {**SECURITY_HEADERS, **own}
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             headers["retry-after"] = "1"
         lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]

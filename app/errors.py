@@ -35,6 +35,18 @@ class UnsupportedMediaError(RequestError):
     default_code = "unsupported_media_type"
 
 
+class MisdirectedError(RequestError):
+    """The request is for a host that this service is not."""
+
+    default_code = "host_not_allowed"
+
+
+class OtherSiteError(RequestError):
+    """A web page of another site sent the request."""
+
+    default_code = "other_site"
+
+
 class UnavailableError(TesseraError):
     """Redis or the store does not answer at the moment."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -20,6 +20,9 @@ from compiler.errors import RequestError, printable
 
 M = TypeVar("M", bound=BaseModel)
 
+JSON = "application/json"
+YAML = "application/yaml"
+MULTIPART = "multipart/form-data"
 IMMUTABLE = "private, max-age=31536000, immutable"
 
 
@@ -113,6 +116,28 @@ def decode_cursor(cursor: str) -> tuple[float, str]:
         ) from None
 
 
+def given_media_type(headers: Mapping[str, str]) -> str:
+    """The media type of a body without parameters, in lower case; empty if the caller does not say."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def media_type(request: Request, allowed: Sequence[str], message: str) -> str:
+    """The media type of the body; raises UnsupportedMediaError unless it is said and one of those allowed.
+
+    None is assumed: without `Content-Type` a page of another site may send any body without asking first.
+    """
+    given = given_media_type(request.headers)
+    if given not in allowed:
+        raise UnsupportedMediaError(
+            message,
+            stage="request",
+            actual=printable(given, 80) or "no Content-Type",
+            limit=", ".join(allowed),
+            hint="Say in the header Content-Type what the body is",
+        )
+    return given
+
+
 async def read_bounded(request: Request, limit_bytes: int) -> bytes:
     """Reads a small body; raises TooLargeError as soon as it exceeds the limit."""
     check_length(request.headers, limit_bytes)
@@ -143,11 +168,7 @@ async def json_request(request: Request, limit_bytes: int, kind: type[M], *, wha
     Raises UnsupportedMediaError for another media type, MalformedError for invalid JSON, TooLargeError, and
     RequestError as `request_from`.
     """
-    given = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if given != "application/json":
-        raise UnsupportedMediaError(
-            f"{what} is asked for in JSON", stage="request", actual=printable(given, 80), limit="application/json"
-        )
+    media_type(request, (JSON,), f"{what} is asked for in JSON")
     return request_from(json_object(await read_bounded(request, limit_bytes), "the body"), kind)
 
 

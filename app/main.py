@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from app import problems
+from app.access import AccessMiddleware
 from app.comparisons.endpoints import router as comparisons
 from app.compilations.endpoints import router as compilations
 from app.context import create_context
+from app.documentation import install_documentation
 from app.health.endpoints import router as health
 from app.jobs.endpoints import router as jobs
 from app.middleware import RequestMiddleware
@@ -45,21 +47,21 @@ def create_app(settings: Settings) -> FastAPI:
             context.table_bytes.close()
             context.packages.close()
 
-    # The documentation pages carry their own scripts: no CDN (API-4).
+    # Scripts and styles of the documentation page come from the package: no CDN (API-4).
     app: FastAPI = FastAPIOffline(
+        docs_url=None,
         redoc_url=None,
         title="Tessera",
         version=COMPILER_VERSION,
         summary="A neural-network compiler offered as a service.",
         lifespan=lifespan,
     )
+    app.state.refusals = refusals = Counter[str]()
     problems.install(app)
-    app.add_middleware(RequestMiddleware)
+    app.add_middleware(AccessMiddleware, settings=settings, refusals=refusals)
+    app.add_middleware(RequestMiddleware)  # outside, so that refusals have a request id and are logged
+    install_documentation(app)
     for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)
-
-    @app.get("/", include_in_schema=False)
-    async def root() -> RedirectResponse:
-        return RedirectResponse("/docs")
 
     return app

@@ -1,4 +1,4 @@
-"""The outermost layer of the API: a request id, one log line per request, and a handler for every exception."""
+"""The outermost layer of the API: request ids, a log line per request, security headers, every exception handled."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.access import SECURITY_HEADERS
 from app.problems import problem_response, retry_headers
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,8 @@ class RequestMiddleware:
                 status, started = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             if not headed:
                 await send(message)
             elif message["type"] == "http.response.start":

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from app.full_disk import FULL
 from compiler.errors import RequestError, printable
+
+_TEMPORARY: Final = re.compile(r"\.tessera-[0-9a-f]{16}")
 
 
 def check_file(path: Path | None) -> None:
@@ -48,27 +53,66 @@ def whole_files() -> Iterator[Callable[[Path], Path]]:
     All files are moved to their places at the end, or no file if the block raises. Raises RequestError if the disk is
     full or a file cannot be written.
     """
+    asked: list[Path] = []
     places: dict[Path, Path] = {}
+    with ExitStack() as stack:
+        folders: dict[Path, Path] = {}
 
-    def fresh(path: Path) -> Path:
-        target = path.resolve()  # a link stays, and its target is replaced
-        if target.exists() and not target.is_file():  # a device or a pipe
-            return target
-        beside = target.with_name(f".tessera-{secrets.token_hex(8)}")
-        places[beside] = target
-        return beside
+        def fresh(path: Path) -> Path:
+            target = path.resolve()  # a link stays, and its target is replaced
+            asked.append(target)
+            if target.exists() and not target.is_file():  # a device or a pipe
+                return target
+            if target.parent not in folders:
+                folders[target.parent] = stack.enter_context(_temporary_folder(target.parent))
+            waiting = folders[target.parent] / target.name
+            places[waiting] = target
+            return waiting
 
+        moved: list[Path] = []
+        try:
+            yield fresh
+            for waiting, target in places.items():
+                if target.exists():
+                    shutil.copymode(target, waiting)
+                waiting.replace(target)
+                moved.append(target)
+        except OSError as error:
+            raise _not_written(error, [path for path in asked if path not in moved], moved) from None
+
+
+@contextmanager
+def _temporary_folder(parent: Path) -> Iterator[Path]:
+    """A folder for files that are being written; locked, so that one of a killed process is known by its missing lock.
+
+    Removes those that killed processes left in the same parent.
+    """
+    for left in parent.glob(".tessera-*"):
+        if _TEMPORARY.fullmatch(left.name):
+            with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(left)
+    while True:
+        folder = parent / f".tessera-{secrets.token_hex(8)}"
+        folder.mkdir()
+        with _locked(folder, fcntl.LOCK_EX):
+            if not folder.exists():  # another process removed it before it was locked
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)  # the error that led here is the one to show
+            return
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Locks a folder as long as this process lives; raises OSError if it is locked already."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        yield fresh
-        for beside, target in places.items():
-            if target.exists():
-                shutil.copymode(target, beside)
-            beside.replace(target)
-    except OSError as error:
-        raise _not_written(error, list(places.values())) from None
+        fcntl.flock(number, how)
+        yield
     finally:
-        for beside in places:
-            beside.unlink(missing_ok=True)
+        os.close(number)
 
 
 def _check_writable(path: Path, folder: Path) -> None:
@@ -89,17 +133,24 @@ def _refused(path: Path, reason: str, hint: str) -> RequestError:
     return RequestError(f"cannot write to {where}: {reason}", code="cannot_write", actual=where, hint=hint)
 
 
-def _not_written(error: OSError, targets: list[Path]) -> RequestError:
-    where = ", ".join(printable(str(target), 200) for target in targets) or printable(str(error.filename), 200)
+def _not_written(error: OSError, missing: list[Path], moved: list[Path]) -> RequestError:
+    names = [printable(str(path), 200) for path in missing] or [printable(str(error.filename), 200)]
     if error.errno in FULL:
         reason = "the disk is full"
     elif error.errno == errno.EFBIG:
         reason = "a file would be larger than this system or a limit (`ulimit -f`) allows"
     else:
         reason = error.strerror or type(error).__name__
+    what = names[0] if len(names) == 1 else f"{names[0]} and the files that belong to it"
+    if any(path.exists() and not (path.is_file() or path.is_dir()) for path in missing):  # a device or a pipe
+        state = "what was written before is not whole"
+    elif moved:
+        state = f"written before it: {', '.join(printable(str(path), 200) for path in moved)}"
+    else:
+        state = "files that were there are as they were"
     return RequestError(
-        f"nothing was written: {reason}",
+        f"{what} {'was' if len(names) == 1 else 'were'} not written: {reason}",
         code="cannot_write",
-        actual=where,
-        hint="Make room or name another place; files that were there are as they were",
+        actual=", ".join(names),
+        hint=f"Make room or name another place; {state}",
     )

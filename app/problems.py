@@ -40,6 +40,8 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (errors.ConflictError, HTTPStatus.CONFLICT),
     (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (errors.UnsupportedMediaError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    (errors.MisdirectedError, HTTPStatus.MISDIRECTED_REQUEST),
+    (errors.OtherSiteError, HTTPStatus.FORBIDDEN),
     (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import socket
 import sys
 from functools import partial
@@ -13,6 +14,7 @@ import uvicorn
 from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
 from app.logs import configure_logging
 from app.main import create_app
+from app.private_files import UMASK, close_to_others
 from app.settings import Settings
 
 # Seconds after which a computing thread lets another thread run. An answer's thread waits for Redis several times, and
@@ -28,6 +30,8 @@ def main() -> None:
     sys.setswitchinterval(_TURN_S)
     settings = Settings()
     configure_logging(settings.log_level, "api")
+    os.umask(UMASK)
+    close_to_others(settings.data_dir)
     config = uvicorn.Config(
         create_app(settings),
         host=settings.host,

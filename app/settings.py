@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -13,6 +15,13 @@ GIB = 1024 * MIB
 
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
+
+
+_NAME = re.compile(r"[a-z0-9._-]+")
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip().lower())]
 
 
 def default_data_dir() -> Path:
@@ -33,6 +42,8 @@ class Settings(BaseSettings):
     """Blob store, and the embedded Redis' data and logs."""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    allowed_hosts: str = ""
+    """Further names that requests may give as their host, with any port; separated by commas."""
 
     max_upload_bytes: Positive = 2 * GIB
     max_document_bytes: Positive = MIB
@@ -91,11 +102,33 @@ class Settings(BaseSettings):
     def _upper_case(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, value: str) -> str:
+        wrong = next((name for name in _names(value) if not _NAME.fullmatch(name)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is no host name or IPv4 address (no scheme, no port)")
+        return value
+
     @model_validator(mode="after")
     def _both_urls_or_none(self) -> Self:
         if (self.broker_url is None) != (self.cache_url is None):
             raise ValueError("set both TESSERA_BROKER_URL and TESSERA_CACHE_URL, or neither")
         return self
+
+    @property
+    def allowed_names(self) -> frozenset[str]:
+        """The names in `allowed_hosts`, in lower case."""
+        return frozenset(_names(self.allowed_hosts))
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Whether this machine reaches the service by its loopback names, as it does where it listens everywhere."""
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            return self.host.lower() == "localhost"
+        return address.is_loopback or address.is_unspecified
 
     @property
     def store_dir(self) -> Path:

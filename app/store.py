@@ -11,7 +11,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -19,6 +19,7 @@ from typing import Protocol, Self
 
 import structlog
 
+from app.private_files import private_file, private_folder
 from compiler.errors import InternalError
 
 log = structlog.get_logger(__name__)
@@ -118,7 +119,7 @@ class DirectoryStore:
         self._verified: OrderedDict[str, _State] = OrderedDict()
         self._verified_lock = Lock()
         self._temporary = root / "tmp"
-        self._temporary.mkdir(parents=True, exist_ok=True)
+        private_folder(self._temporary)
 
     def path(self, digest: str) -> Path:
         """The path of a blob; the digest is checked, so no other text can become a path (API-7)."""
@@ -185,7 +186,7 @@ class DirectoryStore:
         """Raise OSError unless blobs can be written."""
         probe = self._temporary / f"probe-{secrets.token_hex(8)}"
         try:
-            with probe.open("xb") as file:
+            with BufferedWriter(private_file(probe, "x")) as file:
                 file.write(bytes(_PROBE_BYTES))
                 file.flush()
                 os.fsync(file.fileno())
@@ -262,7 +263,7 @@ class DirectoryWriter:
         self._store = store
         self._path = path
         self._hash = hashlib.sha256()
-        self._file = path.open("xb", buffering=0)
+        self._file = private_file(path, "x")
         self._size_bytes = 0
 
     @property
@@ -290,7 +291,7 @@ class DirectoryWriter:
         os.fsync(self._file.fileno())
         folders = (target.parent, target.parent.parent, target.parent.parent.parent)
         made = [above for folder, above in itertools.pairwise(folders) if not folder.exists()]
-        target.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(target.parent)
         self._path.replace(target)
         for folder in (target.parent, *made):  # a new folder is there once the one above is written
             _sync(folder)

@@ -69,11 +69,6 @@ def file_name(text: str) -> str:
     return printable(re.split(r"[/\\]", text)[-1].strip(), 200)
 
 
-def is_multipart(request: Request) -> bool:
-    """Whether the body is a form with files."""
-    return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
-
-
 async def receive_raw(request: Request, store: BlobStore, limit_bytes: int, filename: str) -> Form:
     """Receives a body that is the file itself, as the form's file `model`."""
     check_length(request.headers, limit_bytes)

@@ -20,11 +20,14 @@ def main() -> None:
     import worker.optimise
     import worker.task  # noqa: F401
     from app.logs import configure_logging
+    from app.private_files import UMASK, close_to_others
     from app.settings import Settings
     from worker.app import Worker
 
     settings = Settings()
     configure_logging(settings.log_level, "worker")
+    os.umask(UMASK)
+    close_to_others(settings.data_dir)
     celery = Worker(settings).celery()
     celery.worker_main(
         [

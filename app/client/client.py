@@ -111,7 +111,9 @@ class AsyncClient:
         return await self._upload_profile(data)
 
     async def _upload_profile(self, data: bytes) -> ProfileSummary:
-        answer = await self._request("POST", "/v1/profiles", content=data)
+        # JSON is YAML too
+        headers = {"Content-Type": "application/yaml"}
+        answer = await self._request("POST", "/v1/profiles", content=data, headers=headers)
         return msgspec.json.decode(answer.content, type=ProfileSummary)
 
     async def profiles(self) -> list[ProfileSummary]:

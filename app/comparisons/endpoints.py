@@ -11,7 +11,7 @@ from app.comparisons import service
 from app.comparisons.compare import comparison_json
 from app.comparisons.schemas import ComparisonRequest
 from app.context import ContextDependency
-from app.http import json_request
+from app.http import JSON, json_request
 from app.problems import Problem
 
 router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": ComparisonRequest.model_json_schema()}},
+        "content": {JSON: {"schema": ComparisonRequest.model_json_schema()}},
     }
 }
 
@@ -32,6 +32,8 @@ _BODY: dict[str, Any] = {
         400: {"model": Problem},
         404: {"model": Problem},
         409: {"model": Problem},
+        413: {"model": Problem},
+        415: {"model": Problem},
         422: {"model": Problem},
     },
     openapi_extra=_BODY,

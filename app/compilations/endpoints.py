@@ -11,14 +11,13 @@ from app.compilations import service
 from app.compilations.schemas import CompilationRequest
 from app.compilations.service import Wanted
 from app.context import Context, ContextDependency
-from app.errors import UnsupportedMediaError
-from app.http import json_object, read_bounded, request_from
+from app.http import JSON, MULTIPART, json_object, media_type, read_bounded, request_from
 from app.jobs import accept_jobs
 from app.jobs.schemas import Job
 from app.models import service as models
 from app.problems import Problem, request_id_of
 from app.profiles import service as profiles
-from app.uploads import Form, is_multipart, receive_form
+from app.uploads import Form, receive_form
 from compiler.errors import RequestError, printable
 from compiler.profile import Profile, parse_profile
 
@@ -33,10 +32,8 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": CompilationRequest.model_json_schema()},
-            "multipart/form-data": {
-                "schema": {"type": "object", "required": ["model", "profile"], "properties": _PARTS}
-            },
+            JSON: {"schema": CompilationRequest.model_json_schema()},
+            MULTIPART: {"schema": {"type": "object", "required": ["model", "profile"], "properties": _PARTS}},
         },
     }
 }
@@ -51,6 +48,7 @@ _BODY: dict[str, Any] = {
         200: {"model": Job, "description": "The outcome is known"},
         400: {"model": Problem},
         413: {"model": Problem},
+        415: {"model": Problem},
         422: {"model": Problem},
     },
     openapi_extra=_BODY,
@@ -61,7 +59,7 @@ async def create_compilation(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
     """Compile a model for a profile, both given by reference (JSON) or uploaded with the request (form)."""
-    if is_multipart(request):
+    if media_type(request, (JSON, MULTIPART), "a compilation is asked for in JSON or as a form") == MULTIPART:
         wanted = await _from_form(request, context)
     else:
         wanted = await _from_json(request, context)
@@ -76,14 +74,6 @@ async def create_compilation(
 
 
 async def _from_json(request: Request, context: Context) -> Wanted:
-    given = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if given != "application/json":
-        raise UnsupportedMediaError(
-            "a compilation is asked for in JSON or as a form",
-            stage="request",
-            actual=printable(given, 80),
-            limit="application/json or multipart/form-data",
-        )
     values = json_object(await read_bounded(request, context.settings.max_document_bytes), "the body")
     body = request_from(values, CompilationRequest)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -75,10 +75,13 @@ async def ready(request: Request, context: ContextDependency) -> Response:
 
 
 @router.get("/metrics", operation_id="metrics", response_class=Response)
-def metrics(context: ContextDependency) -> Response:
-    """Figures for Prometheus, read from Redis at each call, so each API process gives the same."""
+def metrics(request: Request, context: ContextDependency) -> Response:
+    """Figures for Prometheus, read from Redis at each call, so each API process gives the same.
+
+    Refused requests are counted by the process that refused them.
+    """
     registry = CollectorRegistry()
-    registry.register(_Figures(context))
+    registry.register(_Figures(context, request.app.state.refusals))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -91,8 +94,9 @@ async def _result(check: Callable[[], Any], threads: CapacityLimiter) -> Any:
 
 
 class _Figures(Collector):
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, refusals: Mapping[str, int]) -> None:
         self._context = context
+        self._refusals = refusals
 
     def collect(self) -> Iterable[Metric]:
         client = self._context.broker
@@ -113,6 +117,10 @@ class _Figures(Collector):
         yield GaugeMetricFamily(
             "tessera_workers", "Workers with a recent sign of life", value=self._context.records.workers()
         )
+        refused = CounterMetricFamily("tessera_requests_refused", "Requests refused by who sent them", labels=["code"])
+        for code, count in sorted(self._refusals.items()):
+            refused.add_metric([code], count)
+        yield refused
         yield from self._tables()
         counts = cast(dict[str, str], client.hgetall(COUNTS_KEY))
         for name in sorted(counts):

@@ -111,16 +111,18 @@ def get_report(request: Request, context: ContextDependency, job_id: JobId) -> R
 def get_report_page(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan and report of a compilation that succeeded as one HTML file, for a browser (docs/report.md)."""
     found = service.report_page_of(context, job_id)
-    # a later version of the service renders the same documents in another way
-    headers = {"ETag": etag(found.tag), "Cache-Control": "private, no-cache"}
-    if not_modified(request, found.tag):
-        return Response(status_code=304, headers=headers)
-    headers |= {
+    headers = {
+        "ETag": etag(found.tag),
+        # a later version of the service renders the same documents in another way
+        "Cache-Control": "private, no-cache",
         # a separate origin: the page shows data from a model, which must not call the API
         "Content-Security-Policy": f"{page.policy()}; frame-ancestors 'none'; sandbox allow-scripts",
+        # the HTML standard shows nothing that is sandboxed and has another policy for its openers
+        "Cross-Origin-Opener-Policy": "unsafe-none",
         "Content-Disposition": f'inline; filename="{page.FILE_NAME}"',
-        "Referrer-Policy": "no-referrer",
     }
+    if not_modified(request, found.tag):
+        return Response(status_code=304, headers=headers)  # headers of a 304 replace those that the browser keeps
     return HTMLResponse(found.text(context), headers=headers)
 
 

@@ -9,13 +9,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import ContextDependency
-from app.errors import UnsupportedMediaError
-from app.http import etag, immutable
+from app.http import MULTIPART, etag, immutable, media_type
 from app.listing import PAGE, Cursor, Limit
 from app.models import service
 from app.models.schemas import Model, ModelPage
 from app.problems import Problem
-from app.uploads import Form, file_name, is_multipart, receive_form, receive_raw
+from app.uploads import Form, file_name, receive_form, receive_raw
 from compiler.errors import RequestError, printable
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -34,6 +33,7 @@ _RAW_TYPES = (
     "application/x-gzip",
     "application/x-gtar",
 )
+_HOW = "a model is uploaded as its bytes or as a form"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _RAW_CONTENT = dict.fromkeys(_RAW_TYPES, _BINARY)
 _RAW_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": _RAW_CONTENT}}
@@ -42,7 +42,7 @@ _BODY: dict[str, Any] = {
         "required": True,
         "content": {
             **_RAW_CONTENT,
-            "multipart/form-data": {
+            MULTIPART: {
                 "schema": {
                     "type": "object",
                     "required": ["model"],
@@ -59,7 +59,7 @@ _BODY: dict[str, Any] = {
     operation_id="uploadModel",
     status_code=201,
     response_model=Model,
-    responses={200: {"model": Model}, 413: {"model": Problem}, 422: {"model": Problem}},
+    responses={200: {"model": Model}, 413: {"model": Problem}, 415: {"model": Problem}, 422: {"model": Problem}},
     openapi_extra=_BODY,
 )
 async def upload_model(
@@ -72,7 +72,7 @@ async def upload_model(
     200 if it was there already.
     """
     settings = context.settings
-    if is_multipart(request):
+    if media_type(request, (*_RAW_TYPES, MULTIPART), _HOW) == MULTIPART:
         form = await receive_form(
             request,
             context.models,
@@ -81,7 +81,6 @@ async def upload_model(
             frozenset(["model"]),
         )
     else:
-        _check_raw_type(request)
         form = await receive_raw(request, context.models, settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, None)
 
@@ -91,7 +90,7 @@ async def upload_model(
     operation_id="putModel",
     status_code=201,
     response_model=Model,
-    responses={200: {"model": Model}, 413: {"model": Problem}, 422: {"model": Problem}},
+    responses={200: {"model": Model}, 413: {"model": Problem}, 415: {"model": Problem}, 422: {"model": Problem}},
     openapi_extra=_RAW_BODY,
 )
 async def put_model(
@@ -101,7 +100,7 @@ async def put_model(
     name: Annotated[str, Query(max_length=500)] = "",
 ) -> Response:
     """Upload an ONNX file, or a zip or tar of one, whose SHA-256 is known; refused if the bytes have another."""
-    _check_raw_type(request)
+    media_type(request, _RAW_TYPES, _HOW)
     form = await receive_raw(request, context.models, context.settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, model_id)
 
@@ -151,14 +150,3 @@ async def _keep(context: ContextDependency, form: Form, expected_sha256: str | N
         status_code=201 if new else 200,
         headers={"Location": f"/v1/models/{model.id}", "ETag": etag(model.id)},
     )
-
-
-def _check_raw_type(request: Request) -> None:
-    given = request.headers.get("content-type", _RAW_TYPES[0]).partition(";")[0].strip().lower()
-    if given not in _RAW_TYPES:
-        raise UnsupportedMediaError(
-            "a model is uploaded as its bytes or as a form",
-            stage="request",
-            actual=printable(given, 80),
-            limit=f"{', '.join(_RAW_TYPES)} or multipart/form-data",
-        )

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import ContextDependency
-from app.http import etag, immutable, read_bounded
+from app.http import JSON, YAML, etag, immutable, media_type, read_bounded
 from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem
 from app.profiles import service
@@ -20,9 +20,7 @@ router = APIRouter(prefix="/v1/profiles", tags=["profiles"])
 
 ProfileName = Annotated[str, Path(description="Name or digest", max_length=200)]
 _OBJECT = {"schema": {"type": "object", "description": "docs/schemas/profile.json"}}
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/json": _OBJECT, "application/yaml": _OBJECT}}
-}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {JSON: _OBJECT, YAML: _OBJECT}}}
 
 
 @router.post(
@@ -30,11 +28,17 @@ _BODY: dict[str, Any] = {
     operation_id="createProfile",
     status_code=201,
     response_model=ProfileSummary,
-    responses={200: {"model": ProfileSummary}, 409: {"model": Problem}, 422: {"model": Problem}},
+    responses={
+        200: {"model": ProfileSummary},
+        409: {"model": Problem},
+        415: {"model": Problem},
+        422: {"model": Problem},
+    },
     openapi_extra=_BODY,
 )
 async def create_profile(request: Request, context: ContextDependency) -> Response:
     """Upload a hardware profile in JSON or YAML; 200 if it was there already."""
+    media_type(request, (JSON, YAML), "a profile is uploaded in JSON or YAML")
     data = await read_bounded(request, context.settings.max_document_bytes)
     summary, new = await run_in_threadpool(service.create, context, data)
     return JSONResponse(

@@ -9,8 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from app.context import Context, ContextDependency
-from app.errors import UnsupportedMediaError
-from app.http import json_object, read_bounded
+from app.http import JSON, MULTIPART, json_object, media_type, read_bounded
 from app.jobs import accept_jobs
 from app.jobs.schemas import Job
 from app.problems import Problem, request_id_of
@@ -18,7 +17,7 @@ from app.simulations import service
 from app.simulations.inputs import DEFAULT_SEED
 from app.simulations.schemas import SimulationRequest
 from app.simulations.service import Target, Wanted
-from app.uploads import Form, ReceivedFile, is_multipart, receive_form
+from app.uploads import Form, ReceivedFile, receive_form
 from compiler.errors import RequestError, printable
 
 router = APIRouter(prefix="/v1/simulations", tags=["simulations"])
@@ -43,8 +42,8 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": SimulationRequest.model_json_schema()},
-            "multipart/form-data": {"schema": {"type": "object", "properties": _PARTS}},
+            JSON: {"schema": SimulationRequest.model_json_schema()},
+            MULTIPART: {"schema": {"type": "object", "properties": _PARTS}},
         },
     }
 }
@@ -61,6 +60,7 @@ _BODY: dict[str, Any] = {
         404: {"model": Problem},
         409: {"model": Problem},
         413: {"model": Problem},
+        415: {"model": Problem},
         422: {"model": Problem},
     },
     openapi_extra=_BODY,
@@ -71,7 +71,8 @@ async def create_simulation(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
     """Run an executable, uploaded or of a compilation, on given inputs or on inputs generated from a seed."""
-    wanted = await (_from_form(request, context) if is_multipart(request) else _from_json(request, context))
+    kind = media_type(request, (JSON, MULTIPART), "a simulation is asked for in JSON or as a form")
+    wanted = await (_from_form if kind == MULTIPART else _from_json)(request, context)
     accepted = await run_in_threadpool(
         service.submit, context, wanted, idempotency_key=idempotency_key, request_id=request_id_of(request)
     )
@@ -79,14 +80,6 @@ async def create_simulation(
 
 
 async def _from_json(request: Request, context: Context) -> Wanted:
-    given = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if given != "application/json":
-        raise UnsupportedMediaError(
-            "a simulation is asked for in JSON or as a form",
-            stage="request",
-            actual=printable(given, 80),
-            limit="application/json or multipart/form-data",
-        )
     values = json_object(await read_bounded(request, context.settings.max_document_bytes), "the body")
     try:
         body = SimulationRequest.model_validate(values)

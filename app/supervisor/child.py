@@ -9,8 +9,11 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BufferedWriter
 from pathlib import Path
 from typing import IO
+
+from app.private_files import private_file
 
 _LOG_BYTES = 4 * 1024 * 1024
 
@@ -81,13 +84,13 @@ class Child:
 def _pump(pipe: IO[bytes], path: Path) -> None:
     """Copies a child's output to its log file, which is bounded in size and keeps one predecessor."""
     descriptor = pipe.fileno()
-    file = path.open("ab")
+    file = BufferedWriter(private_file(path, "a"))
     try:
         while chunk := os.read(descriptor, 65536):
             if file.tell() + len(chunk) > _LOG_BYTES:
                 file.close()
                 path.replace(path.with_suffix(".1.log"))
-                file = path.open("ab")
+                file = BufferedWriter(private_file(path, "a"))
             file.write(chunk)
             file.flush()
     except OSError:

@@ -20,6 +20,7 @@ from typing import Final
 import redis
 
 from app.errors import SetupError
+from app.private_files import private_file, private_folder
 from app.redis_urls import connect
 from app.supervisor.child import Child
 
@@ -75,7 +76,8 @@ def check_version(directory: Path, version: str) -> None:
     """Stamp a new data directory; raises SetupError if another version wrote it (it would seem empty)."""
     stamp = directory / "VERSION"
     if not stamp.exists():
-        stamp.write_text(version + "\n")
+        with private_file(stamp, "x") as file:
+            file.write(f"{version}\n".encode())
         return
     written = stamp.read_text().strip()
     if written != version:
@@ -120,7 +122,7 @@ class RedisServer:
     """
 
     def __init__(self, role: Role, directory: Path, log_dir: Path, lock_descriptor: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(directory)
         program = find_program()
         check_version(directory, program_version(program))
         self._socket = socket_path(directory)

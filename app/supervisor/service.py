@@ -20,6 +20,7 @@ import redis
 from app.errors import SetupError
 from app.jobs.queue import UNACKED_KEYS
 from app.jobs.records import LEASES_KEY, QUEUES, Records
+from app.private_files import close_to_others, private_folder
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
@@ -175,9 +176,9 @@ class EmbeddedService:
 
     def _start(self) -> None:
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.log_dir.mkdir(exist_ok=True)
-            (self._data_dir / "tmp").mkdir(exist_ok=True)
+            close_to_others(self._data_dir)
+            for folder in (self._data_dir, self.log_dir, self._data_dir / "tmp"):
+                private_folder(folder)
         except OSError as error:
             raise SetupError(
                 f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from app.context import Context, ContextDependency
-from app.http import immutable, json_request
+from app.http import JSON, immutable, json_request
 from app.jobs import accept_jobs
 from app.jobs.records import FINAL_STATES, Accepted
 from app.jobs.schemas import Job
@@ -24,7 +24,7 @@ SweepId = Annotated[str, Path(max_length=200)]
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": SweepRequest.model_json_schema()}},
+        "content": {JSON: {"schema": SweepRequest.model_json_schema()}},
     }
 }
 
@@ -38,6 +38,7 @@ _BODY: dict[str, Any] = {
         200: {"model": Job, "description": "The outcome is known"},
         400: {"model": Problem},
         413: {"model": Problem},
+        415: {"model": Problem},
         422: {"model": Problem},
     },
     openapi_extra=_BODY,

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def test_a_full_disk_leaves_the_files_that_were_there_and_nothing_cut(monkeypatc
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert answer.exit_code == 2, answer.output
-    assert "nothing was written: a file would be larger" in answer.stderr
+    assert "not written: a file would be larger" in answer.stderr
     assert {path.name: path.read_text() for path in Path("out").iterdir()} == before
 
 
@@ -139,6 +140,72 @@ def test_files_are_written_all_or_none_and_a_full_disk_is_said(number: int) -> N
         written()
     assert {path.name for path in Path().iterdir()} == {"a", "net.onnx"}
     assert Path("a").read_text() == "before"
+
+
+def test_what_was_moved_before_a_failure_is_said() -> None:
+    def written() -> None:
+        with whole_files() as fresh:
+            fresh(Path("a")).write_text("after")
+            fresh(Path("b")).write_text("after")
+            Path("b").mkdir()
+
+    with pytest.raises(RequestError, match=r"b was not written: Is a directory") as raised:
+        written()
+    assert str(Path("a").resolve()) in str(raised.value.hint)
+    assert {path.name for path in Path().iterdir()} == {"a", "b", "net.onnx"}
+
+
+def test_a_device_that_is_full_is_not_said_to_be_as_it_was() -> None:
+    def written() -> None:
+        with whole_files() as fresh:
+            fresh(Path("/dev/full")).write_text("text")
+
+    with pytest.raises(RequestError, match="/dev/full was not written: the disk is full") as raised:
+        written()
+    assert "as they were" not in str(raised.value.hint)
+
+
+WRITE_AND_WAIT = """
+import sys
+from pathlib import Path
+from app.outputs import whole_files
+
+with whole_files() as fresh:
+    fresh(Path("out/plan.json")).write_text("half")
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_next_write_removes_what_a_killed_process_left_and_nothing_of_one_that_lives() -> None:
+    Path("out/.tessera-mine").mkdir(parents=True)
+    program = [sys.executable, "-c", WRITE_AND_WAIT]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(
+                subprocess.Popen(
+                    program,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
+            for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"written\n"
+        killed, alive = writers
+        killed.kill()
+        killed.wait()
+        assert len(list(Path("out").glob(".tessera-*"))) == 3
+        with whole_files() as fresh:
+            fresh(Path("out/report.json")).write_text("whole")
+        assert len(list(Path("out").glob(".tessera-*"))) == 2
+        alive.communicate(b"")
+        assert alive.returncode == 0
+    assert Path("out/plan.json").read_text() == "half"
+    assert {path.name for path in Path("out").iterdir()} == {"plan.json", "report.json", ".tessera-mine"}
 
 
 def test_a_link_stays_a_link_and_a_device_is_written_to_as_it_is() -> None:

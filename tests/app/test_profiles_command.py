@@ -58,7 +58,7 @@ def test_a_new_profile_that_does_not_fit_on_the_disk_leaves_nothing_behind(tmp_p
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (answer.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "nothing was written: a file would be larger" in answer.stderr
+    assert "not written: a file would be larger" in answer.stderr
 
 
 def test_a_check_lists_every_fault_with_path_what_was_found_what_is_allowed_and_a_hint(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The HTML report in a real browser: checks (`make page`), seconds to open and screenshots (`python -m tests.page`)."""
+"""A real browser: checks of pages (`make page`), seconds to open and screenshots (`python -m tests.page`)."""

@@ -53,10 +53,10 @@ def browser_path() -> str:
 
 
 @contextmanager
-def browser() -> Iterator[Any]:
-    """A headless browser."""
+def browser(*arguments: str) -> Iterator[Any]:
+    """A headless browser, with further arguments."""
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=browser_path(), args=list(_ARGUMENTS))
+        made = playwright.chromium.launch(executable_path=browser_path(), args=[*_ARGUMENTS, *arguments])
         try:
             yield made
         finally:

@@ -209,8 +209,8 @@ def test_the_builtin_profiles_are_listed_and_served(api: Api) -> None:
 def test_a_user_profile_is_known_by_name_and_digest(api: Api, form: str) -> None:
     values = user_profile(f"mine-{form}")
     text = json.dumps(values) if form == "json" else yaml.safe_dump(values)
-    first = api.http.post("/v1/profiles", content=text.encode())
-    again = api.http.post("/v1/profiles", content=text.encode())
+    headers = {"Content-Type": f"application/{form}"}
+    first, again = (api.http.post("/v1/profiles", content=text.encode(), headers=headers) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 200)
     by_name = api.http.get(f"/v1/profiles/mine-{form}")
     by_digest = api.http.get(first.headers["location"])
@@ -310,7 +310,10 @@ def test_a_job_has_a_page_for_browsers_that_may_neither_load_nor_call_anything(a
     assert "<title>network.onnx on cluster4x4</title>" in page.text
     assert '"pictures":{"s0.g0":' in page.text
     headers = {"If-None-Match": page.headers["etag"]}
-    assert api.http.get(f"/v1/jobs/{job['id']}/report.html", headers=headers).status_code == 304
+    again = api.http.get(f"/v1/jobs/{job['id']}/report.html", headers=headers)
+    assert again.status_code == 304
+    for name in ("content-security-policy", "cross-origin-opener-policy"):  # a browser keeps those of the 304
+        assert again.headers[name] == page.headers[name]
 
 
 def test_a_known_result_is_answered_at_once(api: Api, network: str) -> None:

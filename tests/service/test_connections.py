@@ -21,7 +21,7 @@ pytestmark = pytest.mark.service
 
 Start = Callable[..., tuple[EmbeddedService, Api]]
 HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
-POST = b"POST /v1/profiles HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+POST = b"POST /v1/profiles HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/yaml\r\nContent-Length: 100\r\n\r\n"
 
 
 class Caller(socket.socket):
