@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import os
 import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,16 @@ def test_a_package_may_take_the_place_of_its_model(tmp_path: Path) -> None:
     assert tessera("package", str(path), "--json").exit_code == 0
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Without callbacks of the garbage collector: the time limit's signal is lost in Hypothesis's."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks.extend(callbacks)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("command", ["run", "package", "table"])
 def test_a_package_takes_no_options_but_bounds(package: Path, command: str) -> None:
     """What they decide was decided when it was made."""

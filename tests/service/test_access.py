@@ -13,7 +13,7 @@ from app.cli.serving import read_settings
 from app.client.client import Client
 from app.supervisor.service import EmbeddedService
 from compiler.errors import RequestError
-from tests.service.harness import Api, conv_chain
+from tests.service.harness import Api, conv_chain, until
 from tests.service.test_api import assert_problem
 
 pytestmark = pytest.mark.service
@@ -152,6 +152,11 @@ def test_every_answer_carries_the_security_headers(api: Api, path: str) -> None:
         assert "'unsafe-inline'" not in policy.partition("style-src")[0]
 
 
+def logged(service: EmbeddedService, number: str) -> bool:
+    lines = (service.log_dir / "api.log").read_text().splitlines()
+    return any(number in line and '"request_refused"' in line for line in lines)
+
+
 def test_refusals_are_counted_and_logged(api: Api, service: EmbeddedService) -> None:
     def counted() -> dict[str, float]:
         text = api.http.get("/metrics").text
@@ -167,5 +172,5 @@ def test_refusals_are_counted_and_logged(api: Api, service: EmbeddedService) -> 
     for answer in refused:
         code = answer.json()["code"]
         assert after[code] == before.get(code, 0) + 1
-        lines = (service.log_dir / "api.log").read_text().splitlines()
-        assert any(answer.headers["x-request-id"] in line and '"request_refused"' in line for line in lines)
+        number = answer.headers["x-request-id"]
+        until(lambda number=number: logged(service, number), "the refusal in the log")  # type: ignore[misc]
