@@ -12,7 +12,7 @@ import msgspec
 
 from compiler.amounts import bytes_text, count_text, si_text
 from compiler.boundaries import Crossing, crossings, tensors_text
-from compiler.errors import ModelError, ProfileError
+from compiler.errors import LimitError, ModelError, ProfileError
 from compiler.options import Options
 from compiler.plan import Plan, Totals
 from compiler.profile.fields import field_named, value_of, with_fields
@@ -41,14 +41,15 @@ Replan = Callable[[Profile, Options], Plan]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A change and the plan that came of it; None: the changed profile or options are refused.
+    """A change and the plan that came of it; None: the changed profile or options are refused, or nobody knows.
 
-    `factor`: how many times as large the memories are; 1 where they stay.
+    `factor`: how many times as large the memories are; 1 where they stay. `unchecked`: the limit that was reached.
     """
 
     change: str
     factor: float
     plan: Plan | None
+    unchecked: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +92,12 @@ def advice_lines(found: tuple[Advice, ...], before: Totals) -> Iterator[str]:
         for tried in advice.helps:
             assert tried.plan is not None
             yield f"  with {tried.change} nothing crosses: {_becomes(before, tried.plan.totals)}"
-        if not advice.helps:
-            changes = ", ".join(tried.change for tried in advice.tried)
-            yield f"  none of {count_text(len(advice.tried), 'change')} helps: {changes}"
+        checked = [tried.change for tried in advice.tried if tried.unchecked is None]
+        if checked and not advice.helps:
+            yield f"  none of {count_text(len(checked), 'change')} helps: {', '.join(checked)}"
+        for tried in advice.tried:
+            if tried.unchecked is not None:
+                yield f"  with {tried.change}: could not be checked: {tried.unchecked}"
 
 
 def _becomes(before: Totals, after: Totals) -> str:
@@ -114,11 +118,14 @@ def _tried(advice: Advice, profile: Profile, options: Options, replan: Replan) -
     tried: list[Tried] = []
 
     def helps(change: str, factor: float, changes: Mapping[str, int], options: Options) -> bool:
+        plan, unchecked = None, None
         try:
             plan = replan(with_fields(profile, changes), options)
+        except LimitError as error:
+            unchecked = str(error)
         except (ModelError, ProfileError):  # nothing fits any more, or a field takes no such value
-            plan = None
-        tried.append(Tried(change=change, factor=factor, plan=plan))
+            pass
+        tried.append(Tried(change=change, factor=factor, plan=plan, unchecked=unchecked))
         return advice.is_help(tried[-1])
 
     def larger(amounts: Mapping[str, int], factor: float) -> bool:

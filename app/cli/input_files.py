@@ -29,6 +29,7 @@ _PACKAGE: Final = "a package"
 _ARRAYS: Final = "an .npz file of tensors"
 _MODEL: Final = "an ONNX model"
 _PROFILE: Final = "a hardware profile"
+_PAGE: Final = "a report page"
 # The commands that take a file of this kind, for files given in the wrong place.
 _TAKERS: Final = {
     _EXECUTABLE: "`tessera run`, `simulate`, `listing` and `trace` take executables, here",
@@ -46,6 +47,7 @@ _BEGINNINGS: Final = (
     (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.plan/'), "a plan"),
     (re.compile(rb'\s*\{.*"schema"\s*:\s*"tessera\.profile/|\s*schema\s*:\s*tessera\.profile/', re.DOTALL), _PROFILE),
     (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.'), "a document of Tessera"),
+    (re.compile(rb'<!doctype html>.{0,200}<meta name="generator" content="Tessera">', re.DOTALL), _PAGE),
 )
 _BEGINNING_BYTES: Final = 2**16
 _CHUNK_BYTES: Final = 2**20
@@ -78,8 +80,14 @@ def refuse_other(path: Path, wanted: str) -> None:
             f"{printable(str(path), 200)} is {kind}, not {wanted}",
             code="invalid_request",
             actual=kind,
-            hint=_TAKERS.get(str(kind)),
+            hint=_hint_of_page(path) if kind == _PAGE else _TAKERS.get(str(kind)),
         )
+
+
+def _hint_of_page(path: Path) -> str:
+    if path.with_name("plan.json").is_file():
+        return f"`tessera plan` and `explain` show the folder it is in: give {printable(str(path.parent), 200)}"
+    return "`tessera plan` and `explain` show the plan.json that was written with it; else give the ONNX file"
 
 
 def existing_model(path: Path) -> Path:

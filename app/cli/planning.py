@@ -187,7 +187,15 @@ def compiled_before(
             hint="Leave them out, or give the model and --profile to plan it again",
         )
     if not is_job:
-        return saved(target)
+        found = saved(target)
+        if server is not None:
+            raise RequestError(
+                "what is saved here is shown without a service",
+                code="invalid_request",
+                actual=f"--server with {printable(str(target), 200)}",
+                hint="Leave out --server, or give a model and --profile, or the id of a job",
+            )
+        return found
     with Client(str(server)) as client:
         return of_job(client, str(target))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
@@ -166,7 +167,10 @@ class AsyncClient:
         *,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Requests a compilation and does not wait; uploads model and profile unless the service has them."""
+        """Requests a compilation and does not wait; uploads model and profile unless the service has them.
+
+        An interruption of the request cancels the job. With a key it goes on, and the same request gives it again.
+        """
         from app.client.arguments import option_values, profile_upload
 
         data = profile_upload(profile)
@@ -175,7 +179,7 @@ class AsyncClient:
             "profile": profile if data is None else (await self._upload_profile(data)).digest,
             "options": option_values(options),
         }
-        return await self._ask("/v1/compilations", body, idempotency_key)
+        return await self._accepted("/v1/compilations", idempotency_key, json=body)
 
     async def result(
         self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None
@@ -203,7 +207,7 @@ class AsyncClient:
     ) -> Job:
         """Requests a sweep: an uploaded model on each profile with each combination of the values of their fields."""
         body = {"model": model, "profiles": profiles, "grid": dict(grid), "options": dict(options or {})}
-        return await self._ask("/v1/sweeps", body, idempotency_key)
+        return await self._accepted("/v1/sweeps", idempotency_key, json=body)
 
     async def sweep_table(self, job: Job | str) -> bytes:
         """The table and the front of a sweep as JSON, also while it runs."""
@@ -303,7 +307,6 @@ class AsyncClient:
 
         Files are read in pieces. `options` are time_limit_s and memory_limit_bytes.
         """
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         fields = {} if job is None else {"job": job}
         if inputs is None and seed is not None:
             fields["seed"] = str(seed)
@@ -311,14 +314,17 @@ class AsyncClient:
             fields["options"] = msgspec.json.encode(dict(options)).decode()
         paths = {"executable": executable, "inputs": inputs}
         with ExitStack() as stack:
-            files: dict[str, Any] = {name: (None, value) for name, value in fields.items()}
-            files |= {
+            opened = {
                 name: (path.name, stack.enter_context(path.open("rb")))
                 for name, path in paths.items()
                 if path is not None
             }
-            answer = await self._request("POST", "/v1/simulations", files=files, headers=headers)
-        return msgspec.json.decode(answer.content, type=Job)
+            files = {**{name: (None, value) for name, value in fields.items()}, **opened}
+
+            def is_sent() -> bool:
+                return all(not file.read(1) for _, file in opened.values())
+
+            return await self._accepted("/v1/simulations", idempotency_key, is_sent=is_sent, files=files)
 
     async def outputs(self, job: Job | str) -> bytes:
         """The outputs of a simulation that succeeded, as .npz."""
@@ -429,9 +435,26 @@ class AsyncClient:
         data = await self.document(job, "plan" if kind is Plan else "report")
         return document(data, kind, f"job {_id(job)}")
 
-    async def _ask(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Job:
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        return msgspec.json.decode((await self._request("POST", path, json=body, headers=headers)).content, type=Job)
+    async def _accepted(
+        self, path: str, idempotency_key: str | None, *, is_sent: Callable[[], bool] = lambda: True, **body: Any
+    ) -> Job:
+        """Requests a job; cancels it if an interruption keeps its id from the caller, who has no key to ask again.
+
+        A request of which not all is sent (`is_sent`) makes no job.
+        """
+        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+
+        async def requested() -> Job:
+            answer = await self._request("POST", path, headers=headers, **body)
+            return msgspec.json.decode(answer.content, type=Job)
+
+        try:
+            return await requested()
+        except self._transport.interruptions():
+            if idempotency_key is None and is_sent():
+                with suppress(TesseraError):
+                    await self.cancel(await requested())  # the same job, by its key
+            raise
 
     async def _save(self, url: str, path: Path) -> None:
         try:

@@ -6,6 +6,7 @@ import http.server
 import io
 import re
 import threading
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -31,7 +32,7 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = io.BytesIO()
     np.savez(tensors, image=np.zeros((1, 3, 8, 8), np.float32))
     profile = profile_json(builtin_profile("edge4"))
-    files = {
+    contents = {
         "net.onnx": model,
         "cut.onnx": model[:-100],
         "in.npz": tensors.getvalue(),
@@ -41,8 +42,9 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "plan.json": b'{"schema": "tessera.plan/1"}',
         "x.tsx": b"\x89TSRX and more",
         "x.tsp": b"\x89TSRP and more",
+        "report.html": files("app.report_page").joinpath("assets/page.html").read_bytes(),
     }
-    for name, data in files.items():
+    for name, data in contents.items():
         Path(name).write_bytes(data)
     Path("folder").mkdir()
 
@@ -80,6 +82,27 @@ def test_what_stands_in_the_place_of_a_file_is_named(words: list[str], exit_code
     answer = CliRunner().invoke(cli, words)
     assert said in answer.stderr
     assert answer.exit_code == exit_code
+
+
+@pytest.mark.parametrize("words", [["explain"], ["plan", *PROFILE], ["compile", *PROFILE], ["run", *PROFILE]])
+def test_a_report_page_is_named_with_the_folder_to_give(words: list[str]) -> None:
+    for place in (".", "folder"):
+        Path(place, "report.html").write_bytes(Path("report.html").read_bytes())
+        answer = CliRunner().invoke(cli, [words[0], f"{place}/report.html", *words[1:]])
+        assert answer.exit_code == 2
+        assert "report.html is a report page, not an ONNX model" in answer.stderr
+        assert ("show the folder it is in: give ." in answer.stderr) == (place == ".")
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+@pytest.mark.parametrize("target", ["saved", "saved/plan.json"])
+def test_a_service_is_not_asked_about_what_is_saved_here_and_that_is_said(command: str, target: str) -> None:
+    made = CliRunner().invoke(cli, ["plan", "net.onnx", *PROFILE, "--out", "saved"])
+    assert made.exit_code == 0, made.output
+    answer = CliRunner().invoke(cli, [command, target, "--server", "http://127.0.0.1:1"])
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert f"--server with {target}" in answer.stderr
+    assert CliRunner().invoke(cli, [command, target]).exit_code == 0
 
 
 def test_a_server_that_is_not_tessera_is_named() -> None:

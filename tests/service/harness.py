@@ -103,6 +103,12 @@ class Api:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
+    def jobs(self) -> list[dict[str, Any]]:
+        """The latest jobs, newest first."""
+        answer = self.http.get("/v1/jobs", params={"limit": 100})
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["items"])
+
     def finished(self, job: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """A job once it is final."""
         return until(lambda: found if (found := self.job(job))["state"] in FINAL else None, f"job {job}", timeout_s)

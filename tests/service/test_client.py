@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from msgspec import structs
 
 import tessera
 from app.client.results import OnPlan
+from app.client.transport import AwaitedTransport, BlockingTransport
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_json
 from tests.service.harness import Api, conv_chain, until
@@ -151,6 +153,105 @@ def test_a_task_that_is_cancelled_cancels_its_job(service: EmbeddedService, api:
             return mine[0].id
 
     assert api.finished(asyncio.run(cancelled()))["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+@pytest.mark.parametrize("kind", ["compilation", "sweep"])
+@pytest.mark.parametrize("transport", [BlockingTransport, AwaitedTransport])
+def test_an_interrupted_request_leaves_no_job_whose_id_nobody_knows(
+    service: EmbeddedService,
+    api: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: type[BlockingTransport | AwaitedTransport],
+    kind: str,
+    *,
+    is_sent: bool,
+) -> None:
+    model = conv_chain(63, channels=5)
+    request, lost = transport.request, KeyboardInterrupt if transport is BlockingTransport else asyncio.CancelledError
+    interrupted: list[str] = []
+
+    async def interrupt_once(self: Any, method: str, path: str, **arguments: Any) -> Any:
+        if method != "POST" or interrupted or path not in ("/v1/compilations", "/v1/sweeps"):
+            return await request(self, method, path, **arguments)
+        interrupted.append(path)
+        if is_sent:
+            await request(self, method, path, **arguments)
+        raise lost
+
+    monkeypatch.setattr(transport, "request", interrupt_once)
+
+    async def asked(client: tessera.AsyncClient) -> None:
+        if kind == "compilation":
+            await client.submit(model, "edge4", {"verify": "none"})
+        else:
+            uploaded = await client.upload_model(model)
+            await client.sweep(uploaded.id, ["edge4"], {"nram.capacity_bytes": [100_000, 200_000]})
+
+    before = {job["id"] for job in api.jobs()}
+    if transport is BlockingTransport:
+        with tessera.Client(service.url) as client, pytest.raises(lost):
+            asked(client.awaited).send(None)
+    else:
+
+        async def awaited() -> None:
+            async with tessera.AsyncClient(service.url) as client:
+                await asked(client)
+
+        with pytest.raises(lost):
+            asyncio.run(awaited())
+    assert interrupted
+    (job,) = [job["id"] for job in api.jobs() if job["id"] not in before]
+    assert api.finished(job)["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_an_interrupted_upload_is_repeated_only_if_the_service_may_have_a_job_of_it(
+    service: EmbeddedService, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
+) -> None:
+    path = tmp_path / "executable.tsx"
+    executable = tessera.compile(DATA, "edge4", {"verify": "none"}).executable
+    assert executable is not None
+    executable.save(path)
+    request = BlockingTransport.request
+    sent: list[str] = []
+
+    async def interrupt_once(self: Any, method: str, path: str, *, files: Any = None, **arguments: Any) -> Any:
+        sent.append(path)
+        if files is None or len(sent) > 1:
+            return await request(self, method, path, files=files, **arguments)
+        if is_sent:
+            await request(self, method, path, files=files, **arguments)
+        raise KeyboardInterrupt
+
+    before = {job["id"] for job in api.jobs()}
+    monkeypatch.setattr(BlockingTransport, "request", interrupt_once)
+    with tessera.Client(service.url) as client, pytest.raises(KeyboardInterrupt):
+        client.simulate(executable=path, seed=63)
+    jobs = [job["id"] for job in api.jobs() if job["id"] not in before]
+    again = ["/v1/simulations", f"/v1/jobs/{jobs[0]}/cancel"] if is_sent else []
+    assert (len(jobs), sent) == (int(is_sent), ["/v1/simulations", *again])
+
+
+def test_an_interrupted_request_with_a_key_goes_on_and_is_given_again(
+    service: EmbeddedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = BlockingTransport.request
+
+    async def interrupt(self: Any, method: str, path: str, **arguments: Any) -> Any:
+        answer = await request(self, method, path, **arguments)
+        if path == "/v1/compilations":
+            raise KeyboardInterrupt
+        return answer
+
+    with tessera.Client(service.url) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(BlockingTransport, "request", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                client.submit(DATA, "edge4", {"objective": "edp"}, idempotency_key="mine")
+        (job,) = client.jobs(most=1)
+        assert client.submit(DATA, "edge4", {"objective": "edp"}, idempotency_key="mine").id == job.id
+        assert client.finished(job).state == "succeeded"
 
 
 def test_ctrl_c_in_a_script_cancels_the_job_it_waits_for(service: EmbeddedService, api: Api) -> None:
