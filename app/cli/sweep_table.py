@@ -128,7 +128,7 @@ def _legend(report: SweepReport) -> Iterator[Line]:
     unfinished = ", the others were not begun or not finished" if state else ""
     yield Line("Points", f"{state}{finished} of {report.total} points done{unfinished}")
     if report.front:
-        best = "no other is better in latency, energy, DRAM traffic and chip memory at once"
+        best = "no other is as good in latency, energy, DRAM traffic and chip memory, and better in one"
         yield Line("Front", f"* marks {count_text(len(report.front), 'point')}: {best}")
     yield Line("Latency", _LATENCY[report.latency])
     yield from _common(report.points, [varied.field for varied in report.grid])

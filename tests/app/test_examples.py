@@ -1,7 +1,8 @@
 """The shell examples of the documents: commands run, show what the documents show, and ask for what the API has.
 
-A fence `sh` has commands for a folder with a `model.onnx`, in order. A fence `console` has commands for the root of the
-repository with their output in a terminal, `...` for lines that are left out. A fence `http` has calls of curl.
+A fence `sh` has commands for a folder with a `model.onnx` and arrays for its input in `in.npz`, in order. A fence
+`console` has commands for the root of the repository with their output in a terminal, `...` for lines that are left
+out. A fence `http` has calls of curl.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from tests.exported import exported_models
 from tests.service.harness import conv_chain
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = ("README.md", "docs/plan.md")
+PAGES: Final = ("README.md", "docs/plan.md", "docs/sweeps.md", "docs/packages.md")
 METHODS: Final = ("get", "post", "delete")
 TERMINAL: Final = {"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": "96", "LINES": "50"}
 # The version of the judge, and errors of the last digit, are the machine's.
@@ -33,6 +38,8 @@ def examples(page: str, kind: str) -> list[str]:
 
 def output(command: str, *, terminal: bool = False) -> str:
     program, *words = shlex.split(command, comments=True)
+    if program == "python":
+        return subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True).stdout
     assert program == "tessera"
     result = CliRunner().invoke(cli, words, env=TERMINAL if terminal else {})
     assert result.exit_code == 0, (command, result.output)
@@ -48,30 +55,36 @@ def plain(text: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_of_a_document_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("model.onnx").write_bytes(conv_chain(3, channels=5))
+    if page == "docs/packages.md":  # about models with open dimensions
+        (model,) = [model for model in exported_models() if model.file == "keyword_dynamo.onnx"]
+        Path("model.onnx").write_bytes(model.read())
+        np.savez("in.npz", audio=np.linspace(-1, 1, 3 * 4000, dtype=np.float32).reshape(3, 1, 4000))
+    else:
+        Path("model.onnx").write_bytes(conv_chain(3, channels=5))
     commands = [line for example in examples(page, "sh") for line in example.splitlines() if line.strip()]
     assert commands
     for command in commands:
         output(command)
 
 
-def shown() -> list[tuple[str, str]]:
-    """Commands with the output that documents show."""
+def shown() -> list[list[tuple[str, str]]]:
+    """Commands with the output that documents show, by fence."""
     blocks = [block for page in PAGES for block in examples(page, "console")]
-    parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    return [(command, text) for command, _, text in (part.partition("\n") for part in parts)]
+    parts = [re.split(r"^\$ ", block, flags=re.MULTILINE)[1:] for block in blocks]
+    return [[(command, text) for command, _, text in (part.partition("\n") for part in block)] for block in parts]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "text"), shown(), ids=[command.split()[1] for command, _ in shown()])
-def test_a_command_shows_what_a_document_shows(
-    command: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block", shown(), ids=[block[0][0].split()[1] for block in shown()])
+def test_commands_show_what_a_document_shows(
+    block: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tests").symlink_to(ROOT / "tests")
-    found = plain(output(command, terminal=True))
-    parts = [plain(part) for part in re.split(r"^\.\.\.$", text, flags=re.MULTILINE)]
-    assert re.fullmatch(".*".join(map(re.escape, parts)), found), found
+    for command, text in block:
+        found = plain(output(command, terminal=True))
+        parts = [plain(part) for part in re.split(r"^\.\.\.$", text, flags=re.MULTILINE)]
+        assert re.fullmatch(".*".join(map(re.escape, parts)), found), found
 
 
 def test_calls_of_the_documents_are_in_the_api() -> None:
