@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from app.client.service_url import service_url
 from compiler.errors import ModelError, RequestError, printable
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_assignments
@@ -105,14 +106,26 @@ def existing_model(path: Path) -> Path:
 
 
 def check_arguments(
-    target: Path, profiles: Sequence[str | None], settings: Sequence[str], *, server: str | None, is_model: bool = True
+    target: Path,
+    profiles: Sequence[str | None],
+    settings: Sequence[str],
+    *,
+    server: str | None,
+    is_model: bool = True,
+    shapes: Sequence[str] = (),
 ) -> None:
-    """Raises for wrong options, files or profiles before the compiler is imported, which takes a second.
+    """Raises for wrong options, shapes, URLs, files or profiles before the compiler is imported, which takes a second.
 
     With `is_model` the file has to be a model; otherwise it may be compiled, and then needs no profile. A service
     checks profile names itself, as it may know others.
     """
     parse_assignments(settings)
+    if shapes:
+        from compiler.shapes.extents import parse_shapes
+
+        parse_shapes(shapes)
+    if server is not None:
+        service_url(server)
     if is_model or not is_compiled(target):
         uncompiled_model(target)
         for profile in profiles:

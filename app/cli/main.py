@@ -315,7 +315,7 @@ def _ran(
         existing_arrays(inputs)
     if against is not None:
         uncompiled_model(against)
-    check_arguments(path, [profile], settings, server=server, is_model=False)
+    check_arguments(path, [profile], settings, server=server, is_model=False, shapes=shapes)
     from app.cli import running
     from app.simulations.inputs import DEFAULT_SEED
 

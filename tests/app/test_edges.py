@@ -254,6 +254,13 @@ RUN = "sys.argv[0] = 'tessera'; from app.cli.console_script import run; run()"
             )
         ),
         (["sweep", "net.onnx", "--profile", "edge4", "--grid", "nonesuch=1"], 2, SLOW),
+        (["table", "net.onnx", "--profile", "edge4", "--shape", "nonsense"], 2, SLOW),
+        (["run", "net.onnx", "--profile", "edge4", "--shape", "nonsense"], 2, SLOW),
+        *(
+            ([command, "net.onnx", "-p", "edge4", "--server", "nonsense"], 2, SLOW)
+            for command in ("plan", "compile", "run")
+        ),
+        (["serve"], 2, (*SLOW, "fastapi", "numpy", "yaml")),
         (["size", "net.onnx", "--profile", "edge4", "--field", "sram", "--target", "nonesuch"], 2, SLOW),
     ],
 )
@@ -263,7 +270,12 @@ def test_a_wrong_argument_is_answered_before_the_compiler_is_imported(
     (tmp_path / "net.onnx").write_bytes(conv_chain(1))
     answer = subprocess.run(
         [sys.executable, "-c", f"{LISTED.format(modules)}; {RUN}", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TESSERA_PORT": "nonsense",
+            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+        },
         capture_output=True,
         text=True,
         cwd=tmp_path,

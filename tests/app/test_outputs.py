@@ -55,7 +55,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("the work began")
 
     monkeypatch.setattr("compiler.compile.compile_model", begun)
-    monkeypatch.setattr("app.cli.shapes.compile_package", begun)
+    monkeypatch.setattr("compiler.compile.compile_package", begun)
     monkeypatch.setattr("app.cli.point_pool.PointPool.run", begun)
 
 
