@@ -94,7 +94,9 @@ def _temporary_folder(parent: Path) -> Iterator[Path]:
     while True:
         folder = parent / f".tessera-{secrets.token_hex(8)}"
         folder.mkdir()
-        with _locked(folder, fcntl.LOCK_EX):
+        with ExitStack() as stack:
+            with suppress(FileNotFoundError):
+                stack.enter_context(_locked(folder, fcntl.LOCK_EX))
             if not folder.exists():  # another process removed it before it was locked
                 continue
             try:

@@ -88,7 +88,7 @@ def crossing_lines(plan: Plan, most: int) -> Iterator[str]:
             for edge in crossing.edges
             if edge.consumer is not None
         ):
-            yield f"   why not with {reason}"
+            yield f"   not fused with {reason}"
         priced = any(edge.rule in (None, "FUSE-20") for edge in crossing.edges)
         for why in dict.fromkeys(entry.why for entry in crossing.entries if entry.fields and priced):
             yield f"   because {printable(why, 300)}"
@@ -113,5 +113,5 @@ def reason_text(edge: BoundaryDoc, objective: str) -> str:
         return why
     if edge.rule in (None, "FUSE-20"):
         unit = OBJECTIVE_UNITS.get(objective, objective)
-        return f"{why} ({number_text(edge.actual)} merged, {number_text(edge.limit)} apart, in {unit})"
+        return f"{why} ({number_text(edge.actual)} {unit} fused, {number_text(edge.limit)} apart)"
     return f"{named(edge.rule)} fails with {number_text(edge.actual)}, limit {number_text(edge.limit)}: {why}"

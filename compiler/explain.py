@@ -122,7 +122,7 @@ def _segment(segment: PlanSegment, objective: str) -> Iterator[str]:
             resident = f" ({bytes_text(segment.resident_bytes_per_core)} in the fullest core before it runs)"
         yield (
             f"  {segment.macs:,} multiply-accumulates, {bytes_text(segment.weight_bytes)} of weights{resident},"
-            f" {segment.cycles:,} cycles, {count_text(len(segment.groups), 'group')}; hardware nodes: {units}."
+            f" {segment.cycles:,} cycles, {count_text(len(segment.groups), 'group')}; nodes by engine: {units}."
         )
     if segment.search is not None:
         yield f"  {search_line(segment.id, segment.search, objective)}"

@@ -59,12 +59,10 @@ def remedy(entries: Iterable[GapEntryDoc]) -> str:
         saved[entry.fields] = saved.get(entry.fields, 0) + entry.read_bytes + entry.written_bytes
     none = saved.pop((), 0)
     if not saved:
-        return "no larger memory helps, as far as is known"
+        return "no larger memory is known to help"
     ranked = sorted(saved.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"more {_memories(fields)} could save up to {bytes_text(size)}" for fields, size in ranked]
-    return "; ".join(
-        [*parts, *((f"for {bytes_text(none)} no larger memory helps, as far as is known",) if none else ())]
-    )
+    return "; ".join([*parts, *((f"for {bytes_text(none)} no larger memory is known to help",) if none else ())])
 
 
 def _memories(fields: tuple[str, ...]) -> str:

@@ -18,10 +18,10 @@ from compiler.rules import named
 
 _HOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "core": "they wait in the cores",
-        "sram": "they wait in the SRAM",
-        "dram": "they do not wait on chip",
-        "none": "they wait nowhere",
+        "core": "kept in the cores",
+        "sram": "kept in the SRAM",
+        "dram": "not kept on the chip",
+        "none": "not kept",
     }
 )
 
@@ -80,29 +80,29 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         yield f"  {_op(op)}."
     yield "Tiling:"
     yield from _tiling(group)
-    yield "Price:"
+    yield "Costs:"
     yield from _price(group, next((g for g in report.groups if g.id == group.id), None) if report else None)
-    yield "Memory of a unit or core:"
+    yield "Memory (SRAM of a cluster, NRAM and WRAM of a core):"
     for level, use in group.memory.items():
-        live = f"{bytes_text(use.lower_bound_bytes)} live at once"
-        yield f"  {level}: takes {bytes_text(use.peak_bytes)} of {bytes_text(use.capacity_bytes)}, at most {live}."
+        live = f"at most {bytes_text(use.lower_bound_bytes)} live at once"
+        yield f"  {_memory(level)}: takes {bytes_text(use.peak_bytes)} of {bytes_text(use.capacity_bytes)}, {live}."
     yield "Checks:"
     for verdict in group.rules:
         yield f"  {verdict_line(verdict)}."
     objective = str(plan.options.get("objective", ""))
-    yield "What enters:"
+    yield "Inputs:"
     for enters in entering(plan, group):
         name = printable(enters.tensor, 80)
         if enters.edge is None:
-            yield f"  {name}: no group makes it; it is an input of the graph, part of a table, or comes from the host."
+            yield f"  {name}: made by no group: an input of the graph, part of a table, or a result of the host."
         else:
             yield f"  {name} from {enters.producer_group}: {reason_text(enters.edge, objective)}."
-    yield "What leaves:"
+    yield "Outputs:"
     for edge in group.boundary:
         yield f"  {printable(edge.tensor, 80)} to {_target(edge)}: {reason_text(edge, objective)}."
     above = gap_entries(plan, group)
     if above:
-        yield "DRAM traffic above the minimum in which it has a part:"
+        yield "Excess DRAM traffic that it has a part in:"
         for entry in above:
             yield f"  {entry_line(entry)}."
 
@@ -114,7 +114,7 @@ def rules_line(plan: Plan) -> str:
     off = [named(use.id) for use in plan.rules if not use.enabled]
     others = sum(use.enabled and not use.bound for use in plan.rules)
     switched = f" Switched off: {', '.join(off)}." if off else ""
-    return f"Rules that bound: {', '.join(bound) or 'none'}; {others} others held anyway.{switched}"
+    return f"Rules that bound a group: {', '.join(bound) or 'none'}; {others} others held anyway.{switched}"
 
 
 def verdict_line(verdict: RuleVerdict) -> str:
@@ -124,14 +124,20 @@ def verdict_line(verdict: RuleVerdict) -> str:
     return f"{name}: {verdict.outcome}, {number_text(verdict.actual)} of {number_text(verdict.limit)}"
 
 
+def _memory(level: str) -> str:
+    """A level in words: sram-weights is the weight part of the SRAM."""
+    name, _, part = level.partition("-")
+    return f"{name.upper()}{f', {part}' if part else ''}"
+
+
 def _op(op: PlanOp) -> str:
     part = "" if op.part is None else f", part {op.part}"
     words = f"{printable(op.node, 80)} ({printable(op.kind, 60)}{part})"
     if op.weight_bytes:
-        times = count_text(op.weight_loads, "time")
+        times = "once" if op.weight_loads == 1 else f"{op.weight_loads} times"
         slices = f", {op.weight_slices} slices" if op.weight_slices > 1 else ""
         read = f"{op.weight_mode}, read {times}{slices}"
-        words += f": {bytes_text(op.weight_bytes)} of weights, {read}; {_HOMES[op.weight_home]}"
+        words += f": {bytes_text(op.weight_bytes)} of weights, {read}, {_HOMES[op.weight_home]}"
     if op.addresses is not None:
         tables = op.addresses
         words += (
@@ -147,26 +153,25 @@ def _tiling(group: PlanGroup) -> Iterator[str]:
         f"{printable(name, 60)} {'×'.join(map(str, extents))}" for name, extents in group.sram_tile.inputs.items()
     )
     yield (
-        f"  SRAM tile: {_extents(tiling.axes, tiling.tile)} of the result;"
+        f"  tile: {_extents(tiling.axes, tiling.tile)} of the result;"
         f" {bytes_text(group.sram_tile.bytes)} of inputs ({inputs});"
         f" {tiling.tiles:,} in all, {tiling.rounds:,} one after another."
     )
-    yield f"  core tile: {_extents(tiling.axes, tiling.core_tile)}; {tiling.core_tiles} in each SRAM tile."
+    yield f"  core tile: {_extents(tiling.axes, tiling.core_tile)}; {tiling.core_tiles} in each tile."
     buffered = "double-buffered" if tiling.double_buffered else "not double-buffered"
-    in_sram = "; weights may wait in the SRAM" if tiling.weights_in_sram else ""
+    in_sram = "; weights may be kept in the SRAM" if tiling.weights_in_sram else ""
     yield (
         f"  {tiling.order}, {buffered}; slices of output channels: {tiling.channel_slices}"
         f" ({tiling.outer_loop} are the outer loop), of input channels: {tiling.input_slices}{in_sram}."
     )
     halos = ", ".join(f"{axis} {mode}" for axis, mode in group.halo.items()) or "none"
-    kept = f"; {bytes_text(tiling.kept_bytes)} wait for later tiles" if tiling.kept_bytes else ""
+    kept = f"; {bytes_text(tiling.kept_bytes)} kept for later tiles" if tiling.kept_bytes else ""
     yield f"  halos: {halos}{kept}."
-    walk = f"; each walks its tiles by {', '.join(placement.walk)}" if placement.walk else ""
+    walk = f"; tiles in the order of {', '.join(placement.walk)}" if placement.walk else ""
     dealt = f", dealt as {placement.placement}" if placement.spread == "bands" else ""
     yield (
-        f"  placement: {placement.units} unit{'' if placement.units == 1 else 's'} by {placement.spread}{dealt};"
-        f" {placement.cores} core{'' if placement.cores == 1 else 's'} in each by"
-        f" {placement.core_spread}{walk}."
+        f"  placement: {count_text(placement.units, 'unit')} (spread: {placement.spread}{dealt});"
+        f" {count_text(placement.cores, 'core')} in each (spread: {placement.core_spread}){walk}."
     )
 
 

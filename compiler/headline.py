@@ -11,7 +11,7 @@ from compiler.amounts import bytes_text, count_text, number_text, rate_text, sha
 from compiler.errors import printable
 from compiler.execution import OutputCheck, ValuesReport
 from compiler.explain_gap import gap_lines
-from compiler.plan import DegradedDoc, Plan, Report, Totals
+from compiler.plan import DegradedDoc, NativeShare, Plan, Report, Totals
 
 # The room that a label takes before its text.
 LABEL_WIDTH: Final = 13
@@ -66,7 +66,7 @@ def headline(plan: Plan, report: Report | None = None) -> tuple[Line, ...]:
         Line("DRAM", _dram(plan)),
         Line("Limited by", _limits(plan)),
         *(Line("Cores", text) for text in _cores(report)),
-        Line("Host", host_text(plan)),
+        Line("Host", host_text(plan.native)),
         Line("Arithmetic", _arithmetic(plan)),
         Line("Verified", verified_text(plan, report)),
         *(Line("Degraded", degraded_text(entry)) for entry in plan.degraded),
@@ -161,9 +161,8 @@ def _cores(report: Report | None) -> Iterator[str]:
     yield f"compute {share_text(working, whole)} of the time{f'; they wait for: {waits}' if waits else ''}"
 
 
-def host_text(plan: Plan) -> str:
-    """What runs on the host, as a share, and that no time above has it."""
-    native = plan.native
+def host_text(native: NativeShare) -> str:
+    """What runs on the host, as a share, and that no time beside it has it."""
     if not native.host_nodes:
         return "runs nothing; every node runs on the accelerator"
     nodes = f"{number_text(native.host_nodes)} of {count_text(native.host_nodes + native.chip_nodes, 'node')}"

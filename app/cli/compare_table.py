@@ -9,9 +9,11 @@ from typing import Final
 from rich.console import Console
 
 from app.cli.comparing import FIGURES, Comparison, StrategyRow
-from app.cli.text_table import Column, print_table, print_text
+from app.cli.plan_table import print_headline
+from app.cli.text_table import Column, print_table
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
+from compiler.headline import Line, host_text
 
 _NAMES: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "DRAM"})
 _WORDS: Final[Mapping[str, Callable[[float], str]]] = MappingProxyType(
@@ -29,14 +31,21 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     figures = (f"{_NAMES.get(name, name)}{'*' if name == comparison.objective else ''}" for name in FIGURES)
     columns = [Column("strategy", "words"), *map(Column, ("groups", *figures, "× minimum", "planned in"))]
     yardsticks = comparison.yardsticks
-    floor = bytes_text(yardsticks.floor_dram_bytes), si_text(yardsticks.bound_latency_s, "s")
+    minimum = bytes_text(yardsticks.floor_dram_bytes), si_text(yardsticks.bound_latency_s, "s")
     rows = [row for strategy in comparison.strategies for row in _rows(strategy)]
-    rows += [["reference", "", bytes_text(yardsticks.reference_dram_bytes)], ["floor", "", *floor]]
+    rows += [["reference", "", bytes_text(yardsticks.reference_dram_bytes)], ["minimum", "", *minimum]]
     title = f"{printable(comparison.model.name, 60)} on {printable(comparison.profile.name, 60)}"
     print_table(columns, rows, console, title=title)
     console.print()
     names = ", ".join(row.strategy for row in comparison.strategies)
-    print_text(f"* the objective; below each figure its ratio to the best of {names}", console)
+    lines = (
+        Line("*", "the objective"),
+        Line("Figures", f"estimated; below each its ratio to the best of {names}; edp is energy × latency"),
+        Line("reference", "each input, weight and output moved once per group, layer by layer"),
+        Line("minimum", "what no plan can avoid: the DRAM traffic, and the physical bound of the latency"),
+        Line("Host", host_text(comparison.native)),
+    )
+    print_headline(lines, console)
 
 
 def _rows(row: StrategyRow) -> Iterator[list[str]]:

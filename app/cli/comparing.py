@@ -12,7 +12,7 @@ from rich.console import Console
 from app.cli import compiling
 from compiler.errors import RequestError, printable
 from compiler.options import Options, parse_assignments
-from compiler.plan import ModelRef, Plan, ProfileRef
+from compiler.plan import ModelRef, NativeShare, Plan, ProfileRef
 
 # The compared figures, by the names of options' objectives; less is better for each.
 FIGURES: Final = ("dram_bytes", "latency", "energy", "edp")
@@ -51,13 +51,14 @@ class Yardsticks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The strategies in the order given, and their common objective."""
+    """The strategies in the order given, and their common objective; `native` is that of the first plan."""
 
     model: ModelRef
     profile: ProfileRef
     objective: str
     strategies: tuple[StrategyRow, ...]
     yardsticks: Yardsticks
+    native: NativeShare
 
 
 def known_strategies() -> tuple[str, ...]:
@@ -139,6 +140,7 @@ def comparison_of(plans: Sequence[tuple[str, Plan, float | None]], objective: st
             bound_latency_s=first.totals.latency_bound_s,
             reference_dram_bytes=first.totals.dram_bytes_reference,
         ),
+        native=first.native,
     )
 
 

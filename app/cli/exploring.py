@@ -76,7 +76,7 @@ def size(
     profile: ProfileOption,
     field: Annotated[str, typer.Option("--field", help="A field of the profile, such as sram", show_default=False)],
     target: Annotated[
-        str, typer.Option("--target", help="Such as 2ms, 3MiB, 5mJ, 1.05xfloor or latency=2ms", show_default=False)
+        str, typer.Option("--target", help="Such as 2ms, 3MiB, 5mJ, 1.05xminimum or latency=2ms", show_default=False)
     ],
     low: Annotated[str | None, typer.Option("--from", help="The least value [a 16th of the profile's]")] = None,
     high: Annotated[str | None, typer.Option("--to", help="The largest value [16 times the profile's]")] = None,

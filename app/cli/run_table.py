@@ -42,27 +42,27 @@ def print_segments(report: SimulationReport, console: Console) -> None:
         commands = f"{segment.commands:,}" if on_chip else count_text(segment.nodes, "node")
         used = (bytes_text(segment.used_bytes[level]) if level in segment.used_bytes else "" for level in levels)
         rows.append([segment.id, where, commands, bytes_text(segment.touched_bytes) if on_chip else "", *used])
-    columns += [Column(f"{level} used") for level in levels]
-    print_table(columns, rows, console, title="every program is safe (PROG-4)")
+    columns += [Column(f"{level.upper()} used") for level in levels]
+    print_table(columns, rows, console, title="Every program is proved safe (PROG-4)")
     console.print()
 
 
 def _inputs(report: SimulationReport) -> str:
     inputs = count_text(len(report.inputs), "input")
-    origin = "given" if report.seed is None else f"made up from seed {report.seed}"
-    return f"ran on {inputs} {origin}; values only, time is not simulated"
+    origin = "given" if report.seed is None else f"of random values (seed {report.seed})"
+    return f"Ran on {inputs} {origin}; values only, time is not simulated"
 
 
 def _compared(report: SimulationReport) -> str:
     comparison = report.comparison
     assert comparison is not None
     if comparison.reason is not None:
-        return f"not compared: {printable(comparison.reason, 200)}"
+        return f"Not compared: {printable(comparison.reason, 200)}"
     skipped = f"; {len(comparison.skipped)} random outputs were skipped" if comparison.skipped else ""
     if comparison.holds:
-        return f"all compared outputs agree with {printable(comparison.judge or '', 60)}{skipped}"
+        return f"All compared outputs agree with {printable(comparison.judge or '', 60)}{skipped}"
     off = ", ".join(printable(check.tensor, 60) for check in comparison.outputs if not check.holds)
-    return f"these outputs differ from {printable(comparison.judge or '', 60)}: {off}{skipped}"
+    return f"These outputs differ from {printable(comparison.judge or '', 60)}: {off}{skipped}"
 
 
 def _error(check: OutputCheck) -> str:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 from rich.console import Console
 
+from app.cli.plan_table import print_headline
 from app.cli.saved_results import saved
 from app.cli.text_table import Column, print_table, print_text, span
 from app.client.client import Client
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Difference, GroupSum, Side, compare
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
+from compiler.headline import Line, host_text
+
+# The figures in the words of the plan's summary.
+_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dram_bytes": "DRAM traffic",
+        "estimated_latency_s": "latency, estimated",
+        "simulated_latency_s": "latency, simulated",
+        "energy_j": "energy, estimated",
+        "stationary_weight_bytes": "stationary weights",
+        "host_link_bytes": "host link traffic",
+    }
+)
 
 
 def compared_here(a: Path, b: Path) -> ComparisonDocument:
@@ -28,13 +45,17 @@ def compared_on_server(server: str, a: str, b: str) -> ComparisonDocument:
 
 def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     """Prints the totals, then groups that cover the same nodes side by side; groups of one side come last."""
-    for name, side in (("a", document.a), ("b", document.b)):
+    sides = (("a", document.a), ("b", document.b))
+    for name, side in sides:
         print_text(f"{name}: {_side(side)}", console)
     if not document.same_model:
         print_text("these are different models: groups meet where their nodes have equal names", console)
     console.print()
     columns = [Column("", "words"), *map(Column, ("a", "b", "change"))]
-    print_table(columns, [(row.figure, *_cells(row)) for row in document.totals], console)
+    rows = [(_WORDS.get(row.figure, row.figure), *_cells(row)) for row in document.totals]
+    print_table(columns, rows, console)
+    console.print()
+    print_headline([Line(f"Host, {name}", host_text(side.native)) for name, side in sides], console)
     console.print()
     columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
     columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))

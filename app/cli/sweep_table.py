@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from rich.console import Console
 
+from app.cli.plan_table import print_headline
 from app.cli.text_table import Column, print_table, print_text
 from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import SizeReport
-from compiler.amounts import bytes_text, si_text
+from app.sweeps.target import parse_target
+from compiler.amounts import bytes_text, count_text, si_text
 from compiler.errors import printable
+from compiler.headline import Line, host_text
 from compiler.profile.fields import SHORT_NAMES, Value, field_named
 from compiler.profile.quantities import amount_text
 
+_LATENCY: Final[Mapping[str | None, str]] = MappingProxyType(
+    {
+        "simulated": "simulated",
+        "estimated": "estimated, because not every point has a program to simulate",
+        None: "no point has figures",
+    }
+)
+_TARGETS: Final = MappingProxyType({"dram_bytes": "DRAM traffic", "latency": "a latency", "energy": "an energy"})
+_UNITS: Final = MappingProxyType({"latency": "s", "energy": "J"})
+_OWNERS: Final = MappingProxyType({"sram": "cluster", "nram": "core", "wram": "core"})
 _MARK: Final = Column("", "words")
-_FIGURES: Final = tuple(map(Column, ("latency", "energy", "DRAM", "× minimum", "on chip")))
+_FIGURES: Final = tuple(map(Column, ("latency", "energy", "DRAM", "× minimum", "chip memory")))
 _SHORT: Final[Mapping[str, str]] = MappingProxyType({path: name for name, path in SHORT_NAMES.items()})
 
 
@@ -39,7 +53,7 @@ def print_sweep(report: SweepReport, console: Console) -> None:
     title = f"{printable(report.model.name, 60)} on {printable(', '.join(profiles), 120)}"
     print_table(columns, rows, console, title=title)
     console.print()
-    print_text(_legend(report), console)
+    print_headline(list(_legend(report)), console)
     for line in _problems(report.points):
         print_text(line, console)
 
@@ -57,10 +71,18 @@ def print_size(report: SizeReport, console: Console) -> None:
     ]
     names = f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}"
     columns = [_MARK, Column(_short(report.field)), Column("target", "words"), *_FIGURES]
-    print_table(columns, rows, console, title=f"{names}: {printable(report.target, 60)}")
+    print_table(
+        columns, rows, console, title=f"{names}: the smallest {_short(report.field)} for {_target(report.target)}"
+    )
     console.print()
-    for line in (*_findings(report), *_problems([point.row for point in report.curve])):
+    points = [point.row for point in report.curve]
+    for line in (*_findings(report), *_problems(points)):
         print_text(line, console)
+    console.print()
+    print_headline(
+        [Line("Latency", "simulated where a point has a program, else estimated"), *_common(points, [report.field])],
+        console,
+    )
 
 
 def value_text(path: str, value: Value) -> str:
@@ -69,6 +91,15 @@ def value_text(path: str, value: Value) -> str:
     if isinstance(value, bool | str) or not unit:
         return printable(str(value), 40)
     return amount_text(value, unit, " ")
+
+
+def _target(text: str) -> str:
+    """A target in the words of the plan's summary."""
+    target = parse_target(text)
+    if target.of_floor:
+        return f"DRAM traffic of at most {target.limit:g} × the minimum"
+    most = bytes_text(target.limit) if target.figure == "dram_bytes" else si_text(target.limit, _UNITS[target.figure])
+    return f"{_TARGETS[target.figure]} of at most {most}"
 
 
 def _short(path: str) -> str:
@@ -91,43 +122,51 @@ def _figures(point: PointReport, latency: str | None) -> list[str]:
     ]
 
 
-def _legend(report: SweepReport) -> str:
-    latency = {
-        "simulated": "latency by simulation of the commands",
-        "estimated": "latency as estimated, for not every point has a program",
-        None: "no figures",
-    }[report.latency]
-    values = "compared with the model's" if report.values_checked else "not executed"
+def _legend(report: SweepReport) -> Iterator[Line]:
     finished = sum(point.state in ("succeeded", "failed") for point in report.points)
-    done = f"{finished} of {report.total} points done"
-    if report.state == "cancelled":
-        done = f"interrupted: {done}, the others were not begun or not finished"
-    return (
-        f"{done}; * none is better in latency, energy, DRAM and on-chip bytes at "
-        f"once ({len(report.front)}); {latency}; values {values}"
-    )
+    state = "interrupted: " if report.state == "cancelled" else ""
+    unfinished = ", the others were not begun or not finished" if state else ""
+    yield Line("Points", f"{state}{finished} of {report.total} points done{unfinished}")
+    if report.front:
+        best = "no other is better in latency, energy, DRAM traffic and chip memory at once"
+        yield Line("Front", f"* marks {count_text(len(report.front), 'point')}: {best}")
+    yield Line("Latency", _LATENCY[report.latency])
+    yield from _common(report.points, [varied.field for varied in report.grid])
+    no = "no: outputs are compared only with --set verify=values"
+    yield Line("Verified", "outputs were compared with the model's" if report.values_checked else no)
+
+
+def _common(points: Sequence[PointReport], fields: Sequence[str]) -> Iterator[Line]:
+    """What the columns of sweeps and sizes mean, and what runs on the host."""
+    yield Line("Energy", "estimated, by the plan")
+    yield Line("chip memory", "SRAM, NRAM and WRAM of all clusters, cores and chips together")
+    for path in fields:
+        memory = path.partition(".")[0]
+        if memory in _OWNERS and path in _SHORT:
+            yield Line(_short(path), f"of each {_OWNERS[memory]}")
+    shares = Counter(host_text(point.figures.native) for point in points if point.figures and point.figures.native)
+    for text, number in shares.items():
+        yield Line("Host", text if len(shares) == 1 else f"in {count_text(number, 'point')}: {text}")
 
 
 def _findings(report: SizeReport) -> Iterator[str]:
-    target, grain = printable(report.target, 60), value_text(report.field, report.granularity)
+    name, grain = _short(report.field), value_text(report.field, report.granularity)
     if report.state == "cancelled":
-        yield f"interrupted: {len(report.curve)} values done, the search is not finished"
+        yield f"Interrupted: {len(report.curve)} values done, the search is not finished."
     if report.smallest is None and not report.curve:
         return
     if report.smallest is None:
-        yield f"none of the {len(report.curve)} values tried reaches {target}"
-        if report.best is not None:
-            yield f"nearest is {value_text(report.field, report.best)}"
+        best = "" if report.best is None else f"; {value_text(report.field, report.best)} comes nearest"
+        yield f"None of the {len(report.curve)} values tried reaches the target{best}."
         return
-    yield (
-        f"{value_text(report.field, report.smallest)} is the smallest of the {len(report.curve)} values tried that "
-        f"reaches {target}; values are multiples of {grain}"
-    )
+    smallest = value_text(report.field, report.smallest)
+    yield f"{name} = {smallest} is the smallest of the {len(report.curve)} values tried that reaches the target."
+    yield f"Values are multiples of {grain}; a smaller one that was not tried may reach it too."
     if report.smallest == report.curve[0].value and report.state == "succeeded":
-        yield "it is the smallest value of the range: try --from with less"
+        yield "It is the smallest value of the range; --from tries smaller ones."
     if report.larger_misses:
         misses = ", ".join(value_text(report.field, value) for value in report.larger_misses)
-        yield f"the curve is not monotone: {misses} would miss it again"
+        yield f"These larger values miss the target: {misses}."
 
 
 def _problems(points: Sequence[PointReport]) -> Iterator[str]:

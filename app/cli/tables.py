@@ -90,8 +90,8 @@ def print_tables(document: TablesDocument, console: Console, routine: int | None
     print_table(_COLUMNS, rows, console, title=title)
     console.print()
     print_text(
-        f"{document.cache}, {document.kind}: {document.cost_cycles:,.0f} cycles of all cores together, modelled; "
-        f"of identical units (simple): {document.simple_cost_cycles:,.0f}.",
+        f"Cache {document.cache}, {document.kind} tables: {document.cost_cycles:,.0f} cycles estimated, all cores "
+        f"together; {document.simple_cost_cycles:,.0f} with simple tables, whose units are identical.",
         console,
     )
 

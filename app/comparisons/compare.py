@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from compiler.execution import Part
-from compiler.plan import ModelRef, Plan, PlanGroup, ProfileRef, Report
+from compiler.plan import ModelRef, NativeShare, Plan, PlanGroup, ProfileRef, Report
 
 # The figures that are compared in total, with their units.
 FIGURES: Final[Mapping[str, str]] = MappingProxyType(
@@ -29,12 +29,16 @@ FIGURES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class Side(Part, frozen=True, kw_only=True):
-    """One of the two: its model, profile and options. `options` are those that differ from the other side's."""
+    """One of the two: its model, profile and options, and how much of the model the accelerator runs.
+
+    `options` are those that differ from the other side's.
+    """
 
     model: ModelRef
     profile: ProfileRef
     compiler_version: str
     options: dict[str, Any]
+    native: NativeShare
 
 
 class Difference(Part, frozen=True, kw_only=True):
@@ -127,6 +131,7 @@ def _side(plan: Plan, other: Plan) -> Side:
             for name, value in plan.options.items()
             if name not in other.options or other.options[name] != value
         },
+        native=plan.native,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from compiler.execution import Part
-from compiler.plan import Plan, Report
+from compiler.plan import NativeShare, Plan, Report
 from compiler.profile import Profile
 from compiler.profile.fields import on_chip_bytes
 
@@ -15,7 +15,8 @@ class Figures(Part, frozen=True, kw_only=True):
 
     `estimated_latency_s` is the planner's closed form; `simulated_latency_s` is that of the commands, segment after
     segment, None without a program. `on_chip_bytes` is the capacity of all memories on the chips together. `degraded`
-    lists defects that the plan works around; a degraded plan is in no front and reaches no target.
+    lists defects that the plan works around; a degraded plan is in no front and reaches no target. `native` is how much
+    of the model the accelerator runs, which depends on the profile; None in figures stored before there was `native`.
     """
 
     estimated_latency_s: float
@@ -27,6 +28,7 @@ class Figures(Part, frozen=True, kw_only=True):
     on_chip_bytes: int
     groups: int
     degraded: int = 0
+    native: NativeShare | None = None
 
     @property
     def latency_s(self) -> float:
@@ -47,6 +49,7 @@ def figures_of(plan: Plan, report: Report, profile: Profile) -> Figures:
         on_chip_bytes=on_chip_bytes(profile),
         groups=sum(len(segment.groups) for segment in plan.segments),
         degraded=len(plan.degraded),
+        native=plan.native,
     )
 
 

@@ -1,4 +1,7 @@
-"""A target of `tessera size`: dram_bytes=1.05xfloor, dram_bytes=12MB, latency=1.2ms, 1.2ms, 12MiB (SIM-5)."""
+"""A target of `tessera size`: dram_bytes=1.05xminimum, dram_bytes=12MB, latency=1.2ms, 1.2ms, 12MiB (SIM-5).
+
+The minimum may be called floor, as in JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from compiler.profile.quantities import quantity
 
 # The figures that a target may name, with their units.
 _UNITS: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "B", "latency": "s", "energy": "J"})
-_OF_FLOOR: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*[x×*]\s*floor")
+_OF_FLOOR: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*[x×*]\s*(?:minimum|floor)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ def parse_target(text: str) -> Target:
             stage="size",
             actual=printable(text, 80),
             limit=", ".join(_UNITS),
-            hint="Aim at dram_bytes=1.05xfloor, dram_bytes=12MiB, latency=1.2ms or energy=5mJ; or at 12MiB, 1.2ms, 5mJ",
+            hint="Aim at dram_bytes=1.05xminimum, dram_bytes=12MiB, latency=1.2ms, or at 12MiB, 1.2ms, 5mJ",
         )
     if of_floor is not None:
         return Target(figure=figure, limit=float(of_floor[1]), of_floor=True)

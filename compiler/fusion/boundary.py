@@ -100,7 +100,7 @@ def _between(
     merged, apart = evaluator.value([union]), evaluator.value([group, other])
     gain = fuse_20(merged, apart)
     if evaluator.options.rule_enabled("FUSE-20") and not gain.holds:
-        return _ruled(tensor, user, gain, f"fused, the two groups cost more {evaluator.options.objective} than apart")
+        return _ruled(tensor, user, gain, f"the two groups cost more {evaluator.options.objective} fused than apart")
     return Boundary(
         tensor=tensor,
         consumer=user,
@@ -130,7 +130,7 @@ def _searched(
         return _ruled(tensor, user, found.check, "not even the smallest tile of both groups together satisfies it")
     merged, apart = evaluator.value([union]), evaluator.value(groups)
     if merged > apart:
-        why = f"fused, the two groups cost more {objective} than apart"
+        why = f"the two groups cost more {objective} fused than apart"
     elif len(graph.outputs_of(union)) > 1:
         why = f"fused, the two groups have several outputs and by themselves cost no more {objective}"
         why += " (merged and apart are given): joining them waits for others, or steps had ended"

@@ -131,20 +131,23 @@ def merged_cause(merged: Merged) -> Cause:
         again = overlap = 0  # units read for themselves, whatever fits
     if again and again >= overlap:
         return Cause(
-            fields=(_field_of_loads(tiled),), why=f"merged costs more: {bytes_text(again)} of weights are read again"
+            fields=(_field_of_loads(tiled),),
+            why=f"fusing costs more: {bytes_text(again)} of weights would be read again",
         )
     if overlap and tiled.slices > 1:
         return Cause(
-            fields=(_field_of_loads(tiled),), why=f"merged costs more: {bytes_text(overlap)} of inputs are read again"
+            fields=(_field_of_loads(tiled),),
+            why=f"fusing costs more: {bytes_text(overlap)} of inputs would be read again",
         )
     if overlap and choice.tiling.rounds > 1:
         return Cause(
-            fields=(tile_field(profile),), why=f"merged costs more: tiles read {bytes_text(overlap)} of inputs again"
+            fields=(tile_field(profile),),
+            why=f"fusing costs more: tiles would read {bytes_text(overlap)} of inputs again",
         )
     if made_again > 0 and choice.tiling.rounds > 1:
-        why = f"merged costs more: tiles repeat {made_again:,} multiply-accumulates"
+        why = f"fusing costs more: tiles would repeat {made_again:,} multiply-accumulates"
         return Cause(fields=(tile_field(profile),), why=why)
-    return Cause(why=f"merged costs more, bound by {choice.cost.bound_by}")
+    return Cause(why=f"fusing costs more: the group would be bound by {choice.cost.bound_by}")
 
 
 def halo_cause(tiled: TiledGroup, choice: Choice, name: str) -> Cause:
@@ -158,7 +161,7 @@ def halo_cause(tiled: TiledGroup, choice: Choice, name: str) -> Cause:
         return _unshared()
     tiling = choice.tiling
     if tiling.rounds > 1:
-        why = f"{tiling.tiles} SRAM tiles, {tiling.rounds} one after another, need the same positions"
+        why = f"{tiling.tiles} tiles, {tiling.rounds} one after another, need the same positions"
         return Cause(fields=(tile_field(tiled.profile),), why=why)
     return Cause(why=f"the tiles of {tiling.configuration.units} units need the same positions")
 

@@ -35,14 +35,14 @@ def test_a_group_is_explained_with_its_neighbours_on_both_sides(network: str) ->
     for word in (
         "Group s0.g1 of segment s0",
         "Ops:",
-        "SRAM tile",
+        "  tile: N 1, C ",
         "core tile",
         "placement",
         "of DRAM traffic:",
         "Checks:",
     ):
         assert word in answer.stdout
-    entered, left = answer.stdout.partition("What enters:")[2].split("What leaves:")
+    entered, left = answer.stdout.partition("Inputs:")[2].split("Outputs:")
     assert "from s0.g0: " in entered
     assert "in s0.g2: " in left
 
@@ -148,7 +148,7 @@ def test_boundaries_are_ranked_by_what_they_cost_each_with_reason_and_remedy(net
     for number, groups in enumerate(ranked[:10], 1):
         size = bytes_text(sizes[groups])
         said = text.partition(f"  {number}. {groups[0]} to {' and '.join(groups[1:])}: {size}, ")[2].splitlines()
-        assert said[1].startswith("     why not with ")
+        assert said[1].startswith("     not fused with ")
         assert any(line.startswith("     remedy: ") for line in said[2:4])
 
 

@@ -83,8 +83,8 @@ def test_a_model_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(folder: 
     ]
     answer = tessera(*words, "--outputs", str(tmp_path / "out.npz"))
     assert answer.exit_code == 0, answer.output
-    assert "all compared outputs agree with ONNX Runtime" in answer.stdout
-    assert "ran on 1 input given" in answer.stdout
+    assert "All compared outputs agree with ONNX Runtime" in answer.stdout
+    assert "Ran on 1 input given" in answer.stdout
     (expected,) = network().run({"x": x})
     with np.load(tmp_path / "out.npz") as file:
         found = dict(file)
@@ -141,13 +141,13 @@ def test_a_comparison_that_cannot_be_made_is_no_success(folder: Path, tmp_path: 
     answer = tessera("run", str(folder / "executable.tsx"), "--against", path)
     assert answer.exit_code == 2
     assert "not_compared" in answer.stderr
-    assert "not compared: " in answer.stdout
+    assert "Not compared: " in answer.stdout
 
 
 def test_simulating_proves_the_programs_and_shows_what_they_take(folder: Path) -> None:
     answer = tessera("simulate", str(folder / "executable.tsx"))
     assert answer.exit_code == 0, answer.output
-    for words in ("every program is safe", "chip 0", "nram", "values only, time is not simulated"):
+    for words in ("Every program is proved safe", "chip 0", "NRAM used", "values only, time is not simulated"):
         assert words in answer.stdout
     report = json.loads(tessera("simulate", str(folder / "executable.tsx"), "--json").stdout)
     assert report["segments"][0]["commands"] == len(executable_of_folder(folder).segments[0].program.commands)

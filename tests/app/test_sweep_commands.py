@@ -9,19 +9,25 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
+from msgspec.structs import replace
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
 from app.cli.point_pool import MAX_ATTEMPTS, Computed, PointPool
+from app.cli.sweep_table import print_sweep
 from app.comparisons.compare import Compiled, compare
+from app.sweeps.report import SweepReport
 from compiler.compile import plan_model
 from compiler.options import parse_options
-from compiler.plan import Plan
+from compiler.plan import NativeShare, Plan
 from compiler.profile import Profile, builtin_profile, parse_profile, profile_json
 from compiler.profile.fields import with_fields
 from tests.models import Model
@@ -96,10 +102,31 @@ def test_the_table_fits_the_terminal_loses_no_column_and_says_what_was_not_run()
     answer = tessera("sweep", "chain.onnx", "-p", "edge4", "--grid", "nram=64KiB,0", "--out", "sweep.json")
     assert answer.exit_code == 0
     assert max(map(len, answer.stdout.splitlines())) <= 80
-    assert "nram latency energy DRAM × minimum on chip" in " ".join(answer.stdout.split())
-    for words in ("64 KiB", "2 of 2 points", "by simulation", "not executed", "invalid_profile (1)"):
-        assert words in answer.stdout.replace("\n", " "), words
+    assert "nram latency energy DRAM × minimum chip memory" in " ".join(answer.stdout.split())
+    for words in (
+        "64 KiB",
+        "2 of 2 points",
+        "Latency simulated",
+        "nram of each core",
+        "Host runs nothing;",
+        "invalid_profile (1)",
+    ):
+        assert words in " ".join(answer.stdout.split()), words
     assert json.loads(Path("sweep.json").read_text())["schema"] == "tessera.sweep/1"
+
+
+def test_a_sweep_says_for_which_points_the_host_runs_something() -> None:
+    report = msgspec.convert(swept("-p", "edge4", "--grid", "nram=64KiB,128KiB,256KiB"), SweepReport)
+    share = NativeShare(chip_nodes=7, host_nodes=1, chip_macs=3, host_macs=1, host_nodes_of_unknown_work=0)
+    last = report.points[-1]
+    assert last.figures is not None
+    assert last.figures.native is not None
+    assert last.figures.native.host_nodes == 0
+    changed = replace(last, figures=replace(last.figures, native=share))
+    out = StringIO()
+    print_sweep(replace(report, points=(*report.points[:-1], changed)), Console(file=out))
+    assert "Host         in 2 points: runs nothing; every node runs on the accelerator\n" in out.getvalue()
+    assert "in 1 point: runs 1 of 8 nodes: 25 % of the multiply-accumulates; times and energy leave" in out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +194,7 @@ def test_an_interrupted_size_shows_and_writes_the_values_that_are_finished(
     answer = tessera("size", "chain.onnx", "-p", "edge4", *words)
     report = json.loads(Path("size.json").read_text())
     assert (answer.exit_code, report["state"], len(report["curve"])) == (130, "cancelled", done)
-    assert f"interrupted: {done} values done" in answer.stdout
+    assert f"Interrupted: {done} values done" in answer.stdout
     assert (report["smallest"] is not None) == (done > 0)
 
 
@@ -230,7 +257,7 @@ def test_a_size_is_the_least_value_tried_that_reaches_the_target() -> None:
 def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
     answer = sized("--target", "latency=1ns", "--from", "64KiB", "--to", "128KiB")
     assert answer.exit_code == 3
-    assert "none of the 2 values tried reaches latency=1ns" in answer.stdout.replace("\n", " ")
+    assert "None of the 2 values tried reaches the target" in answer.stdout.replace("\n", " ")
     assert "target_not_reached" in answer.stderr
     assert "Nearest is" in answer.stderr
 
@@ -311,7 +338,7 @@ def test_folders_and_plans_are_compared_and_fit_the_terminal() -> None:
     assert answer.exit_code == 0
     assert max(map(len, answer.stdout.splitlines())) <= 80
     assert "nodes names a b DRAM a DRAM b latency a latency b" in " ".join(answer.stdout.split())
-    for text in ("fusion=search", "fusion=none", "simulated_latency_s", "s0.g0"):
+    for text in ("fusion=search", "fusion=none", "latency, simulated", "Host, b      runs nothing;", "s0.g0"):
         assert text in answer.stdout
     alone = json.loads(tessera("compare", "search/plan.json", "none", "--json").stdout)
     assert alone == json.loads(tessera("compare", "search", "none", "--json").stdout)

@@ -153,6 +153,7 @@ def test_latency_is_estimated_for_all_rows_where_one_has_no_program() -> None:
     [
         ("dram_bytes=1.05xfloor", [True, True, False]),
         ("dram_bytes=1.0 x floor", [True, False, False]),
+        ("1.05xminimum", [True, True, False]),
         ("dram_bytes=104", [True, True, False]),
         ("dram_bytes=0.1KiB", [True, False, False]),
         ("latency=1500ms", [True, True, True]),

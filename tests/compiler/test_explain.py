@@ -126,9 +126,9 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
         for rule in group.rules:
             ids = rule.id if rule.also is None else f"{rule.id}, {rule.also}"
             assert f"  {rule.name} ({ids}): {rule.outcome}, " in text
-        entered = text.partition("What enters:")[2].partition("What leaves:")[0]
+        entered = text.partition("Inputs:")[2].partition("Outputs:")[0]
         if number == 0:
-            assert "image: no group makes it" in entered
+            assert "image: made by no group" in entered
         else:
             (edge,) = groups[number - 1].boundary
             assert f"from {groups[number - 1].id}: " in entered
@@ -136,7 +136,7 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
             assert edge.rule == deciding
             assert edge.actual is not None
             assert edge.limit is not None
-            said = f"{edge.why} ({edge.actual:,.0f} merged, {edge.limit:,.0f} apart, in cycles)"
+            said = f"{edge.why} ({edge.actual:,.0f} cycles fused, {edge.limit:,.0f} apart)"
             assert said in entered
 
 
@@ -200,9 +200,9 @@ def test_the_three_largest_kinds_are_said_and_the_rest_together() -> None:
         "50 B (50 %): weights loaded more than once, for node of weights (loaded 2 times);"
         " more NRAM (nram.capacity_bytes) could save up to 50 B",
         "30 B (30 %): inputs loaded more than once by one group, for tensor of inputs (loaded 2 times);"
-        " no larger memory helps, as far as is known",
+        " no larger memory is known to help",
         "10 B (10 %): inputs and weights loaded by several groups, for tensor of shared (loaded 2 times);"
-        " no larger memory helps, as far as is known",
+        " no larger memory is known to help",
         "10 B: other kinds",
     ]
 
@@ -264,7 +264,7 @@ def test_every_segment_group_and_reason_is_in_the_text() -> None:
         ),
         (
             {"bound": 1200.0, "is_least": False},
-            "Search in s0: 1,500 cycles before tiles are refined, at most 25.0 % above",
+            "Search in s0: 1,500 cycles before tiles are refined; lower bound 1,200 cycles, so at most 25.0 % above",
         ),
         ({"bound": None, "is_least": False}, "Search in s0: 1,500 cycles before tiles are refined; no lower bound is"),
         ({"bound": None, "is_least": True}, "Search in s0: optimal among partitions into single-output groups (1,500"),
@@ -274,7 +274,7 @@ def test_every_segment_group_and_reason_is_in_the_text() -> None:
 def test_what_the_search_knows_is_told_in_one_line(found: dict[str, Any], words: str) -> None:
     line = search_line("s0", SearchDoc(candidates=3292, priced=369, value=1500.0, **found), "latency")
     assert line.startswith(words)
-    assert "369 groups priced of 3,292 possible" in line
+    assert "369 of 3,292 possible groups priced" in line
 
 
 def test_a_segment_is_explained_with_what_the_search_knows_of_it() -> None:

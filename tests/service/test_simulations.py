@@ -312,7 +312,7 @@ def test_the_command_line_runs_and_lists_on_a_service_as_it_does_here(service: E
     for name in ("plan.json", "report.json", "executable.tsx", "listing.txt", "trace.perfetto-trace"):
         assert (out["here"] / name).read_bytes() == (out["there"] / name).read_bytes(), name
     file = str(out["here"] / "executable.tsx")
-    assert "every program is safe" in run_twice(service, "simulate", file, "--seed", "2")
+    assert "Every program is proved safe" in run_twice(service, "simulate", file, "--seed", "2")
     mutant, command = unsafe(executable(network()))
     (tmp_path / "mutant.tsx").write_bytes(file_of(mutant))
     answer = CliRunner().invoke(cli, ["run", str(tmp_path / "mutant.tsx"), "--server", service.url])

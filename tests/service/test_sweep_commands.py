@@ -84,7 +84,7 @@ def test_two_jobs_are_compared_as_their_files_are(service: EmbeddedService, mode
     there = CliRunner().invoke(cli, [*words, "--json"])
     assert (here.exit_code, here.stdout) == (there.exit_code, there.stdout) == (0, here.stdout)
     assert json.loads(here.stdout)["b"]["profile"]["name"] == "cluster4x4"
-    assert "simulated_latency_s" in CliRunner().invoke(cli, words).stdout
+    assert "latency, simulated" in CliRunner().invoke(cli, words).stdout
 
 
 def test_what_cannot_be_compared_says_why(api: Api) -> None:
