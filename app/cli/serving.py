@@ -54,9 +54,9 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
 def demo(model: Path, profile: str) -> None:
     """Runs one compilation from upload to result on a temporary service."""
     from app.cli.compiling import follow
-    from app.cli.plan_table import PlanFirst
     from app.cli.saved_results import of_job
     from app.client.client import Client
+    from app.printing.plan_table import PlanFirst
     from app.supervisor.service import EmbeddedService
 
     console = Console(highlight=False, markup=False)

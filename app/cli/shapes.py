@@ -16,7 +16,8 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.input_files import (
+from app.cli.progress import ProgressBar
+from app.input_files import (
     PACKAGE_MAGIC,
     existing_model,
     is_executable,
@@ -26,7 +27,6 @@ from app.cli.input_files import (
     starts_with,
     uncompiled_model,
 )
-from app.cli.progress import ProgressBar
 from app.outputs import whole_files
 from app.simulations.arrays import Array
 from compiler.errors import InternalError, printable

@@ -11,8 +11,6 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.input_files import PACKAGE_MAGIC, check_arguments, starts_with
-from app.cli.limits import bounded, refuse_decided
 from app.cli.shared_parameters import (
     JsonFlag,
     ProfileOfTarget,
@@ -20,8 +18,11 @@ from app.cli.shared_parameters import (
     ShapeOption,
     StrictFlag,
     all_settings,
+    check_arguments,
     progress_console,
 )
+from app.input_files import PACKAGE_MAGIC, starts_with
+from app.limits import bounded, refuse_decided
 from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 from compiler.options import parse_assignments

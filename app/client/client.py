@@ -421,7 +421,7 @@ class AsyncClient:
             raise
 
     async def _typed(self, job: Job | str, kind: type[T]) -> T:
-        from app.cli.saved_results import document
+        from app.client.document import document
         from app.client.results import Plan
 
         data = await self.document(job, "plan" if kind is Plan else "report")

@@ -199,10 +199,18 @@ def test_app_does_not_import_worker_and_only_the_worker_and_the_command_line_com
         for name in imports_of(path):
             assert name.split(".")[0] != "worker", (path, name)
             # app.documents writes the generated pages, app.simulations.simulate is what worker and command line run,
-            # app.client compiles for its caller: none of them is part of a running service
-            if not {"cli", "client"} & set(path.parts) and path.name not in ("documents.py", "simulate.py"):
+            # app.client compiles for its caller, app.input_files opens the models of both: none is part of a service
+            apart = ("documents.py", "simulate.py", "input_files.py")
+            if not {"cli", "client"} & set(path.parts) and path.name not in apart:
                 assert name not in ("compiler.compile", "compiler.pipeline"), (path, name)
                 assert not name.startswith("compiler.frontend"), (path, name)
+
+
+def test_only_the_command_line_imports_the_command_line() -> None:
+    for folder in ("app", "worker", "compiler", "tessera"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "cli" not in path.relative_to(ROOT).parts:
+                assert not any(f"{name}.".startswith("app.cli.") for name in imports_of(path)), path
 
 
 @pytest.mark.parametrize(
