@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.cli.input_files import load_profile, open_model
-from app.cli.limits import bounded
 from app.cli.progress import ProgressBar
+from app.input_files import load_profile, open_model
+from app.limits import bounded
 from compiler.advise import advice_lines, advise
 from compiler.compile import plan_model
 from compiler.options import Options, parse_assignments

@@ -9,8 +9,8 @@ from typing import Final
 from rich.console import Console
 
 from app.cli.comparing import FIGURES, Comparison, StrategyRow
-from app.cli.plan_table import print_headline
-from app.cli.text_table import Column, print_table
+from app.printing.plan_table import print_headline
+from app.printing.text_table import Column, print_table
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
 from compiler.headline import Line, host_text

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling
+from app.client.output_folder import write
 from compiler.errors import RequestError, printable
 from compiler.options import Options, parse_assignments
 from compiler.plan import ModelRef, NativeShare, Plan, ProfileRef
@@ -110,7 +111,7 @@ def compare(
         words = [*settings, f"fusion={strategy}"]
         compiled = compiling.compiled(model, profile, words, console, server, only_plan=True)
         if out is not None:
-            compiling.write(compiled, out / strategy)
+            write(compiled, out / strategy)
         found.append((strategy, compiled.plan_document(), compiled.planning_s))
     return comparison_of(found, options.objective)
 

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
-from app.cli.input_files import check_arguments
 from app.cli.shared_parameters import (
     JsonFlag,
     ProfileOption,
@@ -18,6 +17,7 @@ from app.cli.shared_parameters import (
     SetOption,
     StrictFlag,
     all_settings,
+    check_arguments,
     progress_console,
 )
 from app.outputs import check_file, whole_files

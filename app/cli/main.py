@@ -15,7 +15,6 @@ from rich.console import Console
 from app.cli import exploring, planning, profiles, table_commands
 from app.cli.console_script import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
-from app.cli.input_files import check_arguments, existing_arrays, existing_executable, uncompiled_model
 from app.cli.shared_parameters import (
     CsvFlag,
     DataDirOption,
@@ -31,9 +30,11 @@ from app.cli.shared_parameters import (
     StrictFlag,
     WideFlag,
     all_settings,
+    check_arguments,
     excluding,
     progress_console,
 )
+from app.input_files import existing_arrays, existing_executable, uncompiled_model
 from app.outputs import check_file, check_folder, whole_files
 from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
@@ -115,6 +116,7 @@ def compile_command(
     """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it."""
     with failures(as_json=as_json):
         from app.cli import compiling
+        from app.client.output_folder import FILE_NAMES, write
 
         words = all_settings(settings, strict, no_verify=no_verify)
         excluding({"--json": as_json, "--csv": as_csv})
@@ -123,8 +125,8 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
-        check_folder(out, compiling.FILE_NAMES)
-        from app.cli.plan_table import PlanFirst, groups_csv
+        check_folder(out, FILE_NAMES)
+        from app.printing.plan_table import PlanFirst, groups_csv
 
         console = progress_console(as_json)
         table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
@@ -132,7 +134,7 @@ def compile_command(
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
         written: list[str] = []
         if out is not None:
-            written = compiling.write(found, out, program=True, trace=trace)
+            written = write(found, out, program=True, trace=trace)
         if as_json:
             sys.stdout.write(found.plan.decode() + "\n")
             return
@@ -180,7 +182,7 @@ def run_command(
             as_json=as_json,
         )
         from app.cli import running
-        from app.cli.run_table import print_outputs
+        from app.printing.run_table import print_outputs
 
         if outputs is not None:
             with whole_files() as fresh:
@@ -211,7 +213,7 @@ def simulate(
         existing_executable(executable)
         ran = _ran(executable, profile, all_settings(settings, strict=False), inputs, seed, server, as_json=as_json)
         from app.cli import running
-        from app.cli.run_table import print_outputs, print_segments
+        from app.printing.run_table import print_outputs, print_segments
 
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
@@ -315,7 +317,7 @@ def _ran(
         existing_arrays(inputs)
     if against is not None:
         uncompiled_model(against)
-    check_arguments(path, [profile], settings, server=server, is_model=False)
+    check_arguments(path, [profile], settings, server=server, is_model=False, shapes=shapes)
     from app.cli import running
     from app.simulations.inputs import DEFAULT_SEED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,6 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.input_files import check_arguments, uncompiled_model
 from app.cli.saved_results import is_saved
 from app.cli.shared_parameters import (
     CsvFlag,
@@ -22,14 +22,16 @@ from app.cli.shared_parameters import (
     StrictFlag,
     WideFlag,
     all_settings,
+    check_arguments,
     excluding,
     progress_console,
 )
+from app.input_files import uncompiled_model
 from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
-    from app.cli.compiling import Compiled as CompiledNow
+    from app.client.output_folder import Compiled as CompiledNow
     from app.comparisons.compare import Compiled
 
 TargetArgument = Annotated[
@@ -65,63 +67,78 @@ def plan(
     `--set schedule=FILE` prices a pinned schedule.
     """
     with failures(as_json=as_json):
-        from app.cli import compiling
-
         words = all_settings(settings, strict)
+        is_comparison = strategies is not None
         excluding({"--json": as_json, "--csv": as_csv})
-        excluding({"--pictures": pictures is not None, "--compare": strategies is not None})
-        for flag, given in {"--csv": as_csv, "--wide": wide, "--verify": verify}.items():
-            excluding({flag: given, "--compare": strategies is not None})
         excluding({"--pictures": pictures is not None, "--server": server is not None})
-        check_folder(out, compiling.FILE_NAMES)
-        check_folder(pictures)
+        others = {"--pictures": pictures is not None, "--csv": as_csv, "--wide": wide, "--verify": verify}
+        for flag, given in others.items():
+            excluding({flag: given, "--compare": is_comparison})
         _check(target, profile, words, server)
-        from app.cli.plan_table import groups_csv, print_plan
+        from app.cli.compiling import compiled
+        from app.client.output_folder import FILE_NAMES
         from compiler.plan import plan_json
 
+        check_folder(out, FILE_NAMES)
+        check_folder(pictures)
         console = progress_console(as_json)
         if strategies is not None:
             chip = needed_profile(target, profile)
             _compare(strategies, target, chip, words, console, server=server, out=out, as_json=as_json)
             return
         before = compiled_before(target, profile, words, server, verify=verify)
-        if before is not None and (out is not None or pictures is not None):
-            raise RequestError(
-                "what was compiled before is shown, not written again",
-                code="invalid_request",
-                actual="--out" if out is not None else "--pictures",
-                hint="Give the model and --profile to plan again",
-            )
-        found = None
-        if before is None:
-            chip = needed_profile(target, profile)
-            if server is not None:
-                found = compiling.compile_on_server(server, target, chip, words, console, only_plan=not verify)
-            else:
-                found = compiling.compile_here(target, chip, words, console, only_plan=not verify)
-            before = _documents(found)
-        if found is not None and out is not None:
-            written = compiling.write(found, out)
-        if found is not None and pictures is not None:
-            compiling.write_pictures(found, pictures)
-        if as_json:
-            text = plan_json(before.plan) if found is None else found.plan
-            sys.stdout.write(text.decode() + "\n")
+        if before is not None:
+            _refuse_to_write(out, pictures)
+            _print(before, plan_json(before.plan), as_json=as_json, as_csv=as_csv, wide=wide)
             return
-        if as_csv:
-            sys.stdout.write(groups_csv(before.plan))
-            return
-        said = Console(markup=False, highlight=False)
-        print_plan(before.plan, before.report, said, wide=wide)
-        if found is not None and found.job is not None and not verify:
-            said.print(
-                f"\nJob {found.job} goes on there; `tessera plan {found.job} --server {server}` shows its result",
-                soft_wrap=True,
-            )
-        if found is not None and out is not None:
-            said.print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
-        if found is not None and pictures is not None:
-            said.print(f"Wrote {len(found.pictures)} pictures to {pictures}", soft_wrap=True)
+        chip = needed_profile(target, profile)
+        found = compiled(target, chip, words, console, server, only_plan=not verify)
+        said = [] if verify or found.job is None else [_goes_on(found.job, server)]
+        said += _written(found, out, pictures)
+        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide, said=said)
+
+
+def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool, said: Sequence[str] = ()) -> None:
+    """Prints a plan as its JSON text, as CSV, or for people, who are told more in lines below it."""
+    from app.printing.plan_table import groups_csv, print_plan
+
+    if as_json:
+        sys.stdout.write(text.decode() + "\n")
+    elif as_csv:
+        sys.stdout.write(groups_csv(found.plan))
+    else:
+        console = Console(markup=False, highlight=False)
+        print_plan(found.plan, found.report, console, wide=wide)
+        for line in said:
+            console.print(line, soft_wrap=True)
+
+
+def _written(found: CompiledNow, out: Path | None, pictures: Path | None) -> list[str]:
+    """Writes the files that are asked for; a line about each folder."""
+    from app.client.output_folder import write, write_pictures
+
+    said = []
+    if out is not None:
+        said.append(f"Wrote {', '.join(write(found, out))} to {out}")
+    if pictures is not None:
+        write_pictures(found, pictures)
+        said.append(f"Wrote {len(found.pictures)} pictures to {pictures}")
+    return said
+
+
+def _goes_on(job: str, server: str | None) -> str:
+    return f"\nJob {job} goes on there; `tessera plan {job} --server {server}` shows its result"
+
+
+def _refuse_to_write(out: Path | None, pictures: Path | None) -> None:
+    """Raises RequestError if what was compiled before should be written."""
+    if out is not None or pictures is not None:
+        raise RequestError(
+            "what was compiled before is shown, not written again",
+            code="invalid_request",
+            actual="--out" if out is not None else "--pictures",
+            hint="Give the model and --profile to plan again",
+        )
 
 
 def explain(

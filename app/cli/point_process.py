@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from app.cli.input_files import open_model
-from app.cli.limits import bounded
 from app.cli.point_pool import Computed
+from app.input_files import open_model
+from app.limits import bounded
 from app.sweeps.figures import figures_json, figures_of
 from compiler.compile import compile_model
 from compiler.errors import InternalError, TesseraError

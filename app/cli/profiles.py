@@ -14,8 +14,8 @@ from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
 from app.cli.shared_parameters import JsonFlag, ServerOption
-from app.cli.text_table import Column, print_table
 from app.outputs import check_file, whole_files
+from app.printing.text_table import Column, print_table
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _profile(name_or_file: str, server: str | None) -> Profile:
 
         with Client(server) as client:
             return client.profile(name_or_file)
-    from app.cli.input_files import load_profile
+    from app.input_files import load_profile
 
     return load_profile(name_or_file)
 

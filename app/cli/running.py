@@ -14,10 +14,11 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling, shapes
-from app.cli.input_files import is_executable, load_profile, named_profile, open_model, uncompiled_model
-from app.cli.limits import bounded, refuse_decided
 from app.cli.progress import ProgressBar
 from app.client.client import Client
+from app.client.output_folder import write_trace
+from app.input_files import is_executable, load_profile, named_profile, open_model, uncompiled_model
+from app.limits import bounded, refuse_decided
 from app.outputs import whole_files
 from app.simulations.arrays import Array, read_arrays, write_arrays
 from app.simulations.listings import MAX_COMMANDS, Wanted, lines
@@ -131,7 +132,7 @@ def trace_here(target: Target, path: Path, commands: int | None, console: Consol
             if isinstance(segment, ChipSegment):
                 verified_program(executable, segment)
         with whole_files() as fresh:
-            compiling.write_trace(executable, fresh(path), commands)
+            write_trace(executable, fresh(path), commands)
 
 
 def trace_on_server(server: str, target: Target, path: Path, commands: int | None, console: Console) -> None:

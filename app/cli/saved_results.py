@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from app.cli.input_files import existing_file, refuse_other
+from app.client.document import document
 from app.comparisons.compare import Compiled
+from app.input_files import existing_file, refuse_other
 from compiler.amounts import bytes_text
 from compiler.errors import RequestError, printable
 from compiler.plan import Plan, Report
 
 if TYPE_CHECKING:
     from app.client.client import Client
-
-T = TypeVar("T")
 
 HINT: Final = "Give the folder of `tessera compile --out`, a plan.json, or with --server the id of a job"
 
@@ -67,20 +64,6 @@ def of_job(client: Client, job: str) -> Compiled:
     plan = document(client.document(job, "plan"), Plan, f"job {job}")
     report = None if plan.provisional else document(client.document(job, "report"), Report, f"job {job}")
     return Compiled(plan=plan, report=report)
-
-
-def document(data: bytes, kind: type[T], where: str) -> T:
-    """A document of this version of Tessera; raises RequestError naming its source."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        name = kind.__name__.lower()
-        raise RequestError(
-            f"{printable(where)} is not a {name} of this version of Tessera",
-            code="version_mismatch",
-            actual=printable(str(error), 200),
-            hint="Compile again, or use the version of Tessera that wrote it",
-        ) from None
 
 
 def _names(found: Plan | Report) -> tuple[object, ...]:

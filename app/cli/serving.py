@@ -7,19 +7,18 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from rich.console import Console
 
-from app.cli.compiling import follow
-from app.cli.plan_table import PlanFirst
-from app.cli.saved_results import of_job
-from app.client.client import Client
 from app.errors import SetupError
 from app.settings import Settings
-from app.supervisor.service import EmbeddedService
 from compiler.errors import RequestError
-from compiler.plan import Plan
+
+if TYPE_CHECKING:
+    from app.supervisor.service import EmbeddedService
+    from compiler.plan import Plan
 
 
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
@@ -34,6 +33,8 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
             stage="setup",
             hint="Start `python -m app.server` and `python -m worker`, or unset both",
         )
+    from app.supervisor.service import EmbeddedService  # slow to import: a wrong setting is answered first
+
     console = Console(highlight=False, markup=False)
     ended = threading.Event()
     for sig in (signal.SIGINT, signal.SIGTERM):
@@ -52,6 +53,12 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
 
 def demo(model: Path, profile: str) -> None:
     """Runs one compilation from upload to result on a temporary service."""
+    from app.cli.compiling import follow
+    from app.cli.saved_results import of_job
+    from app.client.client import Client
+    from app.printing.plan_table import PlanFirst
+    from app.supervisor.service import EmbeddedService
+
     console = Console(highlight=False, markup=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the service is always stopped and removed
     begun = time.monotonic()

@@ -1,4 +1,7 @@
-"""Models for ranges of shapes on the command line: runs, parameter tables, packages (UI-1, SHAPE-9)."""
+"""Models for ranges of shapes on the command line: runs, parameter tables, packages (UI-1, SHAPE-9).
+
+The compiler is imported where it is used, so that a wrong shape is answered first.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.input_files import (
+from app.cli.progress import ProgressBar
+from app.input_files import (
     PACKAGE_MAGIC,
     existing_model,
     is_executable,
@@ -23,10 +27,8 @@ from app.cli.input_files import (
     starts_with,
     uncompiled_model,
 )
-from app.cli.progress import ProgressBar
 from app.outputs import whole_files
 from app.simulations.arrays import Array
-from compiler.compile import compile_package
 from compiler.errors import InternalError, printable
 from compiler.frontend.constant_values import materialise
 from compiler.frontend.read import ReadModel
@@ -38,7 +40,6 @@ from compiler.program.executable import ChipSegment, Executable, write
 from compiler.shapes.declared import dims_from_arrays, dims_from_words
 from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values
-from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
 from compiler.shapes.prepared import ShapeTables, tables_for
@@ -89,6 +90,8 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
         package = read_package(memoryview(data), profile_digest=wanted)
         source = ModelSource(name=package.model.model_name, data=data, sha256=package.model.model_digest)
         return Shaped(model=package.model, tables=package.tables, source=source, values=stored_values(package.data))
+    from compiler.compile import compile_package
+
     uncompiled_model(path)
     hardware = load_profile(named_profile(profile))
     source = open_model(path)
@@ -173,6 +176,8 @@ def prove(of: Shaped) -> list[dict[str, object]]:
 
 
 def _instance(of: Shaped, dims: Mapping[str, int]) -> Executable:
+    from compiler.shapes.instantiate import instantiate, simple_tables
+
     tables = tables_for(of.tables, dims)
     return instantiate(of.model, dims, simple_tables(of.model, dims) if tables is None else tables, of.source)
 

@@ -1,17 +1,25 @@
-"""Parameters that several commands have in common."""
+"""Parameters that several commands have in common, and their checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from app.cli.input_files import with_schedules
+from app.client.service_url import service_url
+from app.input_files import (
+    is_compiled,
+    load_profile,
+    named_profile,
+    profile_text,
+    uncompiled_model,
+    with_schedules,
+)
 from compiler.errors import RequestError
-from compiler.options import Options
+from compiler.options import Options, parse_assignments
 from compiler.rules import RULE_IDS, listed
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
@@ -65,3 +73,35 @@ def all_settings(settings: list[str] | None, strict: bool, *, no_verify: bool = 
     """The given options with schedules read from their files, and the flags --strict and --no-verify."""
     flags = {"strict=true": strict, "verify=none": no_verify}
     return [*with_schedules(settings or []), *(word for word, given in flags.items() if given)]
+
+
+def check_arguments(
+    target: Path,
+    profiles: Sequence[str | None],
+    settings: Sequence[str],
+    *,
+    server: str | None,
+    is_model: bool = True,
+    shapes: Sequence[str] = (),
+) -> None:
+    """Raises for wrong options, shapes, URLs, files or profiles before the compiler is imported, which takes a second.
+
+    With `is_model` the file has to be a model; otherwise it may be compiled, and then needs no profile. A service
+    checks profile names itself, as it may know others.
+    """
+    parse_assignments(settings)
+    if shapes:
+        from compiler.shapes.extents import parse_shapes
+
+        parse_shapes(shapes)
+    if server is not None:
+        service_url(server)
+    if is_model or not is_compiled(target):
+        uncompiled_model(target)
+        for profile in profiles:
+            named_profile(profile)
+    for profile in profiles:
+        if profile is not None and server is None:
+            load_profile(profile)
+        elif profile is not None:
+            profile_text(profile)

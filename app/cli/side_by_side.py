@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from app.cli.plan_table import print_headline
 from app.cli.saved_results import saved
-from app.cli.text_table import Column, print_table, print_text, span
 from app.client.client import Client
 from app.comparisons.compare import ComparedGroups, ComparisonDocument, Difference, GroupSum, Side, compare
+from app.printing.plan_table import print_headline
+from app.printing.text_table import Column, print_table, print_text, span
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
 from compiler.headline import Line, host_text

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from app.cli.plan_table import print_headline
-from app.cli.text_table import Column, print_table, print_text
+from app.printing.plan_table import print_headline
+from app.printing.text_table import Column, print_table, print_text
 from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import SizeReport
 from app.sweeps.target import parse_target

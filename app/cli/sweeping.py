@@ -14,10 +14,10 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling
-from app.cli.input_files import load_profile, open_model, profile_text
 from app.cli.point_pool import Computed, PointPool
 from app.cli.progress import ProgressBar
 from app.client.client import Client
+from app.input_files import load_profile, open_model, profile_text
 from app.jobs.records import State
 from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, points_of

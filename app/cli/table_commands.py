@@ -11,8 +11,6 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.input_files import PACKAGE_MAGIC, check_arguments, starts_with
-from app.cli.limits import bounded, refuse_decided
 from app.cli.shared_parameters import (
     JsonFlag,
     ProfileOfTarget,
@@ -20,8 +18,11 @@ from app.cli.shared_parameters import (
     ShapeOption,
     StrictFlag,
     all_settings,
+    check_arguments,
     progress_console,
 )
+from app.input_files import PACKAGE_MAGIC, starts_with
+from app.limits import bounded, refuse_decided
 from app.outputs import check_file, whole_files
 from compiler.errors import RequestError, printable
 from compiler.options import parse_assignments
@@ -105,17 +106,20 @@ def table(
         options = parse_assignments(words)
         if starts_with(target, PACKAGE_MAGIC):
             refuse_decided("a package", settings or ())
-        check_arguments(target, [profile], words, server=None, is_model=False)
-        from app.cli import shapes as shaping
+        check_arguments(target, [profile], words, server=None, is_model=False, shapes=shapes or ())
+        from app.cli.shapes import as_package, dims_for, settings_with_dims, shaped
         from app.cli.table_folder import TableFolder
-        from app.cli.tables import improve, print_tables, tables_here
-        from app.tables.document import tables_json
 
         folder = None if no_cache else TableFolder.of(cache)
-        with bounded(options.time_limit_s, options.memory_limit_bytes), shaping.as_package(target):
-            options = parse_assignments(shaping.settings_with_dims(target, words, shapes or (), None))
-            of = shaping.shaped(target, profile, options, progress_console(as_json))
-            document, better, opened = tables_here(of, shaping.dims_for(of, shapes or (), None), folder)
+        with bounded(options.time_limit_s, options.memory_limit_bytes), as_package(target):
+            options = parse_assignments(settings_with_dims(target, words, shapes or (), None))
+            of = shaped(target, profile, options, progress_console(as_json))
+            dims = dims_for(of, shapes or (), None)
+            # slow to import: a wrong shape is answered first
+            from app.cli.tables import improve, print_tables, tables_here
+            from app.tables.document import tables_json
+
+            document, better, opened = tables_here(of, dims, folder)
         if as_json:
             sys.stdout.write(tables_json(document).decode() + "\n")
         else:

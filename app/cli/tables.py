@@ -9,7 +9,7 @@ from rich.console import Console
 
 from app.cli.shapes import Shaped
 from app.cli.table_folder import TableFolder
-from app.cli.text_table import Column, print_table, print_text, span
+from app.printing.text_table import Column, print_table, print_text, span
 from app.tables import simple_tables
 from app.tables.check_cached import fits
 from app.tables.document import RoutineTable, TableRun, TablesDocument, tables_document

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from app.cli.input_files import (
+from app.input_files import (
     LEADS_OUT,
     files_beside,
     load_profile,

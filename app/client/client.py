@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import httpx
 import msgspec
 
 from app.client.errors import ServiceError, UnreachableError
+from app.client.service_url import service_url
 from app.client.transport import AwaitedTransport, BlockingTransport, Transport
 from app.client.types import Job, JobEvent, JobPage, Model, ProfilePage, ProfileSummary
 from app.outputs import whole_files
@@ -49,15 +49,7 @@ class AsyncClient:
         timeout_s: float = 60.0,
         transport: Callable[[str, float], Transport] = AwaitedTransport,
     ) -> None:
-        if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
-            raise RequestError(
-                f"{printable(url, 120)} is not the URL of a service",
-                code="invalid_url",
-                actual=printable(url, 120),
-                limit="http://HOST:PORT or https://HOST:PORT",
-                hint="Write it as `tessera serve` shows it, such as http://127.0.0.1:8080",
-            )
-        self.url = url
+        self.url = service_url(url)
         self._transport = transport(url, timeout_s)
 
     async def __aenter__(self) -> Self:
@@ -429,7 +421,7 @@ class AsyncClient:
             raise
 
     async def _typed(self, job: Job | str, kind: type[T]) -> T:
-        from app.cli.saved_results import document
+        from app.client.document import document
         from app.client.results import Plan
 
         data = await self.document(job, "plan" if kind is Plan else "report")

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.saved_results import document
 from app.client.arguments import chosen_options, hardware, model_source
+from app.client.document import document
 from app.client.results import Compilation, Executable, OnPhase, OnPlan, Plan, Report
 from compiler import plan as documents
 from compiler.errors import InternalError, RequestError
@@ -96,6 +96,6 @@ def _bounds(options: Options) -> AbstractContextManager[None]:
             actual="time_limit_s or memory_limit_bytes in another thread",
             hint="Compile in the main thread, or on a service",
         )
-    from app.cli.limits import bounded
+    from app.limits import bounded
 
     return bounded(options.time_limit_s, options.memory_limit_bytes)

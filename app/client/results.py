@@ -59,7 +59,7 @@ class Plan(documents.Plan, frozen=True, kw_only=True):
         return _html(self._print)
 
     def _print(self, console: Console) -> None:
-        from app.cli.plan_table import print_plan
+        from app.printing.plan_table import print_plan
 
         print_plan(self, None, console, wide=True)
 
@@ -92,7 +92,7 @@ class Run:
     @classmethod
     def read(cls, report: bytes, outputs: bytes) -> Run:
         """From simulation.json and an .npz file, as a service gives them."""
-        from app.cli.saved_results import document
+        from app.client.document import document
         from app.simulations.arrays import read_arrays
         from app.simulations.report import SimulationReport
 
@@ -120,7 +120,7 @@ class Run:
         return _html(self._print)
 
     def _print(self, console: Console) -> None:
-        from app.cli.run_table import print_outputs
+        from app.printing.run_table import print_outputs
 
         print_outputs(self.report, console)
 
@@ -134,7 +134,7 @@ class Executable:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Executable:
         """Opens an executable file; raises RequestError for any other file. Damage is found at the first use."""
-        from app.cli.input_files import existing_executable
+        from app.input_files import existing_executable
 
         return cls(partial(_program_at, existing_executable(Path(path))))
 
@@ -234,14 +234,14 @@ class Compilation:
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Compilation:
         """Loads a folder written by `save` or `tessera compile --out`; raises RequestError for anything else."""
-        from app.cli import compiling
-        from app.cli.input_files import existing_file
-        from app.cli.saved_results import document
+        from app.client.document import document
+        from app.client.output_folder import EXECUTABLE_NAME, PLAN_NAME, REPORT_NAME
+        from app.input_files import existing_file
 
         path = Path(folder)
         hint = "Give the folder of `tessera compile --out`"
-        plan, report = (existing_file(path / name, hint) for name in (compiling.PLAN_NAME, compiling.REPORT_NAME))
-        executable = path / compiling.EXECUTABLE_NAME
+        plan, report = (existing_file(path / name, hint) for name in (PLAN_NAME, REPORT_NAME))
+        executable = path / EXECUTABLE_NAME
         return cls(
             plan=document(plan.read_bytes(), Plan, str(plan)),
             report=document(report.read_bytes(), Report, str(report)),
@@ -250,14 +250,14 @@ class Compilation:
 
     def save(self, folder: str | PathLike[str]) -> list[str]:
         """Writes the files of `tessera compile --out`, all or nothing; returns their names."""
-        from app.cli import compiling
+        from app.client.output_folder import Compiled, write
 
-        compiled = compiling.Compiled(
+        compiled = Compiled(
             plan=documents.plan_json(self.plan),
             report=documents.report_json(self.report),
             executable=None if self.executable is None else self.executable.program,
         )
-        return compiling.write(compiled, Path(folder), program=True)
+        return write(compiled, Path(folder), program=True)
 
     def run(self, inputs: Mapping[str, ArrayLike] | None = None, *, seed: int | None = None) -> Run:
         """Runs the executable here, on given inputs or on inputs generated from a seed. `Client.run` uses a service.
@@ -293,7 +293,7 @@ class Compilation:
         return _html(self._print)
 
     def _print(self, console: Console) -> None:
-        from app.cli.plan_table import print_plan
+        from app.printing.plan_table import print_plan
 
         print_plan(self.plan, self.report, console, wide=True)
 

@@ -63,7 +63,7 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a job."""
+    """One step of a job. `planned`: its plan can be read, provisional while it runs, final in the last event."""
 
     state: str
     phase: str | None = None

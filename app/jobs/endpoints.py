@@ -244,7 +244,10 @@ async def follow_job(
     job_id: JobId,
     last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
 ) -> Response:
-    """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final."""
+    """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final.
+
+    The last event has the final state; its `planned` says whether the job has a plan to read.
+    """
     after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
     note_location(request, f"/v1/jobs/{job_id}")
     fields = await run_in_threadpool(service.fields_of, context, job_id)

@@ -45,11 +45,12 @@ _SCRIPTS = (
     "model_register",
     "model_delete",
     "job_delete",
+    "profile_register",
     "profile_delete",
 )
 _STOP_REMEMBERED_S = 24 * 3600
 # Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
-_NEW = frozenset(("accept", "accept_sweep", "model_register"))
+_NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
 
@@ -334,6 +335,11 @@ class Records:
     def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
         """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
         return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
+
+    def register_profile(self, digest: str, name: str) -> tuple[bool, int]:
+        """Makes a user's profile known under its name; whether it is new, and since when it is known, in ms."""
+        is_new, created_ms = self._run("profile_register", digest, name)
+        return bool(is_new), int(created_ms)
 
     def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""

@@ -87,4 +87,7 @@ class JobEvent(BaseModel):
     step: int = 0
     total: int = 0
     attempts: int = 0
-    planned: bool = Field(default=False, description="Whether the plan can be read, provisional until the job is final")
+    planned: bool = Field(
+        default=False,
+        description="Whether the plan can be read: the provisional one while the job runs, at its end the final one",
+    )

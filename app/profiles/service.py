@@ -42,16 +42,8 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
     if profile.name in builtin_names():  # an identical profile is known already and listed once
         return ProfileSummary(name=profile.name, digest=profile_digest(profile), builtin=True), False
     digest = keep(context, profile)
-    key = f"tessera:profile:{digest}"
-    now_ms = round(datetime.now(UTC).timestamp() * 1000)
-    new = bool(context.broker.hsetnx(key, "created_ms", str(now_ms)))
-    pipeline = context.broker.pipeline()
-    pipeline.hset(key, "name", profile.name)
-    pipeline.hset(_NAMES, profile.name, digest)
-    pipeline.zadd(_LIST, {digest: now_ms}, nx=True)
-    pipeline.execute()
-    created_ms = int(str(context.broker.hget(key, "created_ms")))
-    return _user_summary(digest, {"name": profile.name, "created_ms": str(created_ms)}), new
+    is_new, created_ms = context.records.register_profile(digest, profile.name)
+    return _user_summary(digest, {"name": profile.name, "created_ms": str(created_ms)}), is_new
 
 
 def keep(context: Context, profile: Profile) -> str:

@@ -21,8 +21,6 @@ from threading import BoundedSemaphore
 from typing import Final
 
 from app.errors import UnavailableError
-from app.http import closing
-from app.store import document_store
 from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.version import COMPILER_VERSION
 
@@ -51,6 +49,8 @@ def pieces(
     `makers` limits the number of traces made at one time. Errors before the first piece are raised at once:
     UnavailableError if all places are taken, LimitError beyond a limit, InternalError if the executable is missing.
     """
+    from app.http import closing  # FastAPI, which the command line does without
+
     with ExitStack() as stack:
         if not makers.acquire(blocking=False):
             raise UnavailableError(
@@ -96,6 +96,7 @@ def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:
 def main(store_dir: str, digest: str, commands: str, time_limit_s: str) -> int:
     """Write the trace of an executable in a store to the standard output, within limits."""
     # the service imports this module too, and reads no programs
+    from app.store import document_store
     from compiler.program.executable import read
     from compiler.program.timing.trace import trace_of
 

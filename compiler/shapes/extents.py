@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from compiler.errors import RequestError, printable
@@ -56,11 +57,12 @@ class InputShape:
 
 
 def parse_shapes(
-    words: Sequence[str], inputs: Sequence[InputShape], ranges: Mapping[str, Range]
+    words: Sequence[str], inputs: Sequence[InputShape] = (), ranges: Mapping[str, Range] = MappingProxyType({})
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of inputs from words such as `x:1x3x225x199`; a name may hold colons, and a scalar has no extents.
 
-    Raises RequestError for a word of another form, with what is allowed; whether the extents are, `dims_of` says.
+    Raises RequestError for a word of another form, with what is allowed if the inputs are known; whether the extents
+    are, `dims_of` says.
     """
     found: dict[str, tuple[int, ...]] = {}
     for word in words:
@@ -218,7 +220,7 @@ def _no_shape(message: str, word: str, inputs: Sequence[InputShape], ranges: Map
         code="invalid_shape",
         stage="shapes",
         actual=printable(word, 120),
-        limit=printable(f"{', '.join(map(str, inputs))}; {allowed}", 300),
+        limit=printable(f"{', '.join(map(str, inputs))}; {allowed}", 300) if inputs else None,
         hint="Write x:1x3x225x199, once per input; inputs whose dimensions others give may be left out",
     )
 

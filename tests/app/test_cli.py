@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.failures import USAGE_CODES
-from app.cli.input_files import packed
-from app.cli.limits import bounded
 from app.cli.main import cli
+from app.input_files import packed
+from app.limits import bounded
 from app.supervisor.lock import DirectoryLock
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import LimitError, RequestError

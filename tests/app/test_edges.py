@@ -199,10 +199,18 @@ def test_app_does_not_import_worker_and_only_the_worker_and_the_command_line_com
         for name in imports_of(path):
             assert name.split(".")[0] != "worker", (path, name)
             # app.documents writes the generated pages, app.simulations.simulate is what worker and command line run,
-            # app.client compiles for its caller: none of them is part of a running service
-            if not {"cli", "client"} & set(path.parts) and path.name not in ("documents.py", "simulate.py"):
+            # app.client compiles for its caller, app.input_files opens the models of both: none is part of a service
+            apart = ("documents.py", "simulate.py", "input_files.py")
+            if not {"cli", "client"} & set(path.parts) and path.name not in apart:
                 assert name not in ("compiler.compile", "compiler.pipeline"), (path, name)
                 assert not name.startswith("compiler.frontend"), (path, name)
+
+
+def test_only_the_command_line_imports_the_command_line() -> None:
+    for folder in ("app", "worker", "compiler", "tessera"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "cli" not in path.relative_to(ROOT).parts:
+                assert not any(f"{name}.".startswith("app.cli.") for name in imports_of(path)), path
 
 
 @pytest.mark.parametrize(
@@ -254,6 +262,13 @@ RUN = "sys.argv[0] = 'tessera'; from app.cli.console_script import run; run()"
             )
         ),
         (["sweep", "net.onnx", "--profile", "edge4", "--grid", "nonesuch=1"], 2, SLOW),
+        (["table", "net.onnx", "--profile", "edge4", "--shape", "nonsense"], 2, SLOW),
+        (["run", "net.onnx", "--profile", "edge4", "--shape", "nonsense"], 2, SLOW),
+        *(
+            ([command, "net.onnx", "-p", "edge4", "--server", "nonsense"], 2, SLOW)
+            for command in ("plan", "compile", "run")
+        ),
+        (["serve"], 2, (*SLOW, "fastapi", "numpy", "yaml")),
         (["size", "net.onnx", "--profile", "edge4", "--field", "sram", "--target", "nonesuch"], 2, SLOW),
     ],
 )
@@ -263,7 +278,12 @@ def test_a_wrong_argument_is_answered_before_the_compiler_is_imported(
     (tmp_path / "net.onnx").write_bytes(conv_chain(1))
     answer = subprocess.run(
         [sys.executable, "-c", f"{LISTED.format(modules)}; {RUN}", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TESSERA_PORT": "nonsense",
+            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+        },
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.limits import bounded
+from app.limits import bounded
 from compiler.errors import LimitError
 
 

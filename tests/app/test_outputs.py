@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from app.cli import compiling
 from app.cli.main import cli
+from app.client.output_folder import Compiled
 from app.outputs import whole_files
 from compiler.errors import RequestError
 from tests.service.models import network
@@ -55,7 +56,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("the work began")
 
     monkeypatch.setattr("compiler.compile.compile_model", begun)
-    monkeypatch.setattr("app.cli.shapes.compile_package", begun)
+    monkeypatch.setattr("compiler.compile.compile_package", begun)
     monkeypatch.setattr("app.cli.point_pool.PointPool.run", begun)
 
 
@@ -111,7 +112,7 @@ def test_a_full_disk_leaves_the_files_that_were_there_and_nothing_cut(monkeypatc
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     compiled = compiling.compiled
 
-    def then_full(*words: Any, **named: Any) -> compiling.Compiled:
+    def then_full(*words: Any, **named: Any) -> Compiled:
         found = compiled(*words, **named)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # enough for some of the files
         return found

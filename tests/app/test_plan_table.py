@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from app.cli.plan_table import PlanFirst, groups_csv, print_plan
+from app.printing.plan_table import PlanFirst, groups_csv, print_plan
 from compiler.compile import plan_model
 from compiler.options import parse_options
 from compiler.plan import Plan

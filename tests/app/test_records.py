@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import time
 from collections.abc import Callable
@@ -451,6 +452,35 @@ def test_events_tell_the_whole_life_of_a_job_once(hasty: Bench) -> None:
     entries = cast(list[tuple[str, dict[str, str]]], hasty.client.xrange(events_key(job)))
     states = [fields["state"] for _, fields in entries]
     assert states == ["queued", "running", "queued", "running", "running", "succeeded"]
+
+
+def test_the_last_event_says_whether_the_plan_can_be_read(bench: Bench) -> None:
+    def last(job: str) -> tuple[str, bool]:
+        entries = cast(list[tuple[str, dict[str, str]]], bench.client.xrevrange(events_key(job), count=1))
+        event = json.loads(entries[0][1]["data"])
+        return event["state"], event["planned"]
+
+    def planned(content: str) -> tuple[str, Lease]:
+        job = bench.submit(content)
+        assert last(job) == ("queued", False)
+        lease = bench.lease(content)
+        assert bench.records.announce(lease, "a" * 64) == "keep"
+        assert last(job) == ("running", True)
+        return job, lease
+
+    done, lease = planned("c1")
+    bench.records.publish(lease, DONE)
+    assert last(done) == ("succeeded", True)
+    failed, lease = planned("c2")
+    bench.records.publish(lease, {"state": "failed", "problem": "{}"})
+    assert last(failed) == ("failed", False)
+    cancelled, lease = planned("c3")
+    bench.records.cancel(cancelled)
+    assert last(cancelled) == ("cancelling", False)
+    bench.records.stopped(lease)
+    assert last(cancelled) == ("cancelled", False)
+    bench.records.accept(bench.request("known"), outcome=DONE)
+    assert last("known") == ("succeeded", True)
 
 
 def test_a_model_in_use_is_not_deleted_until_its_jobs_are_final(bench: Bench) -> None:

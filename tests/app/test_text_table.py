@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from app.cli.text_table import Column, print_table, print_text, shortened, table_csv
+from app.printing.text_table import Column, print_table, print_text, shortened, table_csv
 
 COLUMNS = (Column("id", "words"), Column("names", "names"), Column("bytes"), Column("other names", "names"))
 ROWS = (

@@ -19,8 +19,10 @@ EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"doc
 CONVOLUTIONS = 6
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+PICTURES = ("image", "img", "figure", "SvgRoot", "graphics-symbol", "graphics-document", "Canvas", "Iframe")
+
+
+def report(folder: Path, **options: object) -> Path:
     """The report of a small network in several groups; its names are markup."""
     model = Model(name=EVIL)
     value = model.input([1, 8, 32, 32], f"image{EVIL}")
@@ -28,10 +30,17 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         value = model.conv(value, 8 << number // 2, 8 << (number + 1) // 2, name=f"conv{number}{EVIL}")
         value = model.node("Relu", [value], name=f"relu{number}")
     model.output(value)
-    found = compile_model(model.data(), builtin_profile("edge4"), parse_options({"fusion": "none"}), pictures=True)
-    path = tmp_path_factory.mktemp("page") / "report.html"
+    found = compile_model(
+        model.data(), builtin_profile("edge4"), parse_options({"fusion": "none", **options}), pictures=True
+    )
+    path = folder / "report.html"
     path.write_text(report_page(found.plan, found.report, found.pictures), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +119,36 @@ def test_a_table_sorts_by_a_column_with_the_keyboard_too(shown: Opened) -> None:
     assert len(set(cycles)) > 1
     button.click()
     assert shown.page.locator("#groups th[aria-sort='ascending']").count() == 1
+
+
+def nameless(page: Any) -> tuple[dict[str, int], list[str]]:
+    """How many controls and pictures assistive technology sees, by role, and the markup of those without a name."""
+    session = page.context.new_cdp_session(page)
+    counts: dict[str, int] = {}
+    found: list[str] = []
+    for node in session.send("Accessibility.getFullAXTree")["nodes"]:
+        is_control = any(each["name"] == "focusable" and each["value"]["value"] for each in node.get("properties", ()))
+        role = node.get("role", {}).get("value", "")
+        if node["ignored"] or not (is_control or role in PICTURES):
+            continue
+        counts[role] = counts.get(role, 0) + 1
+        if not node.get("name", {}).get("value", "").strip():
+            place = {"backendNodeId": node["backendDOMNodeId"]}
+            found.append(f"{role}: {session.send('DOM.getOuterHTML', place)['outerHTML'][:200]}")
+    session.detach()
+    return counts, found
+
+
+def test_every_control_and_picture_has_a_name_for_assistive_technology(chromium: Any, tmp_path: Path) -> None:
+    with opened(chromium, report(tmp_path, partition=[f"conv2{EVIL}"])) as found:
+        counts, missing = nameless(found.page)
+        assert missing == []
+        assert counts["combobox"] == 4  # the segment of each section about programs
+        for role in ("button", "link", "region", "figure", "SvgRoot", "image"):
+            assert counts[role] > 0, role
+        found.page.get_by_role("button", name="Ops (").click()
+        found.page.locator("#memory").get_by_role("group", name="Memory level").get_by_role("button").last.click()
+        found.page.get_by_role("combobox").first.select_option(index=0)
+        assert nameless(found.page)[1] == []
+        labels = found.page.locator("figure > figcaption").all_inner_texts()
+        assert all(found.page.get_by_role("figure", name=label, exact=True).count() for label in labels)

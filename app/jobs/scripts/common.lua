@@ -44,10 +44,12 @@ local NEXT = {
 -- A sweep's points are jobs with a name of their own each, numbered from 0 in the order of its table.
 local function point_of(sweep, number) return sweep .. 'p' .. number end
 
+-- `planned`: whether the plan can be read, the provisional one while the job runs and the final one of its outcome.
 local function event(job)
-  local v = redis.call('HMGET', job_key(job), 'state', 'phase', 'step', 'total', 'attempts', 'provisional_plan')
+  local v = redis.call('HMGET', job_key(job), 'state', 'phase', 'step', 'total', 'attempts', 'provisional_plan', 'plan')
+  local planned = v[7] or (v[1] == 'running' and v[6])
   local data = { state = v[1], phase = v[2] or nil, step = tonumber(v[3] or 0), total = tonumber(v[4] or 0),
-                 attempts = tonumber(v[5] or 0), planned = v[6] and true or false }
+                 attempts = tonumber(v[5] or 0), planned = planned and true or false }
   redis.call('XADD', events_key(job), 'MAXLEN', '~', EVENTS_KEPT, '*', 'state', v[1], 'data', cjson.encode(data))
 end
 

@@ -61,9 +61,14 @@
     if (note) paragraph(made, note, "note");
     return made;
   }
+  let figures = 0;
   function figure(parent, caption, drawing) {
-    const made = put(parent, "figure");
-    put(made, "figcaption", {}, caption);
+    figures += 1;
+    const made = put(parent, "figure", { "aria-labelledby": `figure-${figures}` });
+    put(made, "figcaption", { id: `figure-${figures}` }, caption);
+    // A plot with a legend comes as a figure of its own; its swatches have their words beside them.
+    if (drawing.tagName === "FIGURE") drawing.setAttribute("role", "presentation");
+    drawing.querySelectorAll(":scope > div svg").forEach((swatch) => swatch.setAttribute("aria-hidden", "true"));
     made.append(drawing);
     return made;
   }

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.text_table import Column, print_line, print_table, span, table_csv
+from app.printing.text_table import Column, print_line, print_table, span, table_csv
 from compiler.amounts import bytes_text, count_text, share_text, si_text
 from compiler.headline import LABEL_WIDTH, Line, headline, title
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report

@@ -1,4 +1,4 @@
-"""Reads the files that the command line names: models and profiles."""
+"""Reads the files that users name: models, profiles, schedules."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compiler.errors import ModelError, RequestError, printable
 from compiler.frontend.source import ModelSource
-from compiler.options import parse_assignments
 from compiler.schedule import JSON_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -102,26 +101,6 @@ def existing_model(path: Path) -> Path:
             hint="Give an ONNX file",
         )
     return path
-
-
-def check_arguments(
-    target: Path, profiles: Sequence[str | None], settings: Sequence[str], *, server: str | None, is_model: bool = True
-) -> None:
-    """Raises for wrong options, files or profiles before the compiler is imported, which takes a second.
-
-    With `is_model` the file has to be a model; otherwise it may be compiled, and then needs no profile. A service
-    checks profile names itself, as it may know others.
-    """
-    parse_assignments(settings)
-    if is_model or not is_compiled(target):
-        uncompiled_model(target)
-        for profile in profiles:
-            named_profile(profile)
-    for profile in profiles:
-        if profile is not None and server is None:
-            load_profile(profile)
-        elif profile is not None:
-            profile_text(profile)
 
 
 def is_compiled(path: Path) -> bool:

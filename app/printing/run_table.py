@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from app.cli.text_table import Column, print_table, print_text
+from app.printing.text_table import Column, print_table, print_text
 from app.simulations.report import SimulationReport
 from compiler.amounts import bytes_text, count_text
 from compiler.errors import printable

@@ -1,0 +1,1 @@
+"""Results as tables and lines of text: for terminals, notebooks and as CSV."""
