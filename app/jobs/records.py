@@ -23,7 +23,6 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cance
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
-JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
@@ -75,6 +74,7 @@ class JobRequest:
     compiler_version: str
     request_id: str
     kind: Kind = "compilation"
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,7 @@ class SweepRequest:
     options: str
     compiler_version: str
     request_id: str
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +186,9 @@ class Records:
         return _json(
             {
                 "job": request.job,
+                "owner": request.owner,
                 "model": request.model,
-                "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
+                "idempotency": "" if key is None else owned(request.owner, f"idempotency:{key.key}"),
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
@@ -324,26 +326,27 @@ class Records:
         """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
         return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
 
-    def register_model(self, model: str, name: str, size_bytes: int) -> bool:
-        """Makes a model known and unpins it; True if it is new."""
-        return bool(self._run("model_register", model, name, size_bytes))
+    def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
+        """Makes a model known to its owner and unpins it; True if it is new to this owner."""
+        return bool(self._run("model_register", owner, model, name, size_bytes))
 
-    def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
-        """Forget a model; its file may be removed until `deleted_model` is called."""
-        return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
+    def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
+        """Forgets an owner's model: `left` if others own it too, else its file may be removed until `deleted_model`."""
+        answer = self._run("model_delete", owner, model, _ms(30.0))
+        return cast(Literal["deleted", "left", "unknown", "in_use"], answer)
 
     def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
         """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
         return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
 
-    def register_profile(self, digest: str, name: str) -> tuple[bool, int]:
+    def register_profile(self, digest: str, name: str, *, owner: str = "") -> tuple[bool, int]:
         """Makes a user's profile known under its name; whether it is new, and since when it is known, in ms."""
-        is_new, created_ms = self._run("profile_register", digest, name)
+        is_new, created_ms = self._run("profile_register", owner, digest, name)
         return bool(is_new), int(created_ms)
 
-    def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
+    def delete_profile(self, digest: str, *, owner: str = "") -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""
-        return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
+        return cast(Literal["deleted", "unknown"], self._run("profile_delete", owner, digest))
 
     def deleted_model(self, model: str) -> None:
         """Records that the file of a deleted model is removed."""
@@ -351,6 +354,11 @@ class Records:
 
     def _run(self, name: str, *arguments: str | int) -> Any:
         return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+
+
+def owned(owner: str, name: str) -> str:
+    """The key of what belongs to an owner, as in common.lua: "" owns what was made before there were owners."""
+    return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
 def events_key(job: str) -> str:
@@ -371,6 +379,7 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "options": request.options,
         "compiler_version": request.compiler_version,
         "request_id": request.request_id,
+        "owner": request.owner,
     }
     if isinstance(request, SweepRequest):
         return {**shared, "kind": "sweep"}

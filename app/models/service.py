@@ -8,6 +8,7 @@ from typing import cast
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
+from app.jobs.records import owned
 from app.listing import page
 from app.models.schemas import Model, ModelPage
 from app.store import is_digest
@@ -47,7 +48,9 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
     else:
         raise ConflictError("this model is being deleted", code="model_in_use", actual=digest)
     writer.commit()
-    new = context.records.register_model(digest, received.filename or DEFAULT_NAME, writer.size_bytes)
+    new = context.records.register_model(
+        digest, received.filename or DEFAULT_NAME, writer.size_bytes, owner=context.owner.name
+    )
     return get(context, digest), new
 
 
@@ -65,27 +68,30 @@ def get(context: Context, digest: str) -> Model:
 
 
 def find(context: Context, digest: str) -> dict[str, str] | None:
-    """The record of a model, or None; one whose file was lost is unknown, so that it is uploaded again."""
-    if not is_digest(digest) or not context.models.holds(digest):
+    """The owner's record of a model, or None; one whose file was lost is unknown, so that it is uploaded again."""
+    if not is_digest(digest):
         return None
-    return cast(dict[str, str], context.broker.hgetall(f"tessera:model:{digest}")) or None
+    fields = cast(dict[str, str], context.broker.hgetall(_record(context, digest)))
+    # the file is looked at last: how long that takes would say that another owner has it
+    return fields if fields and context.models.holds(digest) else None
 
 
 def listed(context: Context, cursor: str | None, limit: int) -> ModelPage:
     """A page of the models."""
-    rows, following = page(context.broker, "tessera:models", cursor, limit)
+    rows, following = page(context.broker, owned(context.owner.name, "models"), cursor, limit)
     pipeline = context.broker.pipeline(transaction=False)
     for digest, _ in rows:
-        pipeline.hgetall(f"tessera:model:{digest}")
+        pipeline.hgetall(_record(context, digest))
     records = pipeline.execute()
     items = [_model(digest, fields) for (digest, _), fields in zip(rows, records, strict=True) if fields]
     return ModelPage(items=items, next_cursor=following)
 
 
 def delete(context: Context, digest: str) -> None:
-    """Forget a model and remove its file; raises NotFoundError, or ConflictError while a job needs it."""
+    """Forgets a model, and removes its file with the last owner's; raises NotFoundError, or ConflictError while a job
+    needs it."""
     get(context, digest)
-    answer = context.records.delete_model(digest)
+    answer = context.records.delete_model(digest, owner=context.owner.name)
     if answer == "in_use":
         raise ConflictError(
             "the model is needed by a job that has not finished",
@@ -96,6 +102,10 @@ def delete(context: Context, digest: str) -> None:
     if answer == "deleted":
         context.models.delete(digest)
         context.records.deleted_model(digest)
+
+
+def _record(context: Context, digest: str) -> str:
+    return owned(context.owner.name, f"model:{digest}")
 
 
 def _model(digest: str, fields: dict[str, str]) -> Model:

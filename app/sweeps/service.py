@@ -77,6 +77,7 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         options=kept_options(context.store, text),
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
     )
     accepted = accept_jobs.accept_sweep(
         context,
