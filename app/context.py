@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
-from typing import Annotated
+from typing import Annotated, Final
 
 import redis
 import redis.asyncio
 import structlog
 from anyio import CapacityLimiter
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPBearer
 
 from app.cache_losses import CacheLosses
 from app.jobs.events import ANSWER_S
@@ -112,13 +113,22 @@ def create_context(settings: Settings) -> Context:
     )
 
 
+# This only describes keys for OpenAPI; the gate reads them.
+_BEARER: Final = HTTPBearer(
+    scheme_name="key",
+    bearerFormat="tessera_ID_SECRET",
+    description="Needed wherever the service listens beyond loopback (docs/service.md)",
+    auto_error=False,
+)
+
+
 async def _of_nobody(request: Request) -> Context:
     context = request.app.state.context
     assert isinstance(context, Context)
     return context
 
 
-async def _of_sender(request: Request) -> Context:
+async def _of_sender(request: Request, _: Annotated[object, Security(_BEARER)]) -> Context:
     context = await _of_nobody(request)
     given = request.headers.getlist("authorization")
     if given:

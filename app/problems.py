@@ -242,6 +242,9 @@ def _describe(schema: dict[str, Any]) -> None:
     for operations in schema["paths"].values():
         for operation in operations.values():
             responses = operation["responses"]
+            if "security" in operation:
+                responses["401"] = {"description": "There is no key, or one that does not hold"}
+                responses["429"] = {"description": "A limit of the key is reached: see Retry-After"}
             for status, response in responses.items():
                 if status[0] in "45":
                     response["content"] = content

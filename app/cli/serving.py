@@ -45,6 +45,8 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
         console.print(f"Tessera listens on        {service.url}")
         console.print(f"interactive documentation {service.url}/docs")
         console.print(f"data and logs in          {settings.data_dir}")
+        if settings.keys_required:
+            console.print("every request needs a key  `tessera keys create NAME` makes one (docs/service.md)")
         if _ready_unless(ended, service):
             console.print(f"ready after {time.monotonic() - begun:.1f} s; Ctrl-C stops it")
         ended.wait()

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.keys.owners import UNLIMITED
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
@@ -105,9 +106,18 @@ class Idempotency:
 class Accepted:
     """The answer to a request for a job."""
 
-    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model", "queue_full", "records_full"]
+    answer: Literal[
+        "accepted",
+        "finished",
+        "replayed",
+        "conflict",
+        "unknown_model",
+        "too_many_jobs",
+        "queue_full",
+        "records_full",
+    ]
     job: str
-    """Of the answers `queue_full` and `records_full`: how many jobs wait, how many bytes the records take."""
+    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `records_full` how many bytes the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +172,20 @@ class Records:
         return self._redis
 
     def accept(
-        self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
+        self,
+        request: JobRequest,
+        *,
+        outcome: Mapping[str, str] | None = None,
+        key: Idempotency | None = None,
+        most_of_owner: int = UNLIMITED,
     ) -> Accepted:
-        """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key, 1), _json(_wanted(request, outcome, {})))
+        """Records a job, and its computation and outbox entry unless an outcome is known already.
+
+        `most_of_owner` is how many jobs of the owner may wait or run.
+        """
+        answer, job = self._run(
+            "accept", self._asked(request, key, 1, most_of_owner), _json(_wanted(request, outcome, {}))
+        )
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -174,14 +194,16 @@ class Records:
         points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
         *,
         key: Idempotency | None = None,
+        most_of_owner: int = UNLIMITED,
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
+        asked = self._asked(request, key, len(points), most_of_owner)
+        answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int) -> str:
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, most_of_owner: int) -> str:
         """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
@@ -192,6 +214,7 @@ class Records:
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
+                "most_of_owner": most_of_owner,
                 "most_waiting": self._settings.max_waiting_jobs,
             }
         )
@@ -322,9 +345,21 @@ class Records:
         now = self._redis.time()[0]
         return self._redis.zcount(WORKERS_KEY, now, "+inf")
 
-    def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
-        """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
-        return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
+    def pin_model(
+        self,
+        model: str,
+        *,
+        owner: str = "",
+        size_bytes: int = 0,
+        most_bytes: int = UNLIMITED,
+        pin_s: float = 60.0,
+    ) -> tuple[Literal["pinned", "deleting", "full"], int]:
+        """Keeps a model from being deleted while its file moves into place.
+
+        `deleting` while a deletion runs; `full` if the owner would have more than the most bytes, and how many.
+        """
+        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, most_bytes, _ms(pin_s))
+        return answer, int(bytes_then)
 
     def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
         """Makes a model known to its owner and unpins it; True if it is new to this owner."""

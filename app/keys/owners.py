@@ -11,21 +11,21 @@ import msgspec
 LOCAL: Final = ""
 # How people write it; no other owner may be called so.
 LOCAL_WORD: Final = "local"
-_UNLIMITED: Final = 2**53
+UNLIMITED: Final = 2**53
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one key may use; jobs, points and models are counted for its owner, requests for the key."""
 
-    stored_bytes: int = _UNLIMITED
+    stored_bytes: int = UNLIMITED
     """Bytes of uploaded models."""
-    waiting_jobs: int = _UNLIMITED
+    waiting_jobs: int = UNLIMITED
     """Jobs that wait or run; each point of a sweep counts."""
-    sweep_points: int = _UNLIMITED
+    sweep_points: int = UNLIMITED
     """Points of one sweep."""
-    uploads: int = _UNLIMITED
+    uploads: int = UNLIMITED
     """Uploads at once, of each API process."""
-    requests_per_minute: int = _UNLIMITED
+    requests_per_minute: int = UNLIMITED
 
 
 LIMITS: Final = Limits.__struct_fields__

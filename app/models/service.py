@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import cast
+from typing import Final, cast
 
 from app.context import Context
-from app.errors import ConflictError, NotFoundError
+from app.errors import ConflictError, NotFoundError, QuotaError
 from app.jobs.records import owned
 from app.listing import page
 from app.models.schemas import Model, ModelPage
@@ -16,12 +16,15 @@ from app.uploads import ReceivedFile
 from compiler.errors import ModelError, RequestError, printable
 
 DEFAULT_NAME = "model.onnx"
+# Room comes by deleting only, so callers need not hurry.
+_BYTES_RETRY_S: Final = 60
 
 
 def keep(context: Context, received: ReceivedFile, expected_sha256: str | None = None) -> tuple[Model, bool]:
     """Move a received file into the store and make it known; True if it is new.
 
-    Raises ModelError for an empty file, RequestError if the digest is not the expected one.
+    Raises ModelError for an empty file, RequestError if the digest is not the expected one, QuotaError if the owner has
+    no room for it.
     """
     writer = received.writer
     if writer.size_bytes == 0:
@@ -41,8 +44,21 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             actual=digest,
             limit=expected_sha256,
         )
+    most = context.owner.limits.stored_bytes
     for _ in range(200):
-        if context.records.pin_model(digest):
+        answer, bytes_then = context.records.pin_model(
+            digest, owner=context.owner.name, size_bytes=writer.size_bytes, most_bytes=most
+        )
+        if answer == "full":
+            raise QuotaError(
+                "the models that you have would take too many bytes",
+                code="too_many_bytes",
+                actual=bytes_then,
+                limit=most,
+                hint="Delete models that you do not need with DELETE /v1/models/{id}",
+                retry_after_s=_BYTES_RETRY_S,
+            )
+        if answer == "pinned":
             break
         time.sleep(0.05)  # its deletion is in progress, which takes as long as removing a file
     else:

@@ -28,6 +28,7 @@ local function packages_key(owner, model) return owned(owner, 'model:' .. model 
 local function profile_key(owner, digest) return owned(owner, 'profile:' .. digest) end
 local function unfinished_key(owner) return 'tessera:owner:' .. (owner or '') .. ':unfinished' end -- as UNFINISHED_KEY
 -- No owner has a slash in the name.
+local function arriving_key(owner) return 'tessera:owner:' .. owner .. ':arriving' end -- hash: bytes by model
 local function ending(job, owner) return (not owner or owner == '') and job or owner .. '/' .. job end
 
 local function job_key(job) return 'tessera:job:' .. job end
@@ -282,9 +283,21 @@ local function record_job(wanted, now)
   return 'accepted'
 end
 
+-- Bytes of the models that an owner has and of those that move into place.
+local function stored_bytes(owner)
+  local sum = 0
+  for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
+    sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
+  end
+  for _, size in ipairs(redis.call('HVALS', arriving_key(owner))) do sum = sum + tonumber(size) end
+  return sum
+end
+
 -- Why new jobs are refused at the moment, with what there is too much of; nil if there is room. A part of the memory is
 -- kept for what was accepted: its events, messages and outcomes.
 local function no_room(request)
+  local own = redis.call('ZCARD', unfinished_key(request.owner))
+  if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
   local memory = redis.call('INFO', 'memory')
@@ -294,8 +307,8 @@ local function no_room(request)
 end
 
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
--- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_waiting; nil: the key is
--- taken, record it
+-- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_of_owner,
+-- most_waiting; nil: the key is taken, record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
   if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice

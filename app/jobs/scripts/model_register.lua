@@ -8,5 +8,6 @@ if created == 1 then
   redis.call('ZADD', models_key(owner), now, model)
   if owner ~= '' then redis.call('SADD', owners_key(model), owner) end
 end
+redis.call('HDEL', arriving_key(owner), model)
 if redis.call('DECR', pinned_key(model)) <= 0 then redis.call('DEL', pinned_key(model)) end
 return created
