@@ -66,9 +66,17 @@ def demo(model: Path, profile: str) -> None:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tessera-demo-") as folder:
         settings = read_settings(
-            {"data_dir": Path(folder), "host": "127.0.0.1", "port": 0, "broker_url": None, "cache_url": None}
+            {
+                "data_dir": Path(folder),
+                "host": "127.0.0.1",
+                "port": 0,
+                "allowed_hosts": "",
+                "require_keys": "auto",
+                "broker_url": None,
+                "cache_url": None,
+            }
         )
-        with EmbeddedService(settings) as service, Client(service.url) as client:
+        with EmbeddedService(settings) as service, Client(service.url, key="") as client:
             service.wait_until("/livez")
             console.print(f"embedded service on {service.url} (Redis, a Celery worker and the API)")
             uploaded = client.upload_model(model)

@@ -17,7 +17,7 @@ from compiler.errors import ModelError, RequestError, printable
 
 DEFAULT_NAME = "model.onnx"
 # Room comes by deleting only, so callers need not hurry.
-_BYTES_RETRY_S: Final = 60
+_BYTES_RETRY_S: Final = 300
 
 
 def keep(context: Context, received: ReceivedFile, expected_sha256: str | None = None) -> tuple[Model, bool]:

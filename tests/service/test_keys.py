@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
+import tessera
 from app.cli.main import cli
 from app.keys.keys import Keys
 from app.redis_urls import connect
@@ -210,15 +212,19 @@ def test_points_of_a_sweep_are_bounded_by_key(service: EmbeddedService, connecte
     assert (problem["actual"], problem["limit"]) == (2, 1)
 
 
+def arriving(service: EmbeddedService) -> set[Path]:
+    files = service.settings.store_dir.rglob("tmp/*")
+    return {path for path in files if not path.name.startswith("probe")}
+
+
 def test_uploads_at_once_are_bounded_by_owner(service: EmbeddedService, connected: Callable[..., Api]) -> None:
     text = new_key(service, "busy", uploads=1)
     first, second = connected(service, text), connected(service, text)
-    go_on, began = threading.Event(), threading.Event()
+    go_on = threading.Event()
 
     def body() -> Iterator[bytes]:
         yield b"the first half, "
-        began.set()
-        go_on.wait(30)
+        go_on.wait(60)
         yield b"the second half"
 
     headers = {"Content-Type": "application/octet-stream"}
@@ -226,16 +232,65 @@ def test_uploads_at_once_are_bounded_by_owner(service: EmbeddedService, connecte
     slow = threading.Thread(
         target=lambda: answers.append(first.http.post("/v1/models", content=body(), headers=headers))
     )
+    before = arriving(service)
     slow.start()
-    began.wait(30)
-
-    def refused() -> httpx.Response | None:
-        answer = second.http.post("/v1/models", content=b"all of it", headers=headers)
-        return answer if answer.status_code == 429 else None
-
-    answer = until(refused, "the refusal of a second upload")
+    until(lambda: arriving(service) - before, "the begin of the upload")
+    answer = second.http.post("/v1/models", content=b"all of it", headers=headers)
     assert_problem(answer, 429, "too_many_uploads", "another has ended")
     go_on.set()
     slow.join()
     assert answers[0].status_code == 201
     assert second.http.post("/v1/models", content=b"more of it", headers=headers).status_code == 201
+
+
+def test_the_client_takes_its_key_from_where_it_is_kept(
+    closed: EmbeddedService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = new_key(closed, "python")
+    model = conv_chain(1)
+    with tessera.Client(closed.url) as client, pytest.raises(tessera.ServiceError, match="TESSERA_KEY") as refused:
+        client.profiles()
+    assert (refused.value.status, refused.value.code) == (401, "key_required")
+    with tessera.Client(closed.url, key=text) as client:
+        found = client.compile(model, "edge4", {"verify": "none"})
+        assert [event.state for event in client.follow(found.job or "")][-1] == "succeeded"
+    assert found.executable is not None
+    assert found.executable.inputs  # fetched with the same key
+    (tmp_path / "key").write_text(text + "\n")
+    monkeypatch.setenv("TESSERA_KEY_FILE", str(tmp_path / "key"))
+    with tessera.Client(closed.url) as client:
+        assert client.profiles()
+    monkeypatch.setenv("TESSERA_KEY", text[:-1])  # stands before the file
+    with tessera.Client(closed.url) as client, pytest.raises(tessera.ServiceError, match="not valid"):
+        client.profiles()
+    with tessera.Client(closed.url, key="") as client, pytest.raises(tessera.ServiceError, match="TESSERA_KEY"):
+        client.profiles()
+    monkeypatch.setenv("TESSERA_KEY", f"{text} {text}")
+    with pytest.raises(tessera.RequestError) as wrong:
+        tessera.Client(closed.url)
+    assert text not in str(wrong.value)
+    monkeypatch.delenv("TESSERA_KEY")
+    monkeypatch.setenv("TESSERA_KEY_FILE", str(tmp_path / "none"))
+    with pytest.raises(tessera.RequestError, match="TESSERA_KEY_FILE"):
+        tessera.Client(closed.url)
+
+
+def test_the_command_line_says_that_a_key_is_needed_and_uses_that_of_the_environment(
+    closed: EmbeddedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["profiles", "list", "--server", closed.url]
+    answer = CliRunner().invoke(cli, words)
+    assert (answer.exit_code, "TESSERA_KEY" in answer.stderr) == (2, True)
+    monkeypatch.setenv("TESSERA_KEY", new_key(closed, "shell"))
+    assert CliRunner().invoke(cli, words).exit_code == 0
+
+
+def test_the_client_sends_again_when_it_is_told_to(service: EmbeddedService, connected: Callable[..., Api]) -> None:
+    text = new_key(service, "eager", requests_per_minute=60)
+    raw = connected(service, text)
+    while raw.http.get("/v1/jobs").status_code == 200:
+        pass
+    with tessera.Client(service.url, key=text) as client:
+        assert client.jobs() == []
+        model = client.upload_model(conv_chain(2, channels=13))  # two requests, the second in pieces
+    assert model.size_bytes == len(conv_chain(2, channels=13))
