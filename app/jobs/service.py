@@ -119,8 +119,12 @@ def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
 
 def fields_of(context: Context, job_id: str) -> dict[str, str]:
     """The record of a job; raises NotFoundError, also for a job of another owner."""
-    fields = context.records.job(job_id) if job_id.isalnum() else None
-    if fields is None or fields.get("owner", LOCAL) != context.owner.name:
+    return own_fields(context, job_id, context.records.job(job_id) if job_id.isalnum() else None)
+
+
+def own_fields(context: Context, job_id: str, fields: dict[str, str] | None) -> dict[str, str]:
+    """The record of a job as it was read; raises NotFoundError if there is none, or it is another owner's."""
+    if not fields or fields.get("owner", LOCAL) != context.owner.name:
         raise unknown_job(job_id)
     return fields
 
