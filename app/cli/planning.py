@@ -24,10 +24,10 @@ from app.cli.shared_parameters import (
     all_settings,
     check_arguments,
     excluding,
+    folder_to_write,
     progress_console,
 )
 from app.input_files import uncompiled_model
-from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def plan(
         from app.client.output_folder import FILE_NAMES
         from compiler.plan import plan_json
 
-        check_folder(out, FILE_NAMES)
-        check_folder(pictures)
+        folder_to_write(out, FILE_NAMES)
+        folder_to_write(pictures)
         console = progress_console(as_json)
         if strategies is not None:
             chip = needed_profile(target, profile)
