@@ -162,6 +162,7 @@ def explain(
         _check(target, profile, words, server)
         from app.cli import compiling
         from app.cli.advising import advice_here
+        from compiler.advise import CROSSINGS_MAX
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
@@ -177,7 +178,7 @@ def explain(
                 actual=printable(str(target)),
                 hint="Give the ONNX file and --profile",
             )
-        text = in_words(found.plan, group, found.report)
+        text = in_words(found.plan, group, found.report, advised=CROSSINGS_MAX if advise else 0)
         if advise:
             lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
