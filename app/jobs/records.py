@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
-from app.keys.owners import UNLIMITED
+from app.keys.owners import NO_LIMITS, Limits
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
@@ -76,6 +76,8 @@ class JobRequest:
     request_id: str
     kind: Kind = "compilation"
     owner: str = ""
+    attached_bytes: int = 0
+    """Of files that came with the request and are kept for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +115,13 @@ class Accepted:
         "conflict",
         "unknown_model",
         "too_many_jobs",
+        "too_many_bytes",
         "queue_full",
         "records_full",
     ]
     job: str
-    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `records_full` how many bytes the records take."""
+    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `too_many_bytes` how many the owner would have stored,
+    of `records_full` how many the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,15 +181,10 @@ class Records:
         *,
         outcome: Mapping[str, str] | None = None,
         key: Idempotency | None = None,
-        most_of_owner: int = UNLIMITED,
+        limits: Limits = NO_LIMITS,
     ) -> Accepted:
-        """Records a job, and its computation and outbox entry unless an outcome is known already.
-
-        `most_of_owner` is how many jobs of the owner may wait or run.
-        """
-        answer, job = self._run(
-            "accept", self._asked(request, key, 1, most_of_owner), _json(_wanted(request, outcome, {}))
-        )
+        """Records a job, and its computation and outbox entry unless an outcome is known already."""
+        answer, job = self._run("accept", self._asked(request, key, 1, limits), _json(_wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -194,16 +193,16 @@ class Records:
         points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
         *,
         key: Idempotency | None = None,
-        most_of_owner: int = UNLIMITED,
+        limits: Limits = NO_LIMITS,
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        asked = self._asked(request, key, len(points), most_of_owner)
+        asked = self._asked(request, key, len(points), limits)
         answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, most_of_owner: int) -> str:
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, limits: Limits) -> str:
         """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
@@ -214,7 +213,9 @@ class Records:
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
-                "most_of_owner": most_of_owner,
+                "most_of_owner": limits.waiting_jobs,
+                "attached_bytes": request.attached_bytes if isinstance(request, JobRequest) else 0,
+                "most_bytes": limits.stored_bytes,
                 "most_waiting": self._settings.max_waiting_jobs,
             }
         )
@@ -351,14 +352,14 @@ class Records:
         *,
         owner: str = "",
         size_bytes: int = 0,
-        most_bytes: int = UNLIMITED,
+        limits: Limits = NO_LIMITS,
         pin_s: float = 60.0,
     ) -> tuple[Literal["pinned", "deleting", "full"], int]:
         """Keeps a model from being deleted while its file moves into place.
 
-        `deleting` while a deletion runs; `full` if the owner would have more than the most bytes, and how many.
+        `deleting` while a deletion runs; `full` if the owner would have more bytes than allowed, and how many.
         """
-        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, most_bytes, _ms(pin_s))
+        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, limits.stored_bytes, _ms(pin_s))
         return answer, int(bytes_then)
 
     def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
@@ -435,6 +436,7 @@ def _wanted(request: JobRequest, outcome: Mapping[str, str] | None, more: Mappin
         "model": request.model,
         "queue": request.queue,
         "time_limit_ms": _ms(request.time_limit_s),
+        "attached_bytes": request.attached_bytes,
         "fields": {**_fields(request), **more},
     }
     return wanted if outcome is None else {**wanted, "outcome": outcome}

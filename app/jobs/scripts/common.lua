@@ -29,6 +29,7 @@ local function profile_key(owner, digest) return owned(owner, 'profile:' .. dige
 local function unfinished_key(owner) return 'tessera:owner:' .. (owner or '') .. ':unfinished' end -- as UNFINISHED_KEY
 -- No owner has a slash in the name.
 local function arriving_key(owner) return 'tessera:owner:' .. owner .. ':arriving' end -- hash: bytes by model
+local function attached_key(owner) return 'tessera:owner:' .. (owner or '') .. ':attached' end -- hash: bytes by job
 local function ending(job, owner) return (not owner or owner == '') and job or owner .. '/' .. job end
 
 local function job_key(job) return 'tessera:job:' .. job end
@@ -238,7 +239,7 @@ local function remember_package(owner, model, profile, outcome, now)
 end
 
 -- Records a job with its fields and, unless an outcome is known, the computation it waits for and the outbox entry.
--- wanted: job, content, model, queue, time_limit_ms, fields (of text), outcome (of text, or nil)
+-- wanted: job, content, model, queue, time_limit_ms, attached_bytes, fields (of text), outcome (of text, or nil)
 local function record_job(wanted, now)
   local job, content, model, fields = wanted.job, wanted.content, wanted.model, wanted.fields
   redis.call('HSET', job_key(job), 'state', 'queued', 'content', content, 'created_ms', now, 'changed_ms', now,
@@ -246,6 +247,7 @@ local function record_job(wanted, now)
   for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
   redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
   if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
+  if wanted.attached_bytes > 0 then redis.call('HSET', attached_key(fields.owner), job, wanted.attached_bytes) end
 
   if wanted.outcome then
     for name, value in pairs(wanted.outcome) do
@@ -283,13 +285,15 @@ local function record_job(wanted, now)
   return 'accepted'
 end
 
--- Bytes of the models that an owner has and of those that move into place.
+-- Bytes of the models that an owner has, of those that move into place, and of files that came with jobs that are kept.
 local function stored_bytes(owner)
   local sum = 0
   for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
     sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
   end
-  for _, size in ipairs(redis.call('HVALS', arriving_key(owner))) do sum = sum + tonumber(size) end
+  for _, key in ipairs({ arriving_key(owner), attached_key(owner) }) do
+    for _, size in ipairs(redis.call('HVALS', key)) do sum = sum + tonumber(size) end
+  end
   return sum
 end
 
@@ -298,6 +302,10 @@ end
 local function no_room(request)
   local own = redis.call('ZCARD', unfinished_key(request.owner))
   if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
+  if request.attached_bytes > 0 then
+    local bytes = stored_bytes(request.owner) + request.attached_bytes
+    if bytes > request.most_bytes then return { 'too_many_bytes', string.format('%.0f', bytes) } end
+  end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
   local memory = redis.call('INFO', 'memory')
@@ -308,7 +316,7 @@ end
 
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
 -- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_of_owner,
--- most_waiting; nil: the key is taken, record it
+-- most_waiting, attached_bytes, most_bytes; nil: the key is taken, record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
   if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice

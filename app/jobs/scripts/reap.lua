@@ -22,5 +22,6 @@ for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ENDING_KEY, '-inf', now, 'LIM
   local owner, job = ended:match('^([^/]*)/(.*)$')
   redis.call('ZREM', ENDING_KEY, ended)
   redis.call('ZREM', jobs_key(owner), job or ended)
+  redis.call('HDEL', attached_key(owner), job or ended)
 end
 return done
