@@ -91,4 +91,4 @@ class RequestMiddleware:
                     status=status,
                     duration_s=round(time.monotonic() - begun, 4),
                 )
-            structlog.contextvars.unbind_contextvars("request_id")
+            structlog.contextvars.unbind_contextvars("request_id", "key")

@@ -15,8 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
-from app.context import Context, ContextDependency
+from app.context import Context, ContextDependency, OpenContextDependency
+from app.errors import ForbiddenError
 from app.jobs.records import COUNTS_KEY, QUEUES
+from app.keys.owners import LOCAL, LOCAL_WORD
 from app.problems import Problem, problem_response, request_id_of
 from app.tables.counts import REQUESTS
 
@@ -47,7 +49,7 @@ async def live() -> Alive:
 
 
 @router.get("/readyz", operation_id="ready", response_model=Ready, responses={503: {"model": Problem}})
-async def ready(request: Request, context: ContextDependency) -> Response:
+async def ready(request: Request, context: OpenContextDependency) -> Response:
     """Whether the records, the store and at least one worker are there, within two seconds; without its cache the
     service is slower, and `degraded`."""
     checks: dict[str, Callable[[], Any]] = {
@@ -74,12 +76,21 @@ async def ready(request: Request, context: ContextDependency) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
-@router.get("/metrics", operation_id="metrics", response_class=Response)
+@router.get("/metrics", operation_id="metrics", response_class=Response, responses={403: {"model": Problem}})
 def metrics(request: Request, context: ContextDependency) -> Response:
     """Figures for Prometheus, read from Redis at each call, so each API process gives the same.
 
-    Refused requests are counted by the process that refused them.
+    Refused requests are counted by the process that refused them. They cover all owners, so a key needs the owner
+    `local`.
     """
+    if context.owner.name != LOCAL:
+        raise ForbiddenError(
+            "the metrics of the service are for its operator",
+            stage="request",
+            actual=context.owner.name,
+            limit=LOCAL_WORD,
+            hint=f"Use a key made with `tessera keys create NAME --owner {LOCAL_WORD}`",
+        )
     registry = CollectorRegistry()
     registry.register(_Figures(context, request.app.state.refusals))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -107,6 +107,7 @@ def _submit(
         kind="simulation",
         content=simulation_key(
             target.executable,
+            name=target.name,
             inputs_sha256=wanted.inputs,
             seed=wanted.seed,
             judge=(model, report or "") if model else (),
@@ -121,5 +122,6 @@ def _submit(
         memory_limit_bytes=wanted.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))
