@@ -10,6 +10,7 @@ from typing import Any, cast
 import redis
 from anyio import CapacityLimiter, move_on_after, to_thread
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -74,7 +75,7 @@ async def ready(request: Request, context: ContextDependency) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
-@router.get("/metrics", operation_id="metrics", response_class=Response)
+@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
 def metrics(request: Request, context: ContextDependency) -> Response:
     """Figures for Prometheus, read from Redis at each call, so each API process gives the same.
 
