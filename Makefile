@@ -111,7 +111,7 @@ page: $(VENV)/.page  ## check the HTML report, and what web pages reach of the s
 page-images: $(VENV)/.page  ## measure the HTML reports of three networks, and make the screenshots of docs
 	@$(BIN)/python -m tests.page --images docs/images
 
-openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas and the fields in profiles.md
+openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas, and tables in profiles.md and service.md
 	@$(BIN)/python -m app.documents
 
 changelog:  ## move the fragments of changelog.d to CHANGELOG.md (VERSION=1.2.3)

@@ -50,6 +50,7 @@ _ANYWHERE: Final = (400, 403, 408, 421, 431, 500, 503, 507)
 _WITH_BODY: Final = (413, 415, 422)
 _HEADERS: Final[Mapping[str, str]] = {
     "X-Request-ID": "The id of this request in the service's log; the caller's own if it sent a plain word",
+    "Traceresponse": "The trace and the span of this request, in the form of `traceparent`",
     "Retry-After": "Seconds after which to ask again",
     "Location": "Where the resource is found",
     "ETag": "Identifies the bytes, for If-None-Match",
@@ -174,7 +175,7 @@ def _complete_operation(operation: dict[str, Any], links: Mapping[str, Any]) -> 
 
 def _headers_of(status: str, responses: Mapping[str, Any]) -> list[str]:
     """The headers of an answer that is no error, by what else its operation answers."""
-    names = ["X-Request-ID"]
+    names = ["X-Request-ID", "Traceresponse"]
     if status in ("200", "304") and "304" in responses:
         names += ["ETag", "Cache-Control"]
     if {"201", "202"} & responses.keys() and status != "304":
@@ -193,11 +194,15 @@ def _referred(section: str, names: list[str]) -> dict[str, Any]:
 
 
 def _header(name: str) -> dict[str, Any]:
-    always = name not in ("Preference-Applied", "X-Request-ID")  # a connection that ends early has no request's id
+    always = name not in (
+        "Preference-Applied",
+        "X-Request-ID",
+        "Traceresponse",
+    )  # a connection that ends early has no request's id
     return {"description": _HEADERS[name], "schema": {"type": "string"}, "required": always}
 
 
 def _error(status: int, about: str) -> dict[str, Any]:
-    names = ["X-Request-ID", *(["Retry-After"] if status in (503, 507) else [])]
+    names = ["X-Request-ID", "Traceresponse", *(["Retry-After"] if status in (503, 507) else [])]
     content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
     return {"description": about, "headers": _referred("headers", names), "content": content}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+import structlog
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
@@ -17,6 +18,8 @@ from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, Sw
 from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
 
+log = structlog.get_logger(__name__)
+
 
 def accept(
     context: Context, request: JobRequest, *, idempotency_key: str | None, fingerprint: tuple[str, ...]
@@ -24,7 +27,10 @@ def accept(
     """Records a job, with its outcome if known; raises RequestError for a key used for another request."""
     key = _idempotency(idempotency_key, fingerprint)
     accepted = context.records.accept(request, outcome=context.results.get(request.content), key=key)
-    return _checked(context, accepted, idempotency_key)
+    _checked(context, accepted, idempotency_key)
+    if accepted.answer == "accepted":
+        log.info("job_accepted", job=accepted.job, content=request.content)
+    return accepted
 
 
 def accept_sweep(
@@ -81,6 +87,7 @@ def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
     """Answers 202 with a location, or 200 if the job is final already or becomes final while the caller waits."""
+    structlog.contextvars.bind_contextvars(job=accepted.job)
     headers = {"Location": f"/v1/{resource}/{accepted.job}"}
     note_location(request, headers["Location"])
     job = await run_in_threadpool(service.get, context, accepted.job)
