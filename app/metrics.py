@@ -50,7 +50,8 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure(
         name="requests_refused",
         kind="counter",
-        about="Requests refused because of who sent them, by the code of the problem",
+        about="Requests refused before anything was done for them: wrong host or site, a head or body too late,"
+        " a head too large, no connection free; by the code of the problem",
         labels=("code",),
         of="process",
     ),
