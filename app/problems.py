@@ -156,7 +156,7 @@ def problem_response(
 
 
 def install(app: FastAPI) -> None:
-    """Makes the application answer every error with a problem, and its description say so."""
+    """Makes the application answer every error with a problem."""
 
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
@@ -221,36 +221,11 @@ def install(app: FastAPI) -> None:
             raise error
         return problem_response(_STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
 
-    described = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = described()
-        _describe(schema)
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(redis.RedisError, on_redis_error)
     app.add_exception_handler(OSError, on_os_error)
-
-
-def _describe(schema: dict[str, Any]) -> None:
-    """Makes an OpenAPI description say that every error is a Problem, in the media type of problems."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
-    for operations in schema["paths"].values():
-        for operation in operations.values():
-            responses = operation["responses"]
-            if "security" in operation:
-                responses["401"] = {"description": "There is no key, or one that does not hold"}
-                responses["429"] = {"description": "A limit of the key is reached: see Retry-After"}
-            for status, response in responses.items():
-                if status[0] in "45":
-                    response["content"] = content
-            responses["default"] = {"description": "Any other error", "content": content}
-    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own
-        schema["components"]["schemas"].pop(name, None)
 
 
 def note_location(request: Request, location: str) -> None:

@@ -135,18 +135,16 @@ def compile_command(
         table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
         for_people = not (as_json or as_csv)
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
-        written: list[str] = []
-        if out is not None:
-            written = write(found, out, program=True, trace=trace)
         if as_json:
             sys.stdout.write(found.plan.decode() + "\n")
-            return
-        if as_csv:
+        elif as_csv:
             sys.stdout.write(groups_csv(found.plan_document()))
-            return
-        table.finish(found.plan_document(), found.report_document())
-        if out is not None:
-            Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
+        else:
+            table.finish(found.plan_document(), found.report_document())
+        if out is not None:  # after the output: a disk that is full takes the files, not the result
+            written = write(found, out, program=True, trace=trace)
+            if for_people:
+                Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
 
 
 @cli.command(name="run")
@@ -187,16 +185,16 @@ def run_command(
         from app.cli import running
         from app.printing.run_table import print_outputs
 
-        if outputs is not None:
-            with whole_files() as fresh:
-                fresh(outputs).write_bytes(ran.outputs)
+        console = Console(markup=False, highlight=False)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
         else:
-            console = Console(markup=False, highlight=False)
             print_outputs(ran.report, console)
-            if outputs is not None:
-                console.print(f"wrote {outputs}")
+        if outputs is not None:
+            with whole_files() as fresh:
+                fresh(outputs).write_bytes(ran.outputs)
+            if not as_json:
+                console.print(f"Wrote {outputs}", soft_wrap=True)
         if check or against is not None:
             running.raise_unless_equal(ran, ours=against is None)
 

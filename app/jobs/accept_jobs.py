@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import structlog
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
@@ -20,6 +21,7 @@ from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
 
 _JOBS_RETRY_S: Final = 5
+log = structlog.get_logger(__name__)
 
 
 def accept(
@@ -33,7 +35,10 @@ def accept(
         key=key,
         limits=context.owner.limits,
     )
-    return _checked(context, accepted, idempotency_key)
+    _checked(context, accepted, idempotency_key)
+    if accepted.answer == "accepted":
+        log.info("job_accepted", job=accepted.job, content=request.content)
+    return accepted
 
 
 def accept_sweep(
@@ -102,6 +107,7 @@ def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
     """Answers 202 with a location, or 200 if the job is final already or becomes final while the caller waits."""
+    structlog.contextvars.bind_contextvars(job=accepted.job)
     headers = {"Location": f"/v1/{resource}/{accepted.job}"}
     note_location(request, headers["Location"])
     job = await run_in_threadpool(service.get, context, accepted.job)

@@ -74,6 +74,8 @@ class JobRequest:
     memory_limit_bytes: int
     compiler_version: str
     request_id: str
+    trace: str = ""
+    """The `traceparent` of the request."""
     kind: Kind = "compilation"
     owner: str = ""
     attached_bytes: int = 0
@@ -93,6 +95,7 @@ class SweepRequest:
     options: str
     compiler_version: str
     request_id: str
+    trace: str = ""
     owner: str = ""
 
 
@@ -136,6 +139,12 @@ class Lease:
     options: str
     attempt: int
     kind: Kind = "compilation"
+    waited_s: float = 0.0
+    """In the queue."""
+    trace: str = ""
+    request_id: str = ""
+    jobs: tuple[str, ...] = ()
+    """The first ones that wait, for the log; trace and request are those of the first of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +285,7 @@ class Records:
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
         if fields is None:
             return None
-        model, model_name, profile, options, attempt, kind = fields
+        model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
         return Lease(
             content=content,
             fence=fence,
@@ -285,7 +294,12 @@ class Records:
             profile=profile,
             options=options,
             attempt=int(attempt),
-            kind=kind or "compilation",  # computations of the previous version have none
+            # computations of the previous version have none of these
+            kind=kind or "compilation",
+            trace=trace or "",
+            request_id=request_id or "",
+            waited_s=max(0, int(started_ms) - int(queued_ms)) / 1000,
+            jobs=tuple(jobs.split()),
         )
 
     def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
@@ -416,6 +430,7 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "compiler_version": request.compiler_version,
         "request_id": request.request_id,
         "owner": request.owner,
+        "trace": request.trace,
     }
     if isinstance(request, SweepRequest):
         return {**shared, "kind": "sweep"}

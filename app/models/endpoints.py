@@ -46,6 +46,7 @@ _BODY: dict[str, Any] = {
                 "schema": {
                     "type": "object",
                     "required": ["model"],
+                    "additionalProperties": False,
                     "properties": {"model": {"type": "string", "format": "binary"}},
                 }
             },
@@ -146,6 +147,15 @@ async def _keep(context: ContextDependency, form: Form, expected_sha256: str | N
                 code="missing_model",
                 stage="request",
                 actual=", ".join(printable(name, 60) for name in form.fields) or "no parts",
+            )
+        if form.fields:
+            unknown = printable(min(form.fields), 60)
+            raise RequestError(
+                f"the form has an unknown part {unknown!r}",
+                code="invalid_request",
+                stage="request",
+                actual=unknown,
+                limit="model",
             )
         model, new = await run_in_threadpool(service.keep, context, received, expected_sha256)
     return JSONResponse(

@@ -16,6 +16,7 @@ from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.simulations.options import SimulationOptions
+from app.trace_context import current_traceparent
 from compiler.cache_key import simulation_key
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
@@ -126,5 +127,6 @@ def _submit(
         request_id=request_id or "",
         owner=context.owner.name,
         attached_bytes=sum(map(context.store.size_bytes, files)),
+        trace=current_traceparent(),
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

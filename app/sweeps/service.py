@@ -22,6 +22,7 @@ from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, parse_grid, places_of, points_of
 from app.sweeps.options import SweepOptions
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
+from app.trace_context import current_traceparent
 from compiler.errors import TesseraError
 from compiler.options import Options
 from compiler.plan import ModelRef, ProfileRef
@@ -78,6 +79,7 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
         owner=context.owner.name,
+        trace=current_traceparent(),
     )
     accepted = accept_jobs.accept_sweep(
         context,

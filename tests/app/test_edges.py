@@ -347,12 +347,27 @@ def test_a_profile_that_is_deleted_twice_at_once_is_not_taken_for_a_builtin_one(
 def test_the_description_of_the_api_says_that_errors_are_problems() -> None:
     """API-4: it said application/json, and FastAPI's own form of some errors."""
     described = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    components = described["components"]
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
-            errors = {code: one for code, one in operation["responses"].items() if code[0] in "45d"}
-            assert "default" in errors
-            for code, response in errors.items():
-                content = response["content"]
-                assert list(content) == ["application/problem+json"], (path, method, code)
-                assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
-    assert "HTTPValidationError" not in described["components"]["schemas"]
+            for code, response in operation["responses"].items():
+                if code[0] in "45":
+                    named = components["responses"][response["$ref"].rpartition("/")[2]]
+                    assert list(named["content"]) == ["application/problem+json"], (path, method, code)
+    for response in components["responses"].values():
+        assert response["content"]["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+    assert "HTTPValidationError" not in components["schemas"]
+
+
+def test_the_description_states_each_answer_and_leaves_none_open() -> None:
+    """API-8: `default` stood for what was not described, and what any request can get was missing."""
+    described = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    anywhere = {"400", "403", "408", "421", "431", "500", "503", "507"}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            answers = operation["responses"].keys()
+            assert "default" not in answers
+            assert anywhere <= answers, (path, method)
+            assert "requestBody" not in operation or {"413", "415", "422"} <= answers, (path, method)
+    events = described["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]
+    assert list(events) == ["text/event-stream"]  # it said application/json

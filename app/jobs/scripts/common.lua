@@ -50,6 +50,11 @@ local function now_ms()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
+-- How a job was accepted: its result was cached (hit), its work is under way (shared) or has to be done (miss).
+local function count_accepted(kind, result)
+  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted:' .. kind .. ':' .. result, 1)
+end
+
 -- The whole state machine of a job. A state without an entry is final.
 local NEXT = {
   queued = { running = true, succeeded = true, failed = true, cancelled = true },
@@ -75,15 +80,15 @@ local follow_point
 -- A point of a sweep takes its sweep along, and expires with it.
 local function transition(job, to, now, ...)
   local key = job_key(job)
-  local v = redis.call('HMGET', key, 'state', 'sweep', 'owner')
-  local from, sweep, owner = v[1], v[2], v[3]
+  local v = redis.call('HMGET', key, 'state', 'sweep', 'owner', 'kind')
+  local from, sweep, owner, kind = v[1], v[2], v[3], v[4] or 'compilation'
   if not from or not NEXT[from] or not NEXT[from][to] then return false end
   redis.call('HSET', key, 'state', to, 'changed_ms', now, ...)
   if not NEXT[to] then
     redis.call('ZREM', UNFINISHED_KEY, job)
     redis.call('ZREM', unfinished_key(owner), job)
     redis.call('HSET', key, 'finished_ms', now)
-    redis.call('HINCRBY', COUNTS_KEY, 'jobs_' .. to, 1)
+    redis.call('HINCRBY', COUNTS_KEY, 'jobs_finished:' .. kind .. ':' .. to, 1)
   end
   if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
@@ -245,7 +250,6 @@ local function record_job(wanted, now)
   redis.call('HSET', job_key(job), 'state', 'queued', 'content', content, 'created_ms', now, 'changed_ms', now,
              'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
   for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
-  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
   if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
   if wanted.attached_bytes > 0 then redis.call('HSET', attached_key(fields.owner), job, wanted.attached_bytes) end
 
@@ -253,7 +257,7 @@ local function record_job(wanted, now)
     for name, value in pairs(wanted.outcome) do
       if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
     end
-    redis.call('HINCRBY', COUNTS_KEY, 'jobs_cached', 1)
+    count_accepted(fields.kind, 'hit')
     remember_package(fields.owner, model, fields.profile, wanted.outcome, now)
     transition(job, wanted.outcome.state, now, 'cached', 1)
     return 'finished'
@@ -268,10 +272,11 @@ local function record_job(wanted, now)
     finish_stopping(content, now)
     state = false
   end
+  count_accepted(fields.kind, state and 'shared' or 'miss')
   if not state then
     redis.call('HSET', key, 'model', model, 'model_name', fields.model_name, 'profile', fields.profile,
                'options', fields.options, 'queue', wanted.queue, 'kind', fields.kind, 'attempts', 0, 'created_ms', now,
-               'owner', fields.owner)
+               'owner', fields.owner, 'trace', fields.trace, 'request_id', fields.request_id)
     if model ~= '' then redis.call('SADD', users_key(model), content) end
     enqueue(content, now)
   end
