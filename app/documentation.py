@@ -31,7 +31,8 @@ _FILES: Final = "/static-offline-docs"  # where fastapi_offline mounts them
 # Every error of the API, by its status: the name of the shared response and when it is answered.
 _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("MalformedRequest", "The request is not HTTP/1.1, or its body cannot be read at all"),
-    403: ("OtherSite", "A web page of another site sent the request"),
+    401: ("KeyRequired", "There is no key, or one that does not hold"),
+    403: ("Forbidden", "A web page of another site sent the request, or the key is not the operator's"),
     404: ("NotFound", "There is no such thing, or no longer"),
     408: ("RequestTimeout", "The request did not arrive in time"),
     409: ("Conflict", "The state of the resource forbids the request"),
@@ -39,6 +40,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     415: ("UnsupportedMediaType", "The header Content-Type is missing or names a type that is not accepted here"),
     421: ("Misdirected", "The service is not known by the host name of the request"),
     422: ("Refused", "A value of the request is not accepted; `code` and `detail` say which and why"),
+    429: ("TooMany", "A limit of the key is reached"),
     431: ("HeadTooLarge", "The target and the headers of the request are too large"),
     500: ("InternalError", "Tessera failed, which is our fault"),
     503: ("Unavailable", "The service cannot answer at the moment: try again"),
@@ -46,6 +48,8 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 }
 # What a request can be answered wherever it goes.
 _ANYWHERE: Final = (400, 403, 408, 421, 431, 500, 503, 507)
+# What a request can be answered where keys are asked for.
+_WITH_KEY: Final = (401, 429)
 # Beyond these, what a body can be answered.
 _WITH_BODY: Final = (413, 415, 422)
 _HEADERS: Final[Mapping[str, str]] = {
@@ -158,7 +162,8 @@ def _complete_operation(operation: dict[str, Any], links: Mapping[str, Any]) -> 
             choices[0] if len(choices) == 1 else {"anyOf": choices}
         )
     errors = {int(status) for status in responses if status[0] in "45"}
-    errors.update(_ANYWHERE, _WITH_BODY if "requestBody" in operation else ())
+    errors.update(_ANYWHERE, _WITH_KEY if "security" in operation else ())
+    errors.update(_WITH_BODY if "requestBody" in operation else ())
     for status in errors:
         responses[str(status)] = {"$ref": f"#/components/responses/{_ERRORS[status][0]}"}
     for status, response in responses.items():

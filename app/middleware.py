@@ -109,4 +109,4 @@ class RequestMiddleware:
                     duration_s=round(duration_s, 4),
                 )
             leave(entered)
-            structlog.contextvars.unbind_contextvars("request_id", "job", *trace.log_fields)
+            structlog.contextvars.unbind_contextvars("request_id", "key", "job", *trace.log_fields)

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import redis
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -29,6 +30,8 @@ from compiler.errors import (
 )
 from compiler.program.errors import ExecutableError, ProgramError
 
+log = structlog.get_logger(__name__)
+
 _CHARACTERS = 300
 MEDIA_TYPE = "application/problem+json"
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
@@ -42,6 +45,9 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (errors.UnsupportedMediaError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
     (errors.MisdirectedError, HTTPStatus.MISDIRECTED_REQUEST),
     (errors.OtherSiteError, HTTPStatus.FORBIDDEN),
+    (errors.KeyRequiredError, HTTPStatus.UNAUTHORIZED),
+    (errors.ForbiddenError, HTTPStatus.FORBIDDEN),
+    (errors.QuotaError, HTTPStatus.TOO_MANY_REQUESTS),
     (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -155,7 +161,16 @@ def install(app: FastAPI) -> None:
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
         status = status_of(error)
-        headers = retry_headers(request.scope) if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        headers = None
+        if isinstance(error, errors.KeyRequiredError | errors.ForbiddenError | errors.QuotaError):
+            request.app.state.refusals[error.code] += 1
+            log.warning("request_refused", code=error.code, actual=error.actual)
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers = retry_headers(request.scope)
+        elif status == HTTPStatus.UNAUTHORIZED:
+            headers = {"WWW-Authenticate": 'Bearer realm="tessera"'}
+        elif isinstance(error, errors.QuotaError):
+            headers = {"Retry-After": str(error.retry_after_s)}
         return problem_response(error.to_dict(), status, request_id_of(request), headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:

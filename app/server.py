@@ -40,6 +40,7 @@ def main() -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # who asks is told by Host and the key, which no proxy makes up
         timeout_graceful_shutdown=2,
         http=partial(BoundedProtocol, connections(settings, app.state.refusals)),  # type: ignore[arg-type]
         ws="none",

@@ -99,9 +99,10 @@ async def _from_json(request: Request, context: Context) -> Wanted:
 
 async def _from_form(request: Request, context: Context) -> Wanted:
     settings = context.settings
-    form = await receive_form(
-        request, context.models, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
-    )
+    with context.uploads.place(context.owner):
+        form = await receive_form(
+            request, context.models, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
+        )
     with form:
         return await run_in_threadpool(_resolve_form, context, form)
 

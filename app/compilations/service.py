@@ -98,6 +98,7 @@ def job_request(
         memory_limit_bytes=wanted.options.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
         trace=current_traceparent(),
     )
 

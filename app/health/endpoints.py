@@ -14,8 +14,10 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from app.context import ContextDependency
+from app.context import ContextDependency, OpenContextDependency
+from app.errors import ForbiddenError
 from app.health.figures import exposition
+from app.keys.owners import LOCAL, LOCAL_WORD
 from app.problems import Problem, problem_response, request_id_of
 
 router = APIRouter(tags=["health"])
@@ -45,7 +47,7 @@ async def live() -> Alive:
 
 
 @router.get("/readyz", operation_id="ready", response_model=Ready, responses={503: {"model": Problem}})
-async def ready(request: Request, context: ContextDependency) -> Response:
+async def ready(request: Request, context: OpenContextDependency) -> Response:
     """Whether the records, the store and at least one worker are there, within two seconds; without its cache the
     service is slower, and `degraded`."""
     checks: dict[str, Callable[[], Any]] = {
@@ -72,10 +74,18 @@ async def ready(request: Request, context: ContextDependency) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
-@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
+@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse, responses={403: {"model": Problem}})
 def metrics(request: Request, context: ContextDependency) -> Response:
     """Figures for Prometheus (docs/service.md): those of the service, which each API process gives alike, and those of
-    this process about its own requests."""
+    this process about its own requests. They cover all owners, so a key needs the owner `local`."""
+    if context.owner.name != LOCAL:
+        raise ForbiddenError(
+            "the metrics of the service are for its operator",
+            stage="request",
+            actual=context.owner.name,
+            limit=LOCAL_WORD,
+            hint=f"Use a key made with `tessera keys create NAME --owner {LOCAL_WORD}`",
+        )
     return Response(exposition(context, request.app.state.requests), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -115,7 +115,10 @@ def _resolved(context: Context, body: SimulationRequest) -> Wanted:
 
 async def _from_form(request: Request, context: Context) -> Wanted:
     settings = context.settings
-    form = await receive_form(request, context.store, settings.max_upload_bytes, settings.max_document_bytes, _FILES)
+    with context.uploads.place(context.owner):
+        form = await receive_form(
+            request, context.store, settings.max_upload_bytes, settings.max_document_bytes, _FILES
+        )
     with form:
         return await run_in_threadpool(_resolve_form, context, form)
 

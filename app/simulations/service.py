@@ -108,6 +108,7 @@ def _submit(
         kind="simulation",
         content=simulation_key(
             target.executable,
+            name=target.name,
             inputs_sha256=wanted.inputs,
             seed=wanted.seed,
             judge=(model, report or "") if model else (),
@@ -122,6 +123,7 @@ def _submit(
         memory_limit_bytes=wanted.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
         trace=current_traceparent(),
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

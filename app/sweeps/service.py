@@ -62,7 +62,7 @@ def resolved(
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
     """Accepts a sweep with all its points, or nothing; raises RequestError as a compilation does, LimitError."""
     record = compilations.known_model(context, wanted.model)
-    points = points_of(wanted.profiles, wanted.grid)
+    points = points_of(wanted.profiles, wanted.grid, context.owner.limits.sweep_points)
     options = SweepOptions(
         profiles=tuple(
             ProfileRef(name=profile.name, digest=profiles.keep(context, profile)) for profile in wanted.profiles
@@ -78,6 +78,7 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         options=kept_options(context.store, text),
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
         trace=current_traceparent(),
     )
     accepted = accept_jobs.accept_sweep(

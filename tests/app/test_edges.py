@@ -23,6 +23,7 @@ from app.cli.failures import show
 from app.documents import documents
 from app.http import decode_cursor, encode_cursor, not_modified, preferred_wait_s
 from app.jobs.queue import create_celery
+from app.keys.owners import Owner
 from app.problems import problem, status_of
 from app.profiles import service as profiles
 from app.redis_urls import celery_url, client_url
@@ -337,10 +338,10 @@ def test_a_profile_that_is_deleted_twice_at_once_is_not_taken_for_a_builtin_one(
     """Both requests found it; the second comes after the first has deleted it."""
     mine = msgspec.structs.replace(builtin_profile("edge4"), name="mine")
     monkeypatch.setattr(profiles, "get", lambda _context, _name: mine)
-    context = MagicMock()
+    context = MagicMock(owner=Owner(name="ann"))
     context.records.delete_profile.return_value = "unknown"
     profiles.delete(context, "mine")
-    context.records.delete_profile.assert_called_once_with(profile_digest(mine))
+    context.records.delete_profile.assert_called_once_with(profile_digest(mine), owner="ann")
 
 
 def test_the_description_of_the_api_says_that_errors_are_problems() -> None:

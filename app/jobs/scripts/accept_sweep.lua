@@ -8,7 +8,7 @@ redis.call('HSET', job_key(sweep), 'state', 'queued', 'created_ms', now, 'change
            'step', 0, 'total', #points, 'phase', 'points')
 for name, value in pairs(fields) do redis.call('HSET', job_key(sweep), name, value) end
 count_accepted('sweep', 'none')
-redis.call('ZADD', JOBS_KEY, now, sweep)
+redis.call('ZADD', jobs_key(fields.owner), now, sweep)
 event(sweep)
 for _, wanted in ipairs(points) do record_job(wanted, now) end
 local final = not NEXT[redis.call('HGET', job_key(sweep), 'state')]
