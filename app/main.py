@@ -60,9 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.refusals = requests.refusals
     problems.install(app)
     app.add_middleware(AccessMiddleware, settings=settings, refusals=requests.refusals)
-    app.add_middleware(
-        RequestMiddleware, figures=requests
-    )  # outside, so that refusals have a request id and are logged
+    # outside, so that refusals have a request id and are logged
+    app.add_middleware(RequestMiddleware, figures=requests)
     install_documentation(app)
     for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)
