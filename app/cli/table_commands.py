@@ -100,7 +100,10 @@ def table(
     with failures(as_json=as_json):
         if no_cache and cache is not None:
             raise RequestError(
-                "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
+                "these options exclude each other",
+                code="invalid_request",
+                actual="--cache with --no-cache",
+                hint="Leave out one of them",
             )
         words = all_settings(settings, strict=False, no_verify=True)
         options = parse_assignments(words)

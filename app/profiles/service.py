@@ -11,7 +11,7 @@ from app.http import decode_cursor, encode_cursor
 from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
 from app.store import is_digest
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError, did_you_mean, printable
 from compiler.profile import (
     Profile,
     builtin_names,
@@ -72,7 +72,10 @@ def resolve(context: Context, name: str) -> Profile:
         code="unknown_profile",
         stage="profile",
         actual=printable(name, 80),
-        hint=f"Built-in profiles: {names}; upload others with POST /v1/profiles",
+        hint=(
+            f"{did_you_mean(name, builtin_names())} Built-in profiles: {names};"
+            " upload others with POST /v1/profiles, or give a profile file on the command line"
+        ).lstrip(),
     )
 
 
