@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -181,7 +182,12 @@ class EmbeddedService:
                 private_folder(folder)
         except OSError as error:
             raise SetupError(
-                f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"
+                f"the data directory {self._data_dir} cannot be used: {error.strerror}",
+                code="data_dir_unusable",
+                stage="setup",
+                actual=str(error.filename or self._data_dir),
+                limit="a folder that this user may write to",
+                hint="Choose another with --data-dir or TESSERA_DATA_DIR",
             ) from None
         self._lock.acquire()
         for store in (model_store(self._settings.store_dir), document_store(self._settings.store_dir)):
@@ -230,13 +236,14 @@ class EmbeddedService:
         except OSError as error:
             if listener is not None:
                 listener.close()
+            is_of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
             raise SetupError(
                 f"cannot listen on {host} port {port}: {error.strerror}",
-                code="host_unknown" if isinstance(error, socket.gaierror) else "port_taken",
+                code="host_unknown" if is_of_host else "port_taken",
                 stage="setup",
-                actual=host if isinstance(error, socket.gaierror) else port,
-                hint="Choose an address of this machine with --host"
-                if isinstance(error, socket.gaierror)
+                actual=host if is_of_host else port,
+                hint="Choose an address of this machine with --host, such as 127.0.0.1"
+                if is_of_host
                 else "Choose another with --port, or --port 0 for any that is free",
             ) from None
         return listener
