@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.jobs.leases import LeaseWatch
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
@@ -27,6 +28,8 @@ JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
+HEARTBEAT_TTL_S = 5
+"""How long a worker counts as alive after its last sign of life."""
 
 _SCRIPTS = (
     "accept",
@@ -134,10 +137,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Whether to continue, and the tightest memory limit among the waiting jobs (0 if unknown)."""
+    """Whether to continue, and the tightest limits among the waiting jobs (0 if unknown)."""
 
     answer: Literal["keep", "stop", "lost"]
     memory_limit_bytes: int
+    time_left_s: float
 
 
 class Records:
@@ -146,6 +150,7 @@ class Records:
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self._redis = client
         self._settings = settings
+        self._leases = LeaseWatch(settings.lease_s)
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
@@ -235,8 +240,13 @@ class Records:
         return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
-        """Ends computations that ran out of time or lost their worker; returns pairs of action and content key."""
-        return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
+        """Ends leases that gave no sign of life for their time; returns pairs of action and content key.
+
+        To be called again and again by one thread: how long a lease is silent is measured between the calls.
+        """
+        done, leases = self._run("reap", self._settings.max_attempts, count, _json(self._leases.silent()))
+        self._leases.look(dict(zip(leases[::2], map(float, leases[1::2]), strict=True)))
+        return [(what, to) for what, to in done]
 
     def restart(self) -> int:
         """Treats every lease as lost and every queued computation as unsent; returns the number queued."""
@@ -247,7 +257,7 @@ class Records:
 
         `worker` is the worker's name, with what tells its calls apart after a slash.
         """
-        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
+        fields = self._run("lease", content, fence, worker)
         if fields is None:
             return None
         model, model_name, profile, options, attempt, kind = fields
@@ -262,10 +272,10 @@ class Records:
             kind=kind or "compilation",  # computations of the previous version have none
         )
 
-    def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
-        """Prolongs a lease and reports the memory in use, which fails the jobs whose limit it exceeds."""
-        answer, limit = self._run("renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes)
-        return Renewal(answer=answer, memory_limit_bytes=int(limit))
+    def renew(self, lease: Lease, memory_bytes: int = 0, elapsed_s: float = 0.0) -> Renewal:
+        """Prolongs a lease; reports the memory in use and the time taken, which fail the jobs whose limits they exceed."""
+        answer, limit, left_ms = self._run("renew", lease.content, lease.fence, memory_bytes, round(elapsed_s * 1000))
+        return Renewal(answer=answer, memory_limit_bytes=int(limit), time_left_s=int(left_ms) / 1000)
 
     def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:
         """Reports the phase to the waiting jobs."""
@@ -294,11 +304,11 @@ class Records:
         """Report that the worker under this fence is dead, which ends its lease at once."""
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
-    def heartbeat(self, worker: str, ttl_s: float) -> None:
+    def heartbeat(self, worker: str) -> None:
         """Records that a worker is alive."""
         now = float(self._redis.time()[0])
         pipeline = self._redis.pipeline()
-        pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
+        pipeline.zadd(WORKERS_KEY, {worker: now + HEARTBEAT_TTL_S})
         pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
         pipeline.execute()
 
@@ -318,7 +328,9 @@ class Records:
     def workers(self) -> int:
         """The number of workers with a recent heartbeat."""
         now = self._redis.time()[0]
-        return self._redis.zcount(WORKERS_KEY, now, "+inf")
+        return self._redis.zcount(
+            WORKERS_KEY, now, now + HEARTBEAT_TTL_S
+        )  # a later end is from before the clock was set
 
     def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
         """Keep a model from being deleted while its file moves into place; False while a deletion runs."""

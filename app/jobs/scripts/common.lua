@@ -1,5 +1,6 @@
 -- Shared by every script: key names, the state machine of a job and the life of a computation (API-5).
--- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ.
+-- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ. They may
+-- be set at any moment, so what ends a lease or a running job is measured by those who work or watch (leases.py).
 local KEEP_FINISHED_MS = tonumber(ARGV[1])
 local EVENTS_KEPT = 1000
 local NEWEST_KEPT = 256
@@ -7,8 +8,8 @@ local SHARE_FOR_NEW = 0.8
 
 local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a computation draws a new fence
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
-local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
-local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
+local BEAT_KEY = 'tessera:beat'            -- counter: every sign of life of a lease draws a number
+local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by their last sign of life
 local JOBS_KEY = 'tessera:jobs'              -- zset: jobs that were asked for (no points of sweeps), by when
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
@@ -68,7 +69,6 @@ local function transition(job, to, now, ...)
     redis.call('HSET', key, 'finished_ms', now)
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_' .. to, 1)
   end
-  if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
   if sweep then
     follow_point(sweep, to, now)
@@ -121,14 +121,16 @@ end
 
 local function waiting(content) return redis.call('ZRANGE', waiting_key(content), 0, -1) end
 
--- A job starts to run: its own time limit counts from here.
+-- A job starts to run: its own time limit counts from the next sign of life of the work.
 local function start_job(job, now, attempts)
   local key = job_key(job)
   redis.call('HSETNX', key, 'started_ms', now)
-  if transition(job, 'running', now, 'attempts', attempts) then
-    redis.call('ZADD', DEADLINES_KEY, now + tonumber(redis.call('HGET', key, 'time_limit_ms')), job)
-  end
+  redis.call('HDEL', key, 'timed_from_ms')
+  transition(job, 'running', now, 'attempts', attempts)
 end
+
+-- A sign of life of the work under a lease.
+local function beat(content) redis.call('ZADD', LEASES_KEY, redis.call('INCR', BEAT_KEY), content) end
 
 -- Puts a computation into the queue under a new fence and asks for a delivery.
 local function enqueue(content, now)
