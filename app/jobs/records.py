@@ -273,7 +273,7 @@ class Records:
         )
 
     def renew(self, lease: Lease, memory_bytes: int = 0, elapsed_s: float = 0.0) -> Renewal:
-        """Prolongs a lease; reports the memory in use and the time taken, which fail the jobs whose limits they exceed."""
+        """Prolongs a lease; reports memory and time, which fail the jobs whose limits they exceed."""
         answer, limit, left_ms = self._run("renew", lease.content, lease.fence, memory_bytes, round(elapsed_s * 1000))
         return Renewal(answer=answer, memory_limit_bytes=int(limit), time_left_s=int(left_ms) / 1000)
 

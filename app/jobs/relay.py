@@ -40,10 +40,13 @@ class Relay:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stops after the present round."""
+        """Begins no further round."""
         self._stop.set()
         self._wake.set()
-        self._thread.join(timeout=5)
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for the present round, or abandons it: what it did not send is due again."""
+        self._thread.join(timeout_s)
 
     def _room(self) -> dict[str, int]:
         """The number of further messages that each of Celery's lists may hold: just enough to keep workers busy."""

@@ -68,6 +68,17 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(sig)
 
+    def end(self, pid: int, timeout_s: float) -> None:
+        """Tells a process of this child to end, and kills it if it takes too long; its successor is left alone."""
+        process = self._process
+        if process is None or process.pid != pid:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
     def wait(self, timeout_s: float) -> None:
         """Waits for the end, and kills the program if it takes too long."""
         if self._process is None:
