@@ -17,6 +17,8 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.errors import UnavailableError
+from app.jobs.durability import BrokerDurability
 from app.jobs.leases import LeaseWatch
 from app.settings import Settings
 
@@ -52,7 +54,10 @@ _SCRIPTS = (
     "profile_delete",
 )
 _STOP_REMEMBERED_S = 24 * 3600
-# Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
+# Less than the patience of the API's connection.
+_SYNC_MS = 700
+# Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
+# is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
@@ -151,6 +156,7 @@ class Records:
         self._redis = client
         self._settings = settings
         self._leases = LeaseWatch(settings.lease_s)
+        self._durability = BrokerDurability(client)
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
@@ -164,6 +170,11 @@ class Records:
     def client(self) -> redis.Redis:
         """The connection, for plain reads."""
         return self._redis
+
+    @property
+    def durability(self) -> BrokerDurability:
+        """What the broker does with what it has answered."""
+        return self._durability
 
     def accept(
         self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
@@ -362,7 +373,22 @@ class Records:
         self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
-        return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+        words = (_ms(self._settings.keep_finished_s), *arguments)
+        if name not in _NEW or not self._durability.present().waits:
+            return self._scripts[name](keys=(), args=words)
+        with self._redis.pipeline(transaction=False) as pipeline:  # one connection: it waits for what it wrote itself
+            self._scripts[name](keys=(), args=words, client=pipeline)
+            pipeline.execute_command("WAITAOF", 1, 0, _SYNC_MS)  # type: ignore[no-untyped-call]
+            answer, (synced, _) = pipeline.execute()
+        if synced < 1:
+            raise UnavailableError(
+                "the broker did not write the record to its disk in time",
+                code="records_not_saved",
+                stage="service",
+                actual=f"{_SYNC_MS} ms",
+                hint="Try again in a few seconds with the same Idempotency-Key; the request may have been accepted",
+            )
+        return answer
 
 
 def events_key(job: str) -> str:

@@ -60,9 +60,14 @@ class Relay:
 
         celery = create_celery(self._settings)
         pause_s = self._settings.relay_interval_s
+        concerns: tuple[str, ...] = ()
         while not self._stop.is_set():
             self._wake.clear()
             try:
+                durability = self._records.durability.present()
+                if durability.concerns != concerns:
+                    concerns = durability.concerns
+                    log.warning("broker_may_lose_records", why=concerns)
                 for what, to in self._records.reap():
                     log.warning("reaped", outcome=what, of=to)
                 for delivery in self._records.claim(room=self._room()):

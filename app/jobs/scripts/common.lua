@@ -282,6 +282,8 @@ end
 -- record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
+  -- who waits for the disk waits for a write of the same connection, so the counter is written in any case
+  redis.call('HINCRBY', COUNTS_KEY, 'requests_for_jobs', 1)
   if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
   local earlier = idempotency ~= '' and redis.call('GET', idempotency)
   if earlier then
