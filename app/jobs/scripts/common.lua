@@ -277,19 +277,26 @@ local function no_room(request)
   return nil
 end
 
+-- The answer to a request that was recorded before. It is counted, for who waits for the disk (durability.py) waits for
+-- what the same connection wrote.
+local function repeated(answer, job)
+  redis.call('HINCRBY', COUNTS_KEY, 'requests_repeated', 1)
+  return { answer, job }
+end
+
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
 -- request: job, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_waiting; nil: the key is taken,
 -- record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
-  -- who waits for the disk waits for a write of the same connection, so the counter is written in any case
-  redis.call('HINCRBY', COUNTS_KEY, 'requests_for_jobs', 1)
-  if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
+  if redis.call('EXISTS', job_key(job)) == 1 then -- our own call, sent twice
+    return repeated('accepted', job)
+  end
   local earlier = idempotency ~= '' and redis.call('GET', idempotency)
   if earlier then
     earlier = cjson.decode(earlier)
     if redis.call('EXISTS', job_key(earlier.job)) == 1 then
-      return { earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job }
+      return repeated(earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job)
     end
   end
   if request.model ~= '' and redis.call('EXISTS', model_key(request.model)) == 0 then return { 'unknown_model', '' } end
