@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=300)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--only", choices=("embedded", "separate"), help="one of the two topologies")
+    parser.add_argument("--kind", default="", help="only faults with this word in their name")
     parser.add_argument("--folder", type=Path, help="where data and logs stay; without it they are removed")
     arguments = parser.parse_args()
     shares = {"embedded": 1 - _SEPARATE, "separate": _SEPARATE}
@@ -46,7 +47,7 @@ def main() -> None:
         works = plan(arguments.seed, round(arguments.jobs * share))
         faults = round(arguments.faults * share)
         run = {"embedded": embedded, "separate": separate}[name]
-        ledger = run(folder / name, works, faults, arguments.seed)
+        ledger = run(folder / name, works, faults, arguments.seed, arguments.kind)
         total.accepted += ledger.accepted
         total.counts += ledger.counts
         for what, reasons in ledger.violations.items():
@@ -57,32 +58,33 @@ def main() -> None:
     sys.exit(1 if total.violations else 0)
 
 
-def embedded(folder: Path, works: list[Work], faults: int, seed: int, *, preload: bool = True) -> Ledger:
+def embedded(
+    folder: Path, works: list[Work], faults: int, seed: int, kind: str = "", *, preload: bool = True
+) -> Ledger:
     """`tessera serve` under kills, freezes, damaged blobs and, if a library may be preloaded, all else."""
     folder.mkdir(parents=True, exist_ok=True)
     with running(Embedded(_folder(folder / "undisturbed"))) as topology:
         known = undisturbed(topology, _with_bases(works))
-    expected = {(version, work): found for work, found in known.items() for version in (COMPILER_VERSION, "")}
+    expected = {(COMPILER_VERSION, work): found for work, found in known.items()}
     library = _library(folder) if preload else None
     shared = folder / "control"
     with nullcontext() if library is None else control(shared) as preloaded:
         variables = {} if library is None else {"LD_PRELOAD": str(library), "CHAOS_CONTROL": str(shared)}
         with running(Embedded(_folder(folder / "disturbed"), variables)) as topology:
-            ledger = disturbed(topology, Faults(topology, random.Random(seed), preloaded), works, faults, seed)
+            ledger = disturbed(topology, Faults(topology, random.Random(seed), kind, preloaded), works, faults, seed)
             compare(topology, ledger, expected)
     return ledger
 
 
-def separate(folder: Path, works: list[Work], faults: int, seed: int) -> Ledger:
+def separate(folder: Path, works: list[Work], faults: int, seed: int, kind: str = "") -> Ledger:
     """API and workers as processes of their own, which are replaced in turn, also by another version."""
     expected: dict[tuple[str, Work], Outcome] = {}
     for version in (COMPILER_VERSION, OTHER_VERSION):
         with running(Separate(folder / f"undisturbed-{version}", version)) as topology:
             known = undisturbed(topology, _with_bases(works))
-        # a sweep's record says no version of its own
         expected |= {(version, work): found for work, found in known.items()}
     with running(Separate(folder / "disturbed", COMPILER_VERSION)) as topology:
-        ledger = disturbed(topology, Faults(topology, random.Random(seed)), works, faults, seed)
+        ledger = disturbed(topology, Faults(topology, random.Random(seed), kind), works, faults, seed)
         compare(topology, ledger, expected)
     return ledger
 

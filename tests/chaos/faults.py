@@ -50,10 +50,11 @@ class Faults:
 
     topology: Topology
     dice: random.Random
+    word: str = ""
     preloaded: Control | None = None
 
     def kinds(self) -> Mapping[str, Callable[[], object]]:
-        """The faults that this topology can have."""
+        """The faults that this topology can have, those with the word in their name."""
         found: dict[str, Callable[[], object]] = {}
         for part in self.topology.parts():
             found[f"kill {part}"] = lambda part=part: self._kill(part)  # type: ignore[misc]
@@ -67,7 +68,7 @@ class Faults:
             found["slow disk, then kill the broker"] = self._slow_disk
             found["full disk"] = self._full_disk
             found["set the clock"] = self._set_clock
-        return found
+        return {name: fault for name, fault in found.items() if self.word in name}
 
     def _kill(self, part: str) -> None:
         for process in self._some(part):
