@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
@@ -93,21 +94,26 @@ class Child:
 
 
 def _pump(pipe: IO[bytes], path: Path) -> None:
-    """Copies a child's output to its log file, which is bounded in size and keeps one predecessor."""
-    descriptor = pipe.fileno()
-    file = BufferedWriter(private_file(path, "a"))
-    try:
-        while chunk := os.read(descriptor, 65536):
-            if file.tell() + len(chunk) > _LOG_BYTES:
+    """Copies a child's output to its log file, which is bounded in size and keeps one predecessor.
+
+    A disk that is full does not stop the child: what finds no room is dropped, and the file goes on when there is some.
+    """
+    descriptor, file = pipe.fileno(), None
+    while chunk := os.read(descriptor, 65536):
+        try:
+            if file is not None and file.tell() + len(chunk) > _LOG_BYTES:
                 file.close()
                 path.replace(path.with_suffix(".1.log"))
+                file = None
+            if file is None:
                 file = BufferedWriter(private_file(path, "a"))
             file.write(chunk)
             file.flush()
-    except OSError:
-        # A full disk must not stop the child: keep its pipe empty.
-        while os.read(descriptor, 65536):
-            pass
-    finally:
+        except OSError:
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+            file = None
+    if file is not None:
         file.close()
-        pipe.close()
+    pipe.close()
