@@ -162,6 +162,8 @@ class Caller:
             table = self.insist("GET", f"/v1/sweeps/{accepted.job}").json()
             for point in table["points"]:
                 point.pop("job", None)
+                if (point["problem"] or {}).get("code") == "input_lost":
+                    return {"state": "failed", "code": "input_lost"}
             return {"state": "succeeded", "table": _digest(json.dumps(table, sort_keys=True).encode())}
         links = {name: found["links"][name] for name in _DOCUMENTS if name in found["links"]}
         return {"state": "succeeded"} | {
@@ -301,7 +303,7 @@ def compare(topology: Topology, ledger: Ledger, expected: Mapping[tuple[str, Wor
         for accepted in list(ledger.accepted):
             try:
                 found = caller.outcome(accepted, max(1.0, ends_at - time.monotonic()))
-                if found.get("code") == "input_lost":  # said honestly: what was damaged is uploaded and asked for again
+                while found.get("code") == "input_lost":  # said honestly: what was damaged is asked for again
                     ledger.count("jobs asked for again (input_lost)")
                     accepted = caller.submit(accepted.work, fresh=True)
                     found = caller.outcome(accepted)
