@@ -73,6 +73,7 @@ CHAOS ?= --seed 1 --jobs 300 --faults 200
 
 chaos: $(VENV)/.dev  ## kill, freeze, fill, slow down, damage and upgrade the service (installs a C compiler where there is none)
 	@command -v cc > /dev/null || { apt-get -q update && apt-get -qy install gcc libc6-dev; }
+	@$(BIN)/python -m pytest -q tests/chaos/checks.py
 	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 $(EXPORT_VENV)/.export: requirements/export.txt

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from compiler.version import COMPILER_VERSION
-from tests.chaos.faults import Faults, control
+from tests.chaos.faults import Faults, control, preloadable
 from tests.chaos.run import Ledger, Outcome, compare, disturbed, undisturbed
 from tests.chaos.topology import OTHER_VERSION, Embedded, Separate, Topology
 from tests.chaos.work import Work, base_of, plan
@@ -66,7 +64,7 @@ def embedded(
     with running(Embedded(_folder(folder / "undisturbed"))) as topology:
         known = undisturbed(topology, _with_bases(works))
     expected = {(COMPILER_VERSION, work): found for work, found in known.items()}
-    library = _library(folder) if preload else None
+    library = preloadable(folder) if preload else None
     shared = folder / "control"
     with nullcontext() if library is None else control(shared) as preloaded:
         variables = {} if library is None else {"LD_PRELOAD": str(library), "CHAOS_CONTROL": str(shared)}
@@ -121,18 +119,6 @@ def _with_bases(works: list[Work]) -> list[Work]:
 def _folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def _library(folder: Path) -> Path | None:
-    """The preloaded library; None, said aloud, where there is no C compiler."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        print("no C compiler: no slow disk, full disk or set clock")
-        return None
-    library = (folder / "preload.so").absolute()
-    source = Path(__file__).with_name("preload.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
-    return library
 
 
 if __name__ == "__main__":
