@@ -8,8 +8,9 @@ for _, lease in ipairs(cjson.decode(ARGV[4])) do
     table.insert(done, { abandon(content, now, tonumber(ARGV[2])), content })
   end
 end
-for _, job in ipairs(redis.call('ZRANGEBYSCORE', ENDING_KEY, '-inf', now, 'LIMIT', 0, count)) do
-  redis.call('ZREM', ENDING_KEY, job)
-  redis.call('ZREM', JOBS_KEY, job)
+for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ENDING_KEY, '-inf', now, 'LIMIT', 0, count)) do
+  local owner, job = ended:match('^([^/]*)/(.*)$')
+  redis.call('ZREM', ENDING_KEY, ended)
+  redis.call('ZREM', jobs_key(owner), job or ended)
 end
 return { done, redis.call('ZRANGE', LEASES_KEY, 0, -1, 'WITHSCORES') }
