@@ -62,6 +62,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
         " under way, else `miss`; a sweep itself is `none`",
         labels=("kind", "result"),
     ),
+    Figure(name="requests_repeated", kind="counter", about="Requests for jobs that were recorded before"),
     Figure(name="jobs_finished", kind="counter", about="Jobs that became final", labels=("kind", "state")),
     Figure(
         name="queue_depth",

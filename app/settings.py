@@ -83,6 +83,8 @@ class Settings(BaseSettings):
 
     lease_s: Seconds = 4.0
     """A worker that is silent for this long counts as lost."""
+    hung_after_s: Seconds = 60.0
+    """The embedded service restarts a Redis, the API or the worker if it gives no sign of life for this long."""
     max_attempts: Positive = 3
     time_limit_s: Seconds = 600.0
     """Default and upper bound of the option of the same name."""

@@ -17,6 +17,9 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.errors import UnavailableError
+from app.jobs.durability import BrokerDurability
+from app.jobs.leases import LeaseWatch
 from app.keys.owners import NO_LIMITS, Limits
 from app.settings import Settings
 
@@ -27,6 +30,8 @@ QUEUES = ("short", "long")
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
+HEARTBEAT_TTL_S = 5
+"""How long a worker counts as alive after its last sign of life."""
 
 _SCRIPTS = (
     "accept",
@@ -49,7 +54,10 @@ _SCRIPTS = (
     "profile_delete",
 )
 _STOP_REMEMBERED_S = 24 * 3600
-# Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
+# Less than the patience of the API's connection.
+_SYNC_MS = 700
+# Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
+# is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
@@ -158,10 +166,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Whether to continue, and the tightest memory limit among the waiting jobs (0 if unknown)."""
+    """Whether to continue, and the tightest limits among the waiting jobs (0 if unknown)."""
 
     answer: Literal["keep", "stop", "lost"]
     memory_limit_bytes: int
+    time_left_s: float
 
 
 class Records:
@@ -170,6 +179,8 @@ class Records:
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self._redis = client
         self._settings = settings
+        self._leases = LeaseWatch(settings.lease_s)
+        self._durability = BrokerDurability(client)
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
@@ -183,6 +194,11 @@ class Records:
     def client(self) -> redis.Redis:
         """The connection, for plain reads."""
         return self._redis
+
+    @property
+    def durability(self) -> BrokerDurability:
+        """What the broker does with what it has answered."""
+        return self._durability
 
     def accept(
         self,
@@ -270,8 +286,13 @@ class Records:
         return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
-        """Ends computations that ran out of time or lost their worker; returns pairs of action and content key."""
-        return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
+        """Ends leases that gave no sign of life for their time; returns pairs of action and content key.
+
+        To be called again and again by one thread: how long a lease is silent is measured between the calls.
+        """
+        done, leases = self._run("reap", self._settings.max_attempts, count, _json(self._leases.silent()))
+        self._leases.look(dict(zip(leases[::2], map(float, leases[1::2]), strict=True)))
+        return [(what, to) for what, to in done]
 
     def restart(self) -> int:
         """Treats every lease as lost and every queued computation as unsent; returns the number queued."""
@@ -282,7 +303,7 @@ class Records:
 
         `worker` is the worker's name, with what tells its calls apart after a slash.
         """
-        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
+        fields = self._run("lease", content, fence, worker)
         if fields is None:
             return None
         model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
@@ -302,10 +323,10 @@ class Records:
             jobs=tuple(jobs.split()),
         )
 
-    def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
-        """Prolongs a lease and reports the memory in use, which fails the jobs whose limit it exceeds."""
-        answer, limit = self._run("renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes)
-        return Renewal(answer=answer, memory_limit_bytes=int(limit))
+    def renew(self, lease: Lease, memory_bytes: int = 0, elapsed_s: float = 0.0) -> Renewal:
+        """Prolongs a lease; reports memory and time, which fail the jobs whose limits they exceed."""
+        answer, limit, left_ms = self._run("renew", lease.content, lease.fence, memory_bytes, round(elapsed_s * 1000))
+        return Renewal(answer=answer, memory_limit_bytes=int(limit), time_left_s=int(left_ms) / 1000)
 
     def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:
         """Reports the phase to the waiting jobs."""
@@ -334,11 +355,11 @@ class Records:
         """Report that the worker under this fence is dead, which ends its lease at once."""
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
-    def heartbeat(self, worker: str, ttl_s: float) -> None:
+    def heartbeat(self, worker: str) -> None:
         """Records that a worker is alive."""
         now = float(self._redis.time()[0])
         pipeline = self._redis.pipeline()
-        pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
+        pipeline.zadd(WORKERS_KEY, {worker: now + HEARTBEAT_TTL_S})
         pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
         pipeline.execute()
 
@@ -358,7 +379,8 @@ class Records:
     def workers(self) -> int:
         """The number of workers with a recent heartbeat."""
         now = self._redis.time()[0]
-        return self._redis.zcount(WORKERS_KEY, now, "+inf")
+        # a later end is from before the clock was set
+        return self._redis.zcount(WORKERS_KEY, now, now + HEARTBEAT_TTL_S)
 
     def pin_model(
         self,
@@ -403,7 +425,22 @@ class Records:
         self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
-        return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+        words = (_ms(self._settings.keep_finished_s), *arguments)
+        if name not in _NEW or not self._durability.present().waits:
+            return self._scripts[name](keys=(), args=words)
+        with self._redis.pipeline(transaction=False) as pipeline:  # one connection: it waits for what it wrote itself
+            self._scripts[name](keys=(), args=words, client=pipeline)
+            pipeline.execute_command("WAITAOF", 1, 0, _SYNC_MS)  # type: ignore[no-untyped-call]
+            answer, (synced, _) = pipeline.execute()
+        if synced < 1:
+            raise UnavailableError(
+                "the broker did not write the record to its disk in time",
+                code="records_not_saved",
+                stage="service",
+                actual=f"{_SYNC_MS} ms",
+                hint="Try again in a few seconds with the same Idempotency-Key; the request may have been accepted",
+            )
+        return answer
 
 
 def owned(owner: str, name: str) -> str:

@@ -1,5 +1,6 @@
 -- Shared by every script: key names, the state machine of a job and the life of a computation (API-5).
--- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ.
+-- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ. They may
+-- be set at any moment, so what ends a lease or a running job is measured by those who work or watch (leases.py).
 local KEEP_FINISHED_MS = tonumber(ARGV[1])
 local EVENTS_KEPT = 1000
 local NEWEST_KEPT = 256
@@ -7,8 +8,8 @@ local SHARE_FOR_NEW = 0.8
 
 local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a computation draws a new fence
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
-local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
-local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
+local BEAT_KEY = 'tessera:beat'            -- counter: every sign of life of a lease draws a number
+local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by their last sign of life
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs as `ending` writes them, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
@@ -90,7 +91,6 @@ local function transition(job, to, now, ...)
     redis.call('HSET', key, 'finished_ms', now)
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_finished:' .. kind .. ':' .. to, 1)
   end
-  if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
   if sweep then
     follow_point(sweep, to, now)
@@ -143,14 +143,16 @@ end
 
 local function waiting(content) return redis.call('ZRANGE', waiting_key(content), 0, -1) end
 
--- A job starts to run: its own time limit counts from here.
+-- A job starts to run: its own time limit counts from the next sign of life of the work.
 local function start_job(job, now, attempts)
   local key = job_key(job)
   redis.call('HSETNX', key, 'started_ms', now)
-  if transition(job, 'running', now, 'attempts', attempts) then
-    redis.call('ZADD', DEADLINES_KEY, now + tonumber(redis.call('HGET', key, 'time_limit_ms')), job)
-  end
+  redis.call('HDEL', key, 'timed_from_ms')
+  transition(job, 'running', now, 'attempts', attempts)
 end
+
+-- A sign of life of the work under a lease.
+local function beat(content) redis.call('ZADD', LEASES_KEY, redis.call('INCR', BEAT_KEY), content) end
 
 -- Puts a computation into the queue under a new fence and asks for a delivery.
 local function enqueue(content, now)
@@ -319,17 +321,26 @@ local function no_room(request)
   return nil
 end
 
+-- The answer to a request that was recorded before. It is counted, for who waits for the disk (durability.py) waits for
+-- what the same connection wrote.
+local function repeated(answer, job)
+  redis.call('HINCRBY', COUNTS_KEY, 'requests_repeated', 1)
+  return { answer, job }
+end
+
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
 -- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_of_owner,
 -- most_waiting, attached_bytes, most_bytes; nil: the key is taken, record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
-  if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
+  if redis.call('EXISTS', job_key(job)) == 1 then -- our own call, sent twice
+    return repeated('accepted', job)
+  end
   local earlier = idempotency ~= '' and redis.call('GET', idempotency)
   if earlier then
     earlier = cjson.decode(earlier)
     if redis.call('EXISTS', job_key(earlier.job)) == 1 then
-      return { earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job }
+      return repeated(earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job)
     end
   end
   if request.model ~= '' and redis.call('EXISTS', model_key(request.owner, request.model)) == 0 then
