@@ -20,7 +20,8 @@ from app.jobs.results import ResultCache
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
 from app.simulations import listings, traces
-from app.store import BlobStore, document_store, model_store
+from app.store import BlobStore, StoreHooks
+from app.stores import open_stores
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -62,7 +63,8 @@ def create_context(settings: Settings) -> Context:
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
     records, losses = Records(broker, settings), CacheLosses(broker)
-    store = document_store(settings.store_dir, records.count_damaged)
+    stores = open_stores(settings, StoreHooks(damaged=records.count_damaged), patient=False)
+    store = stores.documents
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
@@ -71,7 +73,7 @@ def create_context(settings: Settings) -> Context:
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=model_store(settings.store_dir, records.count_damaged),
+        models=stores.models,
         store=store,
         broker=broker,
         cache=cache,

@@ -23,7 +23,8 @@ from app.jobs.records import Records
 from app.jobs.results import ResultCache
 from app.redis_urls import CACHE_PATIENCE_S, connect
 from app.settings import Settings
-from app.store import document_store, model_store
+from app.store import StoreHooks
+from app.stores import open_stores
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -85,11 +86,12 @@ class Worker:
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
         records = Records(connect(self.settings.broker_url), self.settings)
-        store = document_store(self.settings.store_dir, records.count_damaged)
+        stores = open_stores(self.settings, StoreHooks(damaged=records.count_damaged))
+        store = stores.documents
         self._computer = Computer(
             records=records,
             results=ResultCache(connect(self.settings.cache_url, patience_s=CACHE_PATIENCE_S), self.settings, store),
-            models=model_store(self.settings.store_dir, records.count_damaged),
+            models=stores.models,
             store=store,
             settings=self.settings,
         )

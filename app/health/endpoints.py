@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
 from app.context import Context, ContextDependency
+from app.errors import StoreUnavailableError
 from app.jobs.records import COUNTS_KEY, QUEUES
 from app.problems import Problem, problem_response, request_id_of
 from app.tables.counts import REQUESTS
@@ -87,7 +88,7 @@ def metrics(request: Request, context: ContextDependency) -> Response:
 
 async def _result(check: Callable[[], Any], threads: CapacityLimiter) -> Any:
     """What a check returns, True for nothing; None if it fails or takes too long. A thread that hangs is left alone."""
-    with move_on_after(_CHECK_S), suppress(redis.RedisError, OSError):
+    with move_on_after(_CHECK_S), suppress(redis.RedisError, OSError, StoreUnavailableError):
         result = await to_thread.run_sync(check, abandon_on_cancel=True, limiter=threads)
         return True if result is None else result
     return None

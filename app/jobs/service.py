@@ -31,7 +31,7 @@ _HINTS: Final = {
     "executable": "Its report says why under values.reason",
     "package": "Compile with ranges of dynamic dimensions: option dims",
 }
-_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
+_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503}
 
 
 def get(context: Context, job_id: str) -> Job:
@@ -159,7 +159,7 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             limit=", ".join(result for result in RESULTS if result in fields),
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
-    if not context.store.exists(fields[name]):
+    if not context.store.ready(fields[name]):
         raise _made_again(context, job_id, fields, name)
     return fields[name]
 
