@@ -12,7 +12,9 @@ import redis.asyncio
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
+from app.blob_pins import MODEL_PIN_S, BlobPins
 from app.cache_losses import CacheLosses
+from app.collector import Collector, CollectorThread
 from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
@@ -46,6 +48,7 @@ class Context:
     records: Records
     results: ResultCache
     relay: Relay
+    collector: CollectorThread
     trace_makers: BoundedSemaphore
     listing_makers: BoundedSemaphore
     probes: CapacityLimiter
@@ -63,7 +66,12 @@ def create_context(settings: Settings) -> Context:
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
     records, losses = Records(broker, settings), CacheLosses(broker)
-    stores = open_stores(settings, StoreHooks(damaged=records.count_damaged), patient=False)
+    stores = open_stores(
+        settings,
+        models=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, MODEL_PIN_S).pin),
+        documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, settings.pin_s).pin_once),
+        patient=False,
+    )
     store = stores.documents
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
@@ -81,6 +89,14 @@ def create_context(settings: Settings) -> Context:
         records=records,
         results=ResultCache(cache, settings, store, losses),
         relay=relay,
+        collector=CollectorThread(
+            Collector(
+                records=Records(relay_broker, settings),
+                cache=connect(settings.cache_url),
+                stores=open_stores(settings),
+                settings=settings,
+            ),
+        ),
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
         listing_makers=BoundedSemaphore(listings.AT_ONCE),

@@ -35,12 +35,14 @@ def create_app(settings: Settings) -> FastAPI:
         context = create_context(settings)
         app.state.context = context
         context.relay.start()
+        context.collector.start()
         context.opener.start()
         try:
             yield
         finally:
             context.opener.stop()
             context.relay.stop()
+            context.collector.stop()
             await context.events.aclose()
             context.broker.close()
             context.cache.close()

@@ -121,8 +121,12 @@ class S3Store:
     def keep(self, data: bytes) -> str:
         """Store bytes unless they are there, safe from a collection either way; return their SHA-256."""
         digest = hashlib.sha256(data).hexdigest()
-        seen = self.holds if self._hooks.pin(digest) else self.exists  # what was seen before the pin may be gone
-        return digest if seen(digest) else self.put(data)
+        return digest if self.retain(digest) else self.put(data)
+
+    def retain(self, digest: str) -> bool:
+        """Whether there is a blob, which is safe from a collection then until a record refers to it."""
+        # what was seen before the pin may be gone
+        return self.holds(digest) if self._hooks.pin(digest) else self.exists(digest)
 
     def exists(self, digest: str) -> bool:
         """Whether there is a blob of that name; its bytes are verified when they are read."""

@@ -101,6 +101,12 @@ class Settings(BaseSettings):
     """Models from this size go to the queue `long`."""
 
     keep_finished_s: Seconds = 7 * 24 * 3600.0
+    keep_unused_s: Seconds = 24 * 3600.0
+    """Blobs that nothing refers to, and remains of uploads, are removed after this time."""
+    keep_results_bytes: Positive | None = None
+    """Above this many bytes of plans, programs and other documents, the results asked for longest ago are removed."""
+    collect_interval_s: Seconds = 3600.0
+    """One of the API processes looks for blobs to remove once in this time."""
     keep_idempotency_s: Seconds = 24 * 3600.0
     keep_result_s: Seconds = 30 * 24 * 3600.0
     keep_table_s: Seconds = 30 * 24 * 3600.0
@@ -171,6 +177,11 @@ class Settings(BaseSettings):
     def hard_time_limit_s(self) -> float:
         """Celery's own limit: the last resort, above every limit that we enforce ourselves."""
         return self.time_limit_s + 10 * self.stop_grace_s
+
+    @property
+    def pin_s(self) -> float:
+        """The longest time from the writing of a blob to the record that refers to it."""
+        return 2 * self.hard_time_limit_s + 600
 
     @property
     def visibility_timeout_s(self) -> int:

@@ -99,6 +99,9 @@ class BlobStore(Protocol):
     def keep(self, data: bytes) -> str:
         """Store bytes unless they are there, safe from a collection either way; return their SHA-256."""
 
+    def retain(self, digest: str) -> bool:
+        """Whether there is a blob, which is safe from a collection then until a record refers to it."""
+
     def exists(self, digest: str) -> bool:
         """Whether a blob exists; bytes on this machine are verified, others when they are read."""
 
@@ -207,8 +210,12 @@ class DirectoryStore:
     def keep(self, data: bytes) -> str:
         """Store bytes unless they are there, safe from a collection either way; return their SHA-256."""
         digest = hashlib.sha256(data).hexdigest()
+        return digest if self.retain(digest) else self.put(data)
+
+    def retain(self, digest: str) -> bool:
+        """Whether there is a blob, which is safe from a collection then until a record refers to it."""
         self._hooks.pin(digest)
-        return digest if self.exists(digest) else self.put(data)
+        return self.exists(digest)
 
     def exists(self, digest: str) -> bool:
         """Whether a blob with the bytes of its digest exists."""

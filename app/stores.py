@@ -27,17 +27,19 @@ class Stores:
     documents: BlobStore
 
 
-def open_stores(settings: Settings, hooks: StoreHooks = NO_HOOKS, *, patient: bool = True) -> Stores:
+def open_stores(
+    settings: Settings, models: StoreHooks = NO_HOOKS, documents: StoreHooks = NO_HOOKS, *, patient: bool = True
+) -> Stores:
     """The stores of these settings; nothing is sent before the first use. Callers that wait want no patience."""
     if settings.store_url is None:
         root = settings.store_dir
-        return Stores(models=model_store(root, hooks), documents=document_store(root, hooks))
+        return Stores(models=model_store(root, models), documents=document_store(root, documents))
     from app.s3_store import S3Store  # slow to import, and not needed with a directory
 
     uploads = _bucket(settings, settings.store_patience_s)
     bucket = uploads if patient else _bucket(settings, settings.store_answer_s)
 
-    def opened(folder: str) -> S3Store:
+    def opened(folder: str, hooks: StoreHooks) -> S3Store:
         return S3Store(
             bucket,
             folder,
@@ -48,7 +50,7 @@ def open_stores(settings: Settings, hooks: StoreHooks = NO_HOOKS, *, patient: bo
             pause_s=0.0 if patient else settings.store_answer_s,
         )
 
-    return Stores(models=opened(MODELS), documents=opened(DOCUMENTS))
+    return Stores(models=opened(MODELS, models), documents=opened(DOCUMENTS, documents))
 
 
 def store_id(settings: Settings) -> str:

@@ -18,6 +18,7 @@ from billiard.util import get_logger as pool_logger
 from celery import Celery, signals
 from celery.worker import state
 
+from app.blob_pins import BlobPins
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
@@ -86,7 +87,11 @@ class Worker:
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
         records = Records(connect(self.settings.broker_url), self.settings)
-        stores = open_stores(self.settings, StoreHooks(damaged=records.count_damaged))
+        stores = open_stores(
+            self.settings,
+            models=StoreHooks(damaged=records.count_damaged),
+            documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, self.settings.pin_s).pin_once),
+        )
         store = stores.documents
         self._computer = Computer(
             records=records,

@@ -64,7 +64,14 @@ def demo(model: Path, profile: str) -> None:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tessera-demo-") as folder:
         settings = read_settings(
-            {"data_dir": Path(folder), "host": "127.0.0.1", "port": 0, "broker_url": None, "cache_url": None}
+            {
+                "data_dir": Path(folder),
+                "host": "127.0.0.1",
+                "port": 0,
+                "broker_url": None,
+                "cache_url": None,
+                "store_url": None,
+            }
         )
         with EmbeddedService(settings) as service, Client(service.url) as client:
             service.wait_until("/livez")

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from app.context import Context, ContextDependency
 from app.errors import StoreUnavailableError
-from app.jobs.records import COUNTS_KEY, QUEUES
+from app.jobs.records import COUNTS_KEY, QUEUES, STORED_KEY
 from app.problems import Problem, problem_response, request_id_of
 from app.tables.counts import REQUESTS
 
@@ -123,6 +123,10 @@ class _Figures(Collector):
             refused.add_metric([code], count)
         yield refused
         yield from self._tables()
+        stored = cast(dict[str, str], client.hgetall(STORED_KEY))  # as the latest collection found them
+        if stored:
+            yield GaugeMetricFamily("tessera_store_blobs", "Stored blobs", value=int(stored["blobs"]))
+            yield GaugeMetricFamily("tessera_store_bytes", "Bytes of stored blobs", value=int(stored["bytes"]))
         counts = cast(dict[str, str], client.hgetall(COUNTS_KEY))
         for name in sorted(counts):
             yield CounterMetricFamily(f"tessera_{name}", name.replace("_", " "), value=int(counts[name]))

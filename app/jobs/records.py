@@ -27,6 +27,7 @@ JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
+STORED_KEY = "tessera:stored"
 
 _SCRIPTS = (
     "accept",
@@ -41,7 +42,8 @@ _SCRIPTS = (
     "reap",
     "renew",
     "restart",
-    "model_pin",
+    "blob_pin",
+    "blob_claim",
     "model_register",
     "model_delete",
     "job_delete",
@@ -320,16 +322,37 @@ class Records:
         now = self._redis.time()[0]
         return self._redis.zcount(WORKERS_KEY, now, "+inf")
 
-    def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
-        """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
-        return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
+    def pin_blob(self, digest: str, pin_s: float = 60.0) -> bool:
+        """Keeps a blob from being removed until a record names it; False while it is removed."""
+        return bool(self._run("blob_pin", digest, _ms(pin_s)) == "pinned")
+
+    def claim_blobs(self, digests: Sequence[str], mark_s: float) -> list[str]:
+        """Those of some blobs that may be removed within that time, until `removed_blobs`; pinned ones are left out."""
+        return list(self._run("blob_claim", _ms(mark_s), *digests)) if digests else []
+
+    def removed_blobs(self, digests: Sequence[str]) -> None:
+        """Ends the removal of claimed blobs and of a deleted model."""
+        if digests:
+            self._redis.delete(*(f"tessera:blob:{digest}:removing" for digest in digests))
+
+    def take_turn(self, what: str, interval_s: float) -> bool:
+        """Whether this process does something that one of all does once in an interval."""
+        return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
+
+    def note_collection(self, stored: Mapping[str, str], counts: Mapping[str, int]) -> None:
+        """Records what the stores hold, and adds to the counts, for the metrics."""
+        pipeline = self._redis.pipeline()
+        pipeline.hset(STORED_KEY, mapping={**stored})
+        for name, count in counts.items():
+            pipeline.hincrby(COUNTS_KEY, name, count)
+        pipeline.execute()
 
     def register_model(self, model: str, name: str, size_bytes: int) -> bool:
         """Makes a model known and unpins it; True if it is new."""
         return bool(self._run("model_register", model, name, size_bytes))
 
     def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
-        """Forget a model; its file may be removed until `deleted_model` is called."""
+        """Forget a model; its file may be removed until `removed_blobs` is called."""
         return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
 
     def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
@@ -344,10 +367,6 @@ class Records:
     def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""
         return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
-
-    def deleted_model(self, model: str) -> None:
-        """Records that the file of a deleted model is removed."""
-        self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
         return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))

@@ -109,6 +109,7 @@ def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
         created_at=_time(fields["created_ms"]),
         started_at=_time(fields["started_ms"]) if "started_ms" in fields else None,
         finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
+        expires_at=_time(fields["expires_ms"]) if "expires_ms" in fields else None,
         attempts=int(fields["attempts"]),
         cached="cached" in fields,
         model=_reference(fields, "model"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import cast
 
@@ -40,12 +39,6 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             actual=digest,
             limit=expected_sha256,
         )
-    for _ in range(200):
-        if context.records.pin_model(digest):
-            break
-        time.sleep(0.05)  # its deletion is in progress, which takes as long as removing a file
-    else:
-        raise ConflictError("this model is being deleted", code="model_in_use", actual=digest)
     writer.commit()
     new = context.records.register_model(digest, received.filename or DEFAULT_NAME, writer.size_bytes)
     return get(context, digest), new
@@ -95,7 +88,7 @@ def delete(context: Context, digest: str) -> None:
         )
     if answer == "deleted":
         context.models.delete(digest)
-        context.records.deleted_model(digest)
+        context.records.removed_blobs([digest])
 
 
 def _model(digest: str, fields: dict[str, str]) -> Model:

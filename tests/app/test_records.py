@@ -31,7 +31,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.records = Records(self.client, self.settings)
-        self.records.pin_model(MODEL)
+        self.records.pin_blob(MODEL)
         self.records.register_model(MODEL, "net.onnx", 10)
 
     def submit(self, content: str = "c1", model: str = MODEL, **changes: Any) -> str:
@@ -492,13 +492,13 @@ def test_a_model_in_use_is_not_deleted_until_its_jobs_are_final(bench: Bench) ->
 
 
 def test_upload_and_deletion_of_one_model_exclude_each_other(bench: Bench) -> None:
-    assert bench.records.pin_model(MODEL)
+    assert bench.records.pin_blob(MODEL)
     assert bench.records.delete_model(MODEL) == "in_use"
     bench.records.register_model(MODEL, "net.onnx", 10)
     assert bench.records.delete_model(MODEL) == "deleted"
-    assert not bench.records.pin_model(MODEL)
-    bench.records.deleted_model(MODEL)
-    assert bench.records.pin_model(MODEL)
+    assert not bench.records.pin_blob(MODEL)
+    bench.records.removed_blobs([MODEL])
+    assert bench.records.pin_blob(MODEL)
 
 
 @pytest.mark.parametrize("seed", range(4))

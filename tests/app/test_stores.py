@@ -152,7 +152,7 @@ def test_a_blob_is_pinned_before_it_is_written_or_kept(make: Callable[[str], Set
         pinned.append((digest, plain.holds(digest)))
         return True
 
-    store = open_stores(make("here"), StoreHooks(pin=pin)).documents
+    store = open_stores(make("here"), documents=StoreHooks(pin=pin)).documents
     digest = store.keep(b"kept")
     assert all(found == (digest, False) for found in pinned)
     assert store.read(digest) == b"kept"
@@ -218,7 +218,7 @@ def test_a_damaged_object_is_noticed_when_it_arrives(s3: S3Server, prefix: str, 
     told: list[None] = []
     hooks = StoreHooks(damaged=lambda: told.append(None))
     digest = open_stores(s3_settings(s3, prefix, tmp_path / "here")).documents.put(LARGE)
-    there = open_stores(s3_settings(s3, prefix, tmp_path / "there"), hooks).documents
+    there = open_stores(s3_settings(s3, prefix, tmp_path / "there"), documents=hooks).documents
     damage(s3, prefix, digest, LARGE[:-1] + b"?")
     with pytest.raises(DamagedBlobError):
         there.read(digest)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import obstore
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.main import cli
+from app.store import document_store
+from app.stores import open_stores
 from app.supervisor.service import EmbeddedService
 from tests.s3 import S3Server
 from tests.service.harness import Api, conv_chain, until
@@ -109,3 +115,45 @@ def test_a_job_whose_results_cannot_be_stored_says_so_and_may_be_tried_again(beg
     until(lambda: api.http.get("/readyz").status_code == 200, "the service to be ready again")
     again = api.finished(api.submit(model))
     assert (again["state"], again["cached"]) == ("succeeded", False)
+
+
+@pytest.mark.parametrize("where", ["directory", "s3"])
+def test_the_service_removes_what_nothing_refers_to(
+    request: pytest.FixtureRequest, start: Start, where: str, prefix: str
+) -> None:
+    changes = request.getfixturevalue("s3").settings(prefix) if where == "s3" else {}
+    service, api = start(**changes, keep_unused_s=0.5, collect_interval_s=0.5)
+    stores = open_stores(service.settings)
+    unused = stores.documents.put(b"nothing refers to it")
+    model = api.upload(conv_chain(2))
+    job = api.finished(api.submit(model))
+    assert datetime.fromisoformat(job["expires_at"]) - datetime.fromisoformat(job["finished_at"]) == timedelta(days=7)
+    until(lambda: not stores.documents.holds(unused), "the collection")
+    for link in ("plan", "report", "executable", "trace"):
+        assert api.http.get(job["links"][link]).status_code == 200
+    assert api.finished(api.submit(model))["cached"]
+    metrics = api.http.get("/metrics").text
+    found = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    assert float(found["tessera_blobs_removed_total"]) >= 1
+    assert float(found["tessera_blob_bytes_removed_total"]) >= len(b"nothing refers to it")
+    assert float(found["tessera_store_blobs"]) >= 5
+    assert float(found["tessera_store_bytes"]) > 0
+
+
+def test_an_operator_collects_by_command(start: Start) -> None:
+    service, api = start()
+    stores = open_stores(service.settings)
+    unused = stores.documents.put(b"nothing refers to it")
+    job = api.finished(api.submit(api.upload(conv_chain(2))))
+    os.utime(document_store(service.settings.store_dir).path(unused), (0, 0))
+    command = ["store", "collect", "--data-dir", str(service.data_dir)]
+    said = CliRunner().invoke(cli, [*command, "--dry-run"])
+    assert "1 blobs with 20 bytes would be removed" in said.output, said.output
+    assert stores.documents.holds(unused)
+    said = CliRunner().invoke(cli, [*command, "--json"])
+    assert (json.loads(said.output)["removed"], json.loads(said.output)["removed_bytes"]) == (1, 20)
+    assert not stores.documents.holds(unused)
+    assert api.http.get(job["links"]["plan"]).status_code == 200
+    service.stop()
+    said = CliRunner().invoke(cli, [*command, "--json"])
+    assert json.loads(said.output)["code"] == "not_running", said.output

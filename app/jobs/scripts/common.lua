@@ -27,6 +27,8 @@ local function stopping_key(content) return 'tessera:computation:' .. content ..
 local function queue_key(queue) return 'tessera:queue:' .. queue end
 local function model_key(model) return 'tessera:model:' .. model end
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
+local function pinned_key(digest) return 'tessera:blob:' .. digest .. ':pinned' end
+local function removing_key(digest) return 'tessera:blob:' .. digest .. ':removing' end
 local function packages_key(model) return 'tessera:model:' .. model .. ':packages' end
 
 local function now_ms()
@@ -66,6 +68,7 @@ local function transition(job, to, now, ...)
   if not NEXT[to] then
     redis.call('ZREM', UNFINISHED_KEY, job)
     redis.call('HSET', key, 'finished_ms', now)
+    if not sweep then redis.call('HSET', key, 'expires_ms', now + KEEP_FINISHED_MS) end
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_' .. to, 1)
   end
   if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
@@ -101,6 +104,7 @@ local function finish_sweep(sweep, now)
     transition(sweep, to, now)
   end
   for number = 0, total - 1 do
+    redis.call('HSET', job_key(point_of(sweep, number)), 'expires_ms', now + KEEP_FINISHED_MS)
     redis.call('PEXPIRE', job_key(point_of(sweep, number)), KEEP_FINISHED_MS)
     redis.call('PEXPIRE', events_key(point_of(sweep, number)), KEEP_FINISHED_MS)
   end

@@ -6,5 +6,6 @@ if created == 1 then
   redis.call('HSET', key, 'name', ARGV[3], 'size_bytes', ARGV[4])
   redis.call('ZADD', 'tessera:models', now, ARGV[2])
 end
-if redis.call('DECR', key .. ':pinned') <= 0 then redis.call('DEL', key .. ':pinned') end
+local pinned = pinned_key(ARGV[2])
+if redis.call('DECR', pinned) <= 0 then redis.call('DEL', pinned) end
 return created
