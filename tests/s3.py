@@ -79,8 +79,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     }
     keys = folder / "keys.json"
     keys.write_text(json.dumps({"identities": [identity]}))
-    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc")
-    names = (*names, "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc")
+    names = [f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")]
     ports = dict(zip(names, _free_ports(len(names)), strict=True))
     child = Child(
         name="s3",

@@ -342,7 +342,7 @@ class Records:
     def note_collection(self, stored: Mapping[str, str], counts: Mapping[str, int]) -> None:
         """Records what the stores hold, and adds to the counts, for the metrics."""
         pipeline = self._redis.pipeline()
-        pipeline.hset(STORED_KEY, mapping={**stored})
+        pipeline.hset(STORED_KEY, mapping=cast(dict[Any, Any], stored))
         for name, count in counts.items():
             pipeline.hincrby(COUNTS_KEY, name, count)
         pipeline.execute()

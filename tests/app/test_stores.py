@@ -172,9 +172,9 @@ def test_a_killed_upload_leaves_nothing(make: Callable[[str], Settings]) -> None
         "writer = open_stores(Settings()).documents.writer()\n"
         "while True: writer.write(bytes(1 << 20)); print(flush=True)"
     )
-    values = settings.model_dump(mode="json", exclude_none=True)
-    environment = {**os.environ, **{f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment_of(settings), stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         for _ in range(10):
             process.stdout.readline()
@@ -182,6 +182,35 @@ def test_a_killed_upload_leaves_nothing(make: Callable[[str], Settings]) -> None
     assert list(store.blobs()) == []
     assert store.remove_temporary(older_than_s=3600) == 0
     assert store.remove_temporary() == 1
+
+
+def test_an_upload_that_is_killed_while_its_parts_are_sent_shows_nothing(
+    s3: S3Server, prefix: str, tmp_path: Path
+) -> None:
+    settings = s3_settings(s3, prefix, tmp_path)
+    code = (
+        "from app.settings import Settings; from app.stores import open_stores\n"
+        "with open_stores(Settings()).documents.writer() as writer:\n"
+        "    for number in range(200): writer.write(bytes(1 << 20))\n"
+        "    print('sending', flush=True); writer.commit()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment_of(settings), stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        os.kill(s3.child.pid, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        os.kill(s3.child.pid, signal.SIGCONT)
+    assert until(lambda: answers(open_stores(settings).documents, "0" * 64) is False, "the server")
+    assert s3.keys(prefix) == []
+    assert open_stores(settings).documents.remove_temporary() == 1
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    values = settings.model_dump(mode="json", exclude_none=True)
+    return {**os.environ, **{f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}}
 
 
 def test_all_who_share_a_store_read_the_same_id(make: Callable[[str], Settings]) -> None:
@@ -274,10 +303,9 @@ def test_several_processes_share_the_copies(s3: S3Server, prefix: str, tmp_path:
         "    number = random.randrange(12)\n"
         "    with store.mapped(sys.argv[2 + number]) as data: assert bytes(data) == bytes([number]) * 5000\n"
     )
-    values = settings.model_dump(mode="json", exclude_none=True)
-    environment = {**os.environ, **{f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}}
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(number), *digests], env=environment) for number in range(3)
+        subprocess.Popen([sys.executable, "-c", code, str(number), *digests], env=environment_of(settings))
+        for number in range(3)
     ]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
 
@@ -293,9 +321,9 @@ def test_an_upload_takes_a_few_parts_of_memory(s3: S3Server, prefix: str, tmp_pa
         "    print(writer.commit())\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
-    values = settings.model_dump(mode="json", exclude_none=True)
-    environment = {**os.environ, **{f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment_of(settings), stdout=subprocess.PIPE, check=True, text=True
+    )
     digest, grown_kib = done.stdout.split()
     wanted = hashlib.sha256()
     for number in range(300):
@@ -323,11 +351,11 @@ def test_a_frozen_server_is_given_up_soon_and_not_asked_by_every_caller(
     assert until(lambda: answers(store, digest), "the server to answer again")
 
 
-def answers(store: BlobStore, digest: str) -> bool:
+def answers(store: BlobStore, digest: str) -> bool | None:
     try:
         return store.holds(digest)
     except StoreUnavailableError:
-        return False
+        return None
 
 
 def test_a_refusal_names_no_key(
