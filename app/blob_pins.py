@@ -10,8 +10,8 @@ from typing import Final
 from app.errors import StoreUnavailableError
 from app.jobs.records import Records
 
-# From the last byte of an upload to its record, which ends the pin.
-MODEL_PIN_S: Final = 60.0
+# The longest time from the last byte of an upload, over its way into a bucket, to its record, which ends the pin.
+MODEL_PIN_S: Final = 600.0
 _REMOVAL_S: Final = 10.0
 _POLL_S: Final = 0.02
 _KNOWN_MAX: Final = 20_000

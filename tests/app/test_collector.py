@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import redis
@@ -373,7 +373,7 @@ class Interleaved:
         for key in map(str, client.keys("tessera:job:*")):
             if key.endswith(":events"):
                 continue
-            fields = client.hgetall(key)
+            fields = cast(dict[str, str], client.hgetall(key))
             for name in ("profile", "provisional_plan", "plan", "report"):
                 assert name not in fields or stores.documents.holds(fields[name]), (key, name)
 
