@@ -10,8 +10,6 @@ from typing import Final
 from app.errors import StoreUnavailableError
 from app.jobs.records import Records
 
-# The longest time from the last byte of an upload, over its way into a bucket, to its record, which ends the pin.
-MODEL_PIN_S: Final = 600.0
 _REMOVAL_S: Final = 10.0
 _POLL_S: Final = 0.02
 _KNOWN_MAX: Final = 20_000
@@ -27,26 +25,20 @@ class BlobPins:
         self._known: OrderedDict[str, float] = OrderedDict()
 
     def pin(self, digest: str) -> bool:
-        """Pins a blob; raises redis.RedisError, and StoreUnavailableError if its removal takes too long."""
-        give_up_at = time.monotonic() + _REMOVAL_S
-        while not self._records.pin_blob(digest, self._pin_s):
-            if time.monotonic() > give_up_at:
-                raise StoreUnavailableError(
-                    "a blob is being removed", stage="store", actual=digest, hint="Try again in a few seconds"
-                )
-            time.sleep(_POLL_S)
-        return True
-
-    def pin_once(self, digest: str) -> bool:
         """Pins a blob unless this process did so less than half of the time ago; returns whether it did now.
 
-        Raises as `pin`.
+        Raises redis.RedisError, and StoreUnavailableError if a removal that is under way takes too long.
         """
         now = time.monotonic()
         with self._lock:
             if now < self._known.get(digest, 0.0):
                 return False
-        self.pin(digest)
+        while not self._records.pin_blob(digest, self._pin_s):
+            if time.monotonic() > now + _REMOVAL_S:
+                raise StoreUnavailableError(
+                    "a blob is being removed", stage="store", actual=digest, hint="Try again in a few seconds"
+                )
+            time.sleep(_POLL_S)
         with self._lock:
             self._known[digest] = now + self._pin_s / 2
             self._known.move_to_end(digest)

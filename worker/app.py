@@ -90,7 +90,7 @@ class Worker:
         stores = open_stores(
             self.settings,
             models=StoreHooks(damaged=records.count_damaged),
-            documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, self.settings.pin_s).pin_once),
+            documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, self.settings.pin_s).pin),
         )
         store = stores.documents
         self._computer = Computer(

@@ -60,13 +60,13 @@ def sweep(
         swept = Swept(model=model, profiles=profiles, settings=words)
         with sweeper(swept, progress_console(as_json), server=server, workers=workers) as sweeps:
             report = sweeps.run(varied)
-        if out is not None:
-            with whole_files() as fresh:
-                fresh(out).write_bytes(sweep_json(report))
         if as_json:
             sys.stdout.write(sweep_json(report).decode())
         else:
             print_sweep(report, Console(markup=False, highlight=False))
+        if out is not None and any(point.state != "cancelled" for point in report.points):
+            with whole_files() as fresh:
+                fresh(out).write_bytes(sweep_json(report))
         if report.state == "cancelled":
             raise typer.Exit(ExitCode.INTERRUPTED)
         raise_unless_any(report)

@@ -17,13 +17,13 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.keys.owners import UNLIMITED
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
-JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
@@ -44,6 +44,7 @@ _SCRIPTS = (
     "restart",
     "blob_pin",
     "blob_claim",
+    "model_pin",
     "model_register",
     "model_delete",
     "job_delete",
@@ -76,7 +77,10 @@ class JobRequest:
     memory_limit_bytes: int
     compiler_version: str
     request_id: str
+    trace: str = ""
+    """The `traceparent` of the request."""
     kind: Kind = "compilation"
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,8 @@ class SweepRequest:
     options: str
     compiler_version: str
     request_id: str
+    trace: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +112,18 @@ class Idempotency:
 class Accepted:
     """The answer to a request for a job."""
 
-    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model", "queue_full", "records_full"]
+    answer: Literal[
+        "accepted",
+        "finished",
+        "replayed",
+        "conflict",
+        "unknown_model",
+        "too_many_jobs",
+        "queue_full",
+        "records_full",
+    ]
     job: str
-    """Of the answers `queue_full` and `records_full`: how many jobs wait, how many bytes the records take."""
+    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `records_full` how many bytes the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +138,12 @@ class Lease:
     options: str
     attempt: int
     kind: Kind = "compilation"
+    waited_s: float = 0.0
+    """In the queue."""
+    trace: str = ""
+    request_id: str = ""
+    jobs: tuple[str, ...] = ()
+    """The first ones that wait, for the log; trace and request are those of the first of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +184,20 @@ class Records:
         return self._redis
 
     def accept(
-        self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
+        self,
+        request: JobRequest,
+        *,
+        outcome: Mapping[str, str] | None = None,
+        key: Idempotency | None = None,
+        most_of_owner: int = UNLIMITED,
     ) -> Accepted:
-        """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key, 1), _json(_wanted(request, outcome, {})))
+        """Records a job, and its computation and outbox entry unless an outcome is known already.
+
+        `most_of_owner` is how many jobs of the owner may wait or run.
+        """
+        answer, job = self._run(
+            "accept", self._asked(request, key, 1, most_of_owner), _json(_wanted(request, outcome, {}))
+        )
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -175,23 +206,27 @@ class Records:
         points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
         *,
         key: Idempotency | None = None,
+        most_of_owner: int = UNLIMITED,
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
+        asked = self._asked(request, key, len(points), most_of_owner)
+        answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int) -> str:
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, most_of_owner: int) -> str:
         """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
                 "job": request.job,
+                "owner": request.owner,
                 "model": request.model,
-                "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
+                "idempotency": "" if key is None else owned(request.owner, f"idempotency:{key.key}"),
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
+                "most_of_owner": most_of_owner,
                 "most_waiting": self._settings.max_waiting_jobs,
             }
         )
@@ -252,7 +287,7 @@ class Records:
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
         if fields is None:
             return None
-        model, model_name, profile, options, attempt, kind = fields
+        model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
         return Lease(
             content=content,
             fence=fence,
@@ -261,7 +296,12 @@ class Records:
             profile=profile,
             options=options,
             attempt=int(attempt),
-            kind=kind or "compilation",  # computations of the previous version have none
+            # computations of the previous version have none of these
+            kind=kind or "compilation",
+            trace=trace or "",
+            request_id=request_id or "",
+            waited_s=max(0, int(started_ms) - int(queued_ms)) / 1000,
+            jobs=tuple(jobs.split()),
         )
 
     def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
@@ -339,6 +379,10 @@ class Records:
         """Whether this process does something that one of all does once in an interval."""
         return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
 
+    def stored(self) -> dict[str, str]:
+        """What the stores held at the last collection: `blobs` and `bytes`."""
+        return cast(dict[str, str], self._redis.hgetall(STORED_KEY))
+
     def note_collection(self, stored: Mapping[str, str], counts: Mapping[str, int]) -> None:
         """Records what the stores hold, and adds to the counts, for the metrics."""
         pipeline = self._redis.pipeline()
@@ -347,29 +391,51 @@ class Records:
             pipeline.hincrby(COUNTS_KEY, name, count)
         pipeline.execute()
 
-    def register_model(self, model: str, name: str, size_bytes: int) -> bool:
-        """Makes a model known and unpins it; True if it is new."""
-        return bool(self._run("model_register", model, name, size_bytes))
+    def pin_model(
+        self,
+        model: str,
+        *,
+        owner: str = "",
+        size_bytes: int = 0,
+        most_bytes: int = UNLIMITED,
+        pin_s: float = 60.0,
+    ) -> tuple[Literal["pinned", "deleting", "full"], int]:
+        """Keeps a model from being deleted while its file moves into place.
 
-    def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
-        """Forget a model; its file may be removed until `removed_blobs` is called."""
-        return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
+        `deleting` while a deletion runs; `full` if the owner would have more than the most bytes, and how many.
+        """
+        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, most_bytes, _ms(pin_s))
+        return answer, int(bytes_then)
+
+    def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
+        """Makes a model known to its owner and unpins it; True if it is new to this owner."""
+        return bool(self._run("model_register", owner, model, name, size_bytes))
+
+    def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
+        """Forgets an owner's model: `left` if others own it too, else its file may be removed until `removed_blobs`."""
+        answer = self._run("model_delete", owner, model, _ms(30.0))
+        return cast(Literal["deleted", "left", "unknown", "in_use"], answer)
 
     def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
         """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
         return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
 
-    def register_profile(self, digest: str, name: str) -> tuple[bool, int]:
+    def register_profile(self, digest: str, name: str, *, owner: str = "") -> tuple[bool, int]:
         """Makes a user's profile known under its name; whether it is new, and since when it is known, in ms."""
-        is_new, created_ms = self._run("profile_register", digest, name)
+        is_new, created_ms = self._run("profile_register", owner, digest, name)
         return bool(is_new), int(created_ms)
 
-    def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
+    def delete_profile(self, digest: str, *, owner: str = "") -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""
-        return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
+        return cast(Literal["deleted", "unknown"], self._run("profile_delete", owner, digest))
 
     def _run(self, name: str, *arguments: str | int) -> Any:
         return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+
+
+def owned(owner: str, name: str) -> str:
+    """The key of what belongs to an owner, as in common.lua: "" owns what was made before there were owners."""
+    return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
 def events_key(job: str) -> str:
@@ -390,6 +456,8 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "options": request.options,
         "compiler_version": request.compiler_version,
         "request_id": request.request_id,
+        "owner": request.owner,
+        "trace": request.trace,
     }
     if isinstance(request, SweepRequest):
         return {**shared, "kind": "sweep"}

@@ -16,6 +16,7 @@ from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.simulations.options import SimulationOptions
+from app.trace_context import current_traceparent
 from compiler.cache_key import simulation_key
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
@@ -108,6 +109,7 @@ def _submit(
         kind="simulation",
         content=simulation_key(
             target.executable,
+            name=target.name,
             inputs_sha256=wanted.inputs,
             seed=wanted.seed,
             judge=(model, report or "") if model else (),
@@ -122,5 +124,7 @@ def _submit(
         memory_limit_bytes=wanted.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
+        trace=current_traceparent(),
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

@@ -24,6 +24,7 @@ from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, parse_grid, places_of, points_of
 from app.sweeps.options import SweepOptions
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
+from app.trace_context import current_traceparent
 from compiler.errors import TesseraError
 from compiler.options import Options
 from compiler.plan import ModelRef, ProfileRef
@@ -65,7 +66,7 @@ def resolved(
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
     """Accepts a sweep with all its points, or nothing; raises RequestError as a compilation does, LimitError."""
     record = compilations.known_model(context, wanted.model)
-    points = points_of(wanted.profiles, wanted.grid)
+    points = points_of(wanted.profiles, wanted.grid, context.owner.limits.sweep_points)
     options = SweepOptions(
         profiles=tuple(
             ProfileRef(name=profile.name, digest=profiles.keep(context, profile)) for profile in wanted.profiles
@@ -81,6 +82,8 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         options=kept_options(context.store, text),
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
+        trace=current_traceparent(),
     )
     with ThreadPoolExecutor(_PROFILES_AT_ONCE) as pool:  # each point stores a profile, and waits for its store
         jobs_of_points = list(pool.map(partial(_accepted_point, context, wanted, request), range(len(points)), points))

@@ -72,7 +72,7 @@ def main() -> None:
         server.wait_until_ready()
         client: Any = connect(server.url)
         records = Records(client, Settings())
-        records.pin_blob(_MODEL)
+        records.pin_model(_MODEL)
         records.register_model(_MODEL, "net.onnx", 1)
         for number in range(ROUNDS):
             for policy in ("everysec", "always"):

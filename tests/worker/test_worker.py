@@ -68,7 +68,7 @@ class Desk:
         outcome: Mapping[str, str] | None = None,
     ) -> str:
         model = self.models.put(data)
-        self.records.pin_blob(model)
+        self.records.pin_model(model)
         self.records.register_model(model, "net.onnx", len(data))
         request = JobRequest(
             job=job,
