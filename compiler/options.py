@@ -14,7 +14,6 @@ import msgspec
 from compiler.errors import RequestError, did_you_mean, printable
 from compiler.linear_rules import LinearRule, bounded, parsed
 from compiler.option_descriptions import DESCRIPTIONS
-from compiler.profile.quantities import quantity
 from compiler.rules import BY_ID, LIMITED_RULES, RULE_IDS, id_of, listed, named
 from compiler.schedule import Schedule, parse_schedule
 
@@ -501,7 +500,11 @@ def _set_twice(path: str, first: object, second: object) -> RequestError:
 def _amount(key: str, text: str) -> object:
     """The number of an amount with a unit, where the option is a size or a time; else the text."""
     unit = DESCRIPTIONS[key].unit if key in DESCRIPTIONS else ""
-    return quantity(text, unit) if unit else text
+    if not unit:
+        return text
+    from compiler.profile.quantities import quantity  # with it all of the profile, which few options need
+
+    return quantity(text, unit)
 
 
 def _hint_of_word(word: str) -> str:

@@ -44,12 +44,13 @@ local function queue_key(queue) return 'tessera:queue:' .. queue end
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
 local function owners_key(model) return 'tessera:model:' .. model .. ':owners' end
 local function pinned_key(digest) return 'tessera:blob:' .. digest .. ':pinned' end
+local function uploading_key(model) return 'tessera:model:' .. model .. ':uploading' end -- a pin of uploads
 local function removing_key(digest) return 'tessera:blob:' .. digest .. ':removing' end
 
 -- A blob that is about to be written or referred to is not removed before its record is there.
-local function pin(digest, pin_ms)
-  redis.call('INCR', pinned_key(digest))
-  redis.call('PEXPIRE', pinned_key(digest), pin_ms)
+local function pin(key, pin_ms)
+  redis.call('INCR', key)
+  redis.call('PEXPIRE', key, pin_ms)
 end
 
 local function now_ms()
