@@ -95,9 +95,10 @@ def plan(
         _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide)
         said = _written(found, out, pictures)
         if not (as_json or as_csv):
+            people = Console(markup=False, highlight=False)
             goes_on = [] if verify or found.job is None else [_goes_on(found.job, server)]
             for line in goes_on + said:
-                Console(markup=False, highlight=False).print(line, soft_wrap=True)
+                people.print(line, soft_wrap=True)
 
 
 def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool) -> None:

@@ -62,7 +62,8 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     )
     kind = "simulated" if simulated else "estimated"
     columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
-    columns += map(Column, ("DRAM a", "DRAM b", f"{kind} latency a", "b"))
+    columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))
+    print_text(f"Groups that cover the same nodes, latency {kind}:", console)
     print_table(columns, [_group_cells(pair, simulated=simulated) for pair in document.groups], console)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -368,7 +369,7 @@ def test_the_list_of_jobs_is_newest_first_and_complete_over_pages(api: Api, netw
         api.finished(job)
     items = pages(api, "/v1/jobs", 2)
     assert [item["id"] for item in items if item["id"] in jobs] == jobs[::-1]
-    times = [item["created_at"] for item in items]
+    times = [datetime.fromisoformat(item["created_at"]) for item in items]
     assert times == sorted(times, reverse=True)
     whole = api.job(jobs[0])
     shown = next(item for item in items if item["id"] == jobs[0])
