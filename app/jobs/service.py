@@ -180,7 +180,7 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
 
     UnavailableError, or NotFoundError if the model is gone or another version of the compiler made it.
     """
-    kind, job = kind_of(fields), f"{job_id}-again-{int(time.time()) // _AGAIN_S}"
+    kind, job = kind_of(fields), f"{job_id}again{fields[name][:8]}{int(time.time()) // _AGAIN_S}"
     wanted = JobRequest(
         job=job,
         content=fields["content"],
