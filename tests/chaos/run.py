@@ -263,8 +263,9 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
                 if not names:
                     names = faults.dice.sample(sorted(kinds), len(kinds))
                 name = names.pop()
+                missed = len(faults.missed)
                 kinds[name]()
-                ledger.count(f"fault: {name}")
+                ledger.count(f"fault: {name}" if len(faults.missed) == missed else f"no process to hit: {name}")
                 done += 1
                 time.sleep(faults.dice.uniform(0.2, 2.0))
             for one in submitting:
