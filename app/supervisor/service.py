@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import shutil
 import signal
 import socket
@@ -29,7 +28,7 @@ from app.stopping import API_STOP_S
 from app.store import document_store
 from app.stores import open_stores
 from app.supervisor import hung
-from app.supervisor.child import Child
+from app.supervisor.child import Child, own_environment
 from app.supervisor.lock import DirectoryLock
 from app.supervisor.redis_server import RedisServer, Role
 
@@ -305,12 +304,11 @@ class EmbeddedService:
 
     def _environment(self) -> dict[str, str]:
         """The settings as environment variables for the children; they override the present environment."""
-        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
         settings = self._settings.model_copy(update={"broker_url": self.broker_url, "cache_url": self.cache_url})
         values = settings.model_dump(mode="json", exclude_none=True)
         ours = {f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}
         own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "TMPDIR": str(self._data_dir / "tmp")}
-        return {**kept, **ours, **own}
+        return {**own_environment(), **ours, **own}
 
     def _watch(self) -> None:
         """Restarts dead children: at once the first time, then with growing delays while they keep dying."""
