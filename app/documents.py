@@ -1,4 +1,4 @@
-"""`python -m app.documents`: writes openapi.json, supported-ops.md, rules.md, schemas, parts of profiles and plan.md."""
+"""`python -m app.documents`: openapi.json, supported-ops.md, rules.md, schemas; parts of profiles.md, plan.md."""
 
 from __future__ import annotations
 

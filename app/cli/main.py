@@ -34,9 +34,11 @@ from app.cli.shared_parameters import (
     excluding,
     progress_console,
 )
+from app.cli.usage import JsonUsage
 from app.input_files import existing_arrays, existing_executable, uncompiled_model
-from app.outputs import check_file, check_folder, whole_files
+from app.outputs import check_file, whole_files
 from compiler.errors import RequestError
+from compiler.options import parse_assignments
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def _print_version(wanted: bool) -> None:
 
 cli = typer.Typer(
     name="tessera",
+    cls=JsonUsage,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -113,10 +116,13 @@ def compile_command(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it."""
+    """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it.
+
+    `--json` prints the plan, with the report (verification, programs, throughput) in its field `report`.
+    """
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.client.output_folder import FILE_NAMES, write
+        from app.client.output_folder import check_output_folder, write
 
         words = all_settings(settings, strict, no_verify=no_verify)
         excluding({"--json": as_json, "--csv": as_csv})
@@ -125,18 +131,20 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
-        check_folder(out, FILE_NAMES)
+        check_output_folder(out)
         from app.printing.plan_table import PlanFirst, groups_csv
 
         console = progress_console(as_json)
-        table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
+        verifies = not parse_assignments(words).unverified
+        table = PlanFirst(Console(markup=False, highlight=False), wide=wide, verifies=verifies)
         for_people = not (as_json or as_csv)
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
         written: list[str] = []
         if out is not None:
             written = write(found, out, program=True, trace=trace)
         if as_json:
-            sys.stdout.write(found.plan.decode() + "\n")
+            report = None if found.report is None else json.loads(found.report)
+            sys.stdout.write(json.dumps({**json.loads(found.plan), "report": report}, ensure_ascii=False) + "\n")
             return
         if as_csv:
             sys.stdout.write(groups_csv(found.plan_document()))

@@ -76,10 +76,10 @@ def plan(
             excluding({flag: given, "--compare": is_comparison})
         _check(target, profile, words, server)
         from app.cli.compiling import compiled
-        from app.client.output_folder import FILE_NAMES
+        from app.client.output_folder import check_output_folder
         from compiler.plan import plan_json
 
-        check_folder(out, FILE_NAMES)
+        check_output_folder(out)
         check_folder(pictures)
         console = progress_console(as_json)
         if strategies is not None:
@@ -162,6 +162,7 @@ def explain(
         _check(target, profile, words, server)
         from app.cli import compiling
         from app.cli.advising import advice_here
+        from app.printing.text_table import print_lines
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
@@ -183,7 +184,10 @@ def explain(
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
         text = "\n".join(printable(line, len(line)) for line in text.split("\n"))  # a saved plan may have been changed
         values = {"explanation": text.splitlines(), **group_values(found.plan, found.report, group)}
-        sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
+        if as_json:
+            sys.stdout.write(json.dumps(values) + "\n")
+        else:
+            print_lines(text.splitlines(), Console(markup=False, highlight=False))
 
 
 def compiled_before(
@@ -264,8 +268,12 @@ def _compare(
 
     from app.cli.compare_table import print_comparison
     from app.cli.comparing import compare, parse_strategies
+    from app.client.output_folder import check_output_folder
 
     names = parse_strategies(strategies)
+    if out is not None:
+        for name in names:
+            check_output_folder(out / name)
     comparison = compare(model, profile, settings, names, console, server=server, out=out)
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")

@@ -26,7 +26,7 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "estimated_latency_s": "latency, estimated",
         "simulated_latency_s": "latency, simulated",
         "energy_j": "energy, estimated",
-        "stationary_weight_bytes": "stationary weights",
+        "stationary_weight_bytes": "weights kept on chip",
         "host_link_bytes": "host link traffic",
     }
 )
@@ -48,6 +48,10 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     sides = (("a", document.a), ("b", document.b))
     for name, side in sides:
         print_text(f"{name}: {_side(side)}", console)
+    for name, side in sides:
+        precision = side.options.get("precision", "model")
+        if precision != "model":
+            print_text(f"{name} is a what-if: float tensors are counted as {precision}, and have no values", console)
     if not document.same_model:
         print_text("these are different models: groups meet where their nodes have equal names", console)
     console.print()
@@ -60,6 +64,11 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
     columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))
     print_table(columns, [_group_cells(pair) for pair in document.groups], console)
+    sums = [side for pair in document.groups for side in (pair.a, pair.b) if side is not None]
+    simulated = sum(side.simulated_latency_s is not None for side in sums)
+    kind = "simulated" if simulated == len(sums) else "simulated where there is a program, else estimated"
+    console.print()
+    print_text(f"Latencies of groups are {kind if simulated else 'estimated'}.", console)
 
 
 def _side(side: Side) -> str:
@@ -89,7 +98,7 @@ def _group_cells(pair: ComparedGroups) -> list[str]:
 
 
 def _ids(side: GroupSum) -> str:
-    return side.groups[0] + (f" +{len(side.groups) - 1}" if len(side.groups) > 1 else "")
+    return side.groups[0] + (f" and {len(side.groups) - 1} more" if len(side.groups) > 1 else "")
 
 
 def _latency_s(side: GroupSum) -> float:

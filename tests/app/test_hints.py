@@ -117,6 +117,20 @@ def test_a_wrong_argument_is_refused_with_the_step_that_cures_it(words: list[str
     assert hint in text.partition(" hint ")[2]
 
 
+@pytest.mark.usefixtures("compiled")
+def test_a_folder_with_files_of_others_is_not_overwritten_and_one_of_ours_is() -> None:
+    words = ["plan", "m.onnx", "-p", "edge4", "--set", "dims.batch=1", "--out"]
+    assert tessera(*words, "out").exit_code == 0
+    for name in ("plan.json", "report.html", "listing.txt"):
+        Path("theirs").mkdir(exist_ok=True)
+        Path("theirs", name).write_text("mine")
+        answer = tessera(*words, "theirs")
+        assert (answer.exit_code, "file_exists" in answer.stderr) == (2, True), answer.output
+        assert Path("theirs", name).read_text() == "mine"
+        Path("theirs", name).unlink()
+    assert list(Path("theirs").iterdir()) == []
+
+
 def test_a_wrong_name_of_a_dimension_is_not_kept_in_the_command_to_paste() -> None:
     source = ModelSource.from_buffer(Path("m.onnx").read_bytes(), name="m.onnx")
     with pytest.raises(TesseraError) as caught:

@@ -272,7 +272,8 @@ def test_every_segment_group_and_reason_is_in_the_text() -> None:
     ids=["proven", "bounded", "without a bound", "proven beside other segments"],
 )
 def test_what_the_search_knows_is_told_in_one_line(found: dict[str, Any], words: str) -> None:
-    line = search_line("s0", SearchDoc(candidates=3292, priced=369, value=1500.0, **found), "latency")
+    document = SearchDoc(candidates=3292, priced=369, value=1500.0, **found)
+    line = search_line("s0", document, lambda value: f"{value:,.0f} cycles")
     assert line.startswith(words)
     assert "369 of 3,292 possible groups priced" in line
 
