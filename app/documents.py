@@ -1,4 +1,4 @@
-"""`python -m app.documents`: openapi.json, supported-ops.md, rules.md, schemas; parts of profiles.md, plan.md."""
+"""`python -m app.documents`: writes openapi.json, supported-ops.md, rules.md, schemas, tables in other pages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from app.comparisons.compare import ComparisonDocument
 from app.main import create_app
+from app.metrics import table
 from app.settings import Settings
 from app.simulations.report import SimulationReport
 from app.sweeps.report import SweepReport
@@ -25,8 +26,9 @@ from compiler.profile.field_descriptions import json_schema
 from compiler.rules_page import rules_page
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
-# Text between these marks in docs/profiles.md and docs/plan.md is generated.
+# Text between these marks of a page is generated.
 _FIELDS: Final = ("<!-- fields of the schema: written by make openapi -->", "<!-- end of the fields -->")
+_METRICS: Final = ("<!-- metrics: written by make openapi -->", "<!-- end of the metrics -->")
 _OPTIONS: Final = ("<!-- options: written by make openapi -->", "<!-- end of the options -->")
 _SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
     "plan": Plan,
@@ -49,8 +51,9 @@ def documents() -> dict[str, str]:
         texts = {"openapi.json": _text(create_app(settings).openapi())}
     texts["supported-ops.md"] = supported_ops()
     texts["rules.md"] = rules_page()
-    texts["profiles.md"] = _between(_FIELDS, (_DOCS / "profiles.md").read_text(), reference())
-    texts["plan.md"] = _between(_OPTIONS, (_DOCS / "plan.md").read_text(), options_table())
+    texts["profiles.md"] = _with((_DOCS / "profiles.md").read_text(), _FIELDS, reference())
+    texts["service.md"] = _with((_DOCS / "service.md").read_text(), _METRICS, table())
+    texts["plan.md"] = _with((_DOCS / "plan.md").read_text(), _OPTIONS, options_table())
     for name, kind in _SCHEMAS.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema(kind)}
         texts[f"schemas/{name}.json"] = _text(schema)
@@ -65,8 +68,8 @@ def main() -> None:
         path.write_text(text)
 
 
-def _between(marks: tuple[str, str], page: str, text: str) -> str:
-    """The page with a text between two marks."""
+def _with(page: str, marks: tuple[str, str], text: str) -> str:
+    """The page with the present text between two marks."""
     begin, end = marks
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +22,12 @@ from app.cli.shared_parameters import (
     WideFlag,
     all_settings,
     check_arguments,
+    compilation_to_write,
     excluding,
+    folder_to_write,
     progress_console,
 )
 from app.input_files import uncompiled_model
-from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -76,11 +76,12 @@ def plan(
             excluding({flag: given, "--compare": is_comparison})
         _check(target, profile, words, server)
         from app.cli.compiling import compiled
-        from app.client.output_folder import check_output_folder
         from compiler.plan import plan_json
 
-        check_output_folder(out)
-        check_folder(pictures)
+        if strategies is None:
+            compilation_to_write(out)
+        folder_to_write(out)
+        folder_to_write(pictures)
         console = progress_console(as_json)
         if strategies is not None:
             chip = needed_profile(target, profile)
@@ -93,13 +94,16 @@ def plan(
             return
         chip = needed_profile(target, profile)
         found = compiled(target, chip, words, console, server, only_plan=not verify)
-        said = [] if verify or found.job is None else [_goes_on(found.job, server)]
-        said += _written(found, out, pictures)
-        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide, said=said)
+        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide)
+        said = _written(found, out, pictures)
+        if not (as_json or as_csv):
+            goes_on = [] if verify or found.job is None else [_goes_on(found.job, server)]
+            for line in goes_on + said:
+                Console(markup=False, highlight=False).print(line, soft_wrap=True)
 
 
-def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool, said: Sequence[str] = ()) -> None:
-    """Prints a plan as its JSON text, as CSV, or for people, who are told more in lines below it."""
+def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool) -> None:
+    """Prints a plan as its JSON text, as CSV, or for people."""
     from app.printing.plan_table import groups_csv, print_plan
 
     if as_json:
@@ -109,8 +113,6 @@ def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: b
     else:
         console = Console(markup=False, highlight=False)
         print_plan(found.plan, found.report, console, wide=wide)
-        for line in said:
-            console.print(line, soft_wrap=True)
 
 
 def _written(found: CompiledNow, out: Path | None, pictures: Path | None) -> list[str]:
@@ -163,6 +165,7 @@ def explain(
         from app.cli import compiling
         from app.cli.advising import advice_here
         from app.printing.text_table import print_lines
+        from compiler.advise import CROSSINGS_MAX
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
@@ -178,7 +181,7 @@ def explain(
                 actual=printable(str(target)),
                 hint="Give the ONNX file and --profile",
             )
-        text = in_words(found.plan, group, found.report)
+        text = in_words(found.plan, group, found.report, advised=CROSSINGS_MAX if advise else 0)
         if advise:
             lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
@@ -268,12 +271,10 @@ def _compare(
 
     from app.cli.compare_table import print_comparison
     from app.cli.comparing import compare, parse_strategies
-    from app.client.output_folder import check_output_folder
 
     names = parse_strategies(strategies)
-    if out is not None:
-        for name in names:
-            check_output_folder(out / name)
+    for name in names:
+        compilation_to_write(None if out is None else out / name)
     comparison = compare(model, profile, settings, names, console, server=server, out=out)
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")
