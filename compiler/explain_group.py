@@ -126,7 +126,7 @@ def rules_line(plan: Plan) -> str:
     off = [named(use.id) for use in plan.rules if not use.enabled]
     others = sum(use.enabled and not use.bound for use in plan.rules)
     switched = f" Switched off: {', '.join(off)}." if off else ""
-    met = f"{others} others are met and decide nothing" if bound else f"all {others} are met and decide nothing"
+    met = f"{others} others were met without deciding one" if bound else f"all {others} were met without deciding one"
     return f"Rules that decided groups: {', '.join(bound) or 'none'}; {met}.{switched}"
 
 

@@ -16,7 +16,7 @@ def search_line(segment: str, found: SearchDoc, amount: Callable[[float], str]) 
     value = f"{amount(found.value)} before tiles are refined"
     groups = f"{found.priced:,} of {count_text(found.candidates, 'possible group')} priced"
     if found.is_least:
-        return f"Search in {segment}: optimal among partitions into single-output groups ({value}; {groups})"
+        return f"Search in {segment}: optimal among partitions into single-output groups; {value}; {groups}"
     if found.bound is None:
         return f"Search in {segment}: {value}; no lower bound is known ({groups})"
     above = f", so at most {100 * (found.value / found.bound - 1):.1f} % above the least" if found.bound else ""

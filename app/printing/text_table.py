@@ -121,13 +121,16 @@ def span(nodes: Sequence[str]) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """A span whose names are shortened in the middle, each to its share of the width; the last alone in a small one."""
+    """A span whose names are shortened in the middle, each to its share of the width; a small one has the last alone."""
     if len(text) <= width:
         return text
     names = text.split(_SPAN, 1)[-1 if width < _SPAN_WIDTH else 0 :]
     room = width - len(_SPAN) * (len(names) - 1)
     if len(names) == 1:
-        return _middle(names[0], width) if _SPAN not in text else f"… {_middle(names[0], width - 2)}"
+        if _SPAN not in text:
+            return _middle(text, width)
+        last = names[0]  # after dots, which stand for the others
+        return f"… {last}" if len(last) + 2 <= width else "…"[:width] + last[len(last) + 1 - max(1, width) :]
     first = max(min(len(names[0]), room // 2), room - len(names[1]))
     return _SPAN.join((_middle(names[0], first), _middle(names[1], room - first)))
 

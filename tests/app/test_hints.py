@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from app.client.errors import ServiceError
 from compiler.compile import compile_model
 from compiler.errors import TesseraError
 from compiler.frontend.source import ModelSource
+from compiler.option_descriptions import DESCRIPTIONS
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from tests.models import Model
@@ -136,3 +138,37 @@ def test_a_wrong_name_of_a_dimension_is_not_kept_in_the_command_to_paste() -> No
     with pytest.raises(TesseraError) as caught:
         compile_model(source, builtin_profile("edge4"), parse_options({"dims": {"Batch": 1}}))
     assert caught.value.code == "unknown_dim"
+
+
+def test_options_are_shown_with_values_and_meaning_and_one_alone_with_rules() -> None:
+    everything = tessera("options").stdout
+    for name in DESCRIPTIONS:
+        assert f"{name}: " in everything
+    assert "objective: latency, dram_bytes, energy, edp" in everything
+    assert "fits SRAM as a whole (FUSE-13)" in tessera("options", "rules").stdout
+    assert json.loads(tessera("options", "batch", "--json").stdout)["batch"]["example"] == "batch=4"
+    assert "Did you mean objective?" in tessera("options", "objectiv").stderr
+
+
+def test_help_names_the_options_and_the_command_that_explains_them_without_all_rules() -> None:
+    text = " ".join(tessera("plan", "--help").stdout.replace("│", " ").split())
+    assert "tessera options" in text
+    assert "memory_limit_bytes" in text
+    assert "FUSE-13" not in text
+
+
+@pytest.mark.parametrize("words", [["--no-verify"], ["--set", "precision=int8"]])
+def test_what_does_not_compare_outputs_does_not_announce_it(words: list[str]) -> None:
+    answer = tessera("compile", "m.onnx", "-p", "edge4", "--set", "dims.batch=1", *words)
+    assert answer.exit_code == 0, answer.output
+    assert "now made, proved safe and simulated.\n" in answer.stdout
+    assert "against the model" not in answer.stdout
+    assert "verifying" not in answer.stderr
+    assert "converted to floats" not in answer.stdout
+    assert "Verified     no: " in answer.stdout
+
+
+def test_what_compares_outputs_announces_it() -> None:
+    answer = tessera("compile", "m.onnx", "-p", "edge4", "--set", "dims.batch=1")
+    assert "proved safe, simulated, and run against the model.\n" in answer.stdout
+    assert "verifying outputs" in answer.stderr
