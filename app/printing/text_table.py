@@ -121,7 +121,7 @@ def span(nodes: Sequence[str]) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """A span whose names are shortened in the middle, each to its share of the width; a small one has the last alone."""
+    """A span with names shortened in the middle, each to its share of the width; a small one has the last alone."""
     if len(text) <= width:
         return text
     names = text.split(_SPAN, 1)[-1 if width < _SPAN_WIDTH else 0 :]
