@@ -66,7 +66,8 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     )
     kind = "simulated" if simulated else "estimated"
     columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
-    columns += map(Column, ("DRAM a", "DRAM b", f"{kind} latency a", "b"))
+    columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))
+    print_text(f"Groups that cover the same nodes, latency {kind}:", console)
     print_table(columns, [_group_cells(pair, simulated=simulated) for pair in document.groups], console)
 
 
@@ -101,4 +102,5 @@ def _group_cells(pair: ComparedGroups, *, simulated: bool) -> list[str]:
 
 
 def _ids(side: GroupSum) -> str:
-    return side.groups[0] + (f" and {len(side.groups) - 1} more" if len(side.groups) > 1 else "")
+    """The groups of a side, the first and the last where there are several."""
+    return "…".join(side.groups if len(side.groups) < 2 else (side.groups[0], side.groups[-1]))
