@@ -129,6 +129,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.degraded == "allow" and not self.strict
 
     @property
+    def unverified(self) -> str:
+        """Why outputs are not compared with the model's, or "" where they are if programs can be made."""
+        if self.verify == "none":
+            return "option verify is none (--no-verify)"
+        if self.precision != "model":
+            return f"precision={self.precision} is a what-if: tensors are counted in this type, and have no values"
+        if self.batch is not None:
+            return "the model was rewritten for another batch (option batch)"
+        return ""
+
+    @property
     def maxima(self) -> dict[str, int]:
         """The dynamic dimensions at the largest extent asked for."""
         return {name: extent.max if isinstance(extent, DimRange) else extent for name, extent in self.dims.items()}

@@ -21,7 +21,7 @@ import redis
 from app.errors import SetupError
 from app.jobs.queue import UNACKED_KEYS
 from app.jobs.records import LEASES_KEY, QUEUES, Records
-from app.private_files import close_to_others, private_folder
+from app.private_files import close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
 from app.stopping import API_STOP_S
@@ -193,14 +193,7 @@ class EmbeddedService:
             for folder in (self._data_dir, self.log_dir, self._data_dir / "tmp"):
                 private_folder(folder)
         except OSError as error:
-            raise SetupError(
-                f"the data directory {self._data_dir} cannot be used: {error.strerror}",
-                code="data_dir_unusable",
-                stage="setup",
-                actual=str(error.filename or self._data_dir),
-                limit="a folder that this user may write to",
-                hint="Choose another with --data-dir or TESSERA_DATA_DIR",
-            ) from None
+            raise unusable(self._data_dir, error) from None
         self._lock.acquire()
         stores = open_stores(self._settings)
         for store in (stores.models, stores.documents):
