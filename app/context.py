@@ -14,7 +14,9 @@ from fastapi import Depends, Request
 
 from app.cache_losses import CacheLosses
 from app.jobs.events import ANSWER_S
+from app.jobs.identity import Identity
 from app.jobs.records import Records
+from app.jobs.rekey import Rekeyer
 from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
@@ -61,23 +63,30 @@ def create_context(settings: Settings) -> Context:
         raise ValueError("the API needs TESSERA_BROKER_URL and TESSERA_CACHE_URL")
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
-    records, losses = Records(broker, settings), CacheLosses(broker)
+    identity = Identity.present(settings)
+    records, losses = Records(broker, settings, identity), CacheLosses(broker)
     store = document_store(settings.store_dir, records.count_damaged)
+    models = model_store(settings.store_dir, records.count_damaged)
+    results = ResultCache(cache, settings, store, losses)
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
-    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), pace, settings)
+    relay_records = Records(relay_broker, settings, identity)
+    rekeyer = Rekeyer(
+        records=relay_records, results=results, models=models, store=store, rekey_after_s=settings.rekey_after_s
+    )
+    relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, pace, settings)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=model_store(settings.store_dir, records.count_damaged),
+        models=models,
         store=store,
         broker=broker,
         cache=cache,
         events=connect_async(settings.broker_url, ANSWER_S),
         records=records,
-        results=ResultCache(cache, settings, store, losses),
+        results=results,
         relay=relay,
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
@@ -86,7 +95,7 @@ def create_context(settings: Settings) -> Context:
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(
             cache=TableCache(table_bytes, settings, losses),
-            wanted=WantedTables(broker),
+            wanted=WantedTables(broker, identity),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=settings),
             pace=pace,

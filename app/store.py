@@ -239,6 +239,27 @@ def document_store(root: Path, damaged: Callable[[], None] | None = None) -> Dir
     return DirectoryStore(root / "documents", damaged)
 
 
+def store_id(root: Path) -> str:
+    """The id of a store, the same for all who use it: made at random by the first who asks, and kept beside the blobs.
+
+    A store that lost its id gets another.
+    """
+    path = root / "store-id"
+    while not path.exists():
+        private_folder(root)
+        draft = root / f"store-id-{secrets.token_hex(8)}"
+        try:
+            with private_file(draft, "x") as file:
+                file.write(secrets.token_hex(8).encode())
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # another process was quicker: its id holds
+                os.link(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync(root)
+    return path.read_text()
+
+
 # Inode, size, and the times of the last change of bytes and of anything: a file written anew or in place differs.
 _State = tuple[int, int, int, int]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -16,7 +17,8 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
 from app.context import Context, ContextDependency
-from app.jobs.records import COUNTS_KEY, QUEUES
+from app.jobs.identity import Identity
+from app.jobs.records import COUNTS_KEY, WorkerSign
 from app.problems import Problem, problem_response, request_id_of
 from app.tables.counts import REQUESTS
 
@@ -61,17 +63,41 @@ async def ready(request: Request, context: ContextDependency) -> Response:
     results = dict(zip(checks, found, strict=True))
     degraded = None if results.pop("cache") else "cache"
     failing = [name for name, result in results.items() if not result]
+    signs: list[WorkerSign] = results["worker"] or []
+    fit = [sign for sign in signs if sign.identity == context.records.identity]
+    others = None
+    if signs and not fit:
+        failing.append("worker")
+        others = _difference(context.records.identity, signs)
     if failing:
         parts = {
             "code": "not_ready",
             "stage": "service",
-            "message": f"not ready: {', '.join(failing)}",
+            "message": f"not ready: {', '.join(failing)}" + (f"; {others}" if others else ""),
             "actual": ", ".join(failing),
-            "hint": "A worker gives a sign of life every second" if failing == ["worker"] else None,
+            "hint": _worker_hint(context, others) if failing == ["worker"] else None,
         }
         return problem_response(parts, 503, request_id_of(request), {"Retry-After": "1"})
-    answer = Ready(workers=results["worker"], degraded=degraded)
+    answer = Ready(workers=len(fit), degraded=degraded)
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
+
+
+def _difference(own: Identity, signs: Iterable[WorkerSign]) -> str:
+    """Why no live worker takes the jobs of this process."""
+    versions = {sign.identity.version for sign in signs}
+    if own.version in versions:
+        return "workers live, but of another store: check TESSERA_DATA_DIR"
+    return f"workers live, but of version {', '.join(sorted(versions))}, and this is {own.version}"
+
+
+def _worker_hint(context: Context, others: str | None) -> str:
+    if others is None:
+        return "A worker gives a sign of life every second"
+    after_s = context.settings.rekey_after_s
+    return (
+        "Jobs wait for a worker of their version and store. Those of an older version are given to workers of this one "
+        f"when no other has lived for {after_s:.0f} s"
+    )
 
 
 @router.get("/metrics", operation_id="metrics", response_class=Response)
@@ -100,23 +126,25 @@ class _Figures(Collector):
 
     def collect(self) -> Iterable[Metric]:
         client = self._context.broker
-        depth = GaugeMetricFamily("tessera_queue_depth", "Queued computations", labels=["queue"])
-        oldest = GaugeMetricFamily("tessera_queue_oldest_seconds", "Age of the first in the queue", labels=["queue"])
-        seconds, microseconds = client.time()
-        for queue in QUEUES:
-            depth.add_metric([queue], client.zcard(f"tessera:queue:{queue}"))
-            first = cast(list[str], client.zrange(f"tessera:queue:{queue}", 0, 0))
-            queued_ms = client.hget(f"tessera:computation:{first[0]}", "queued_ms") if first else None
-            now_ms = seconds * 1000 + microseconds / 1000
-            oldest.add_metric([queue], 0 if queued_ms is None else max(0, now_ms - int(str(queued_ms))) / 1000)
+        records = self._context.records
+        labels = ["queue", "version", "store"]
+        depth = GaugeMetricFamily("tessera_queue_depth", "Queued computations", labels=labels)
+        oldest = GaugeMetricFamily("tessera_queue_oldest_seconds", "Age of the first in the queue", labels=labels)
+        for queue in records.queues():
+            values = [queue.kind, *self._labels(queue.identity)]
+            depth.add_metric(values, queue.waiting)
+            oldest.add_metric(values, queue.oldest_s)
         yield depth
         yield oldest
         yield GaugeMetricFamily(
             "tessera_computations_running", "Computations under a lease", value=client.zcard("tessera:leases")
         )
-        yield GaugeMetricFamily(
-            "tessera_workers", "Workers with a recent sign of life", value=self._context.records.workers()
-        )
+        workers = GaugeMetricFamily("tessera_workers", "Workers with a recent sign of life", labels=labels[1:])
+        signs = Counter({self._labels(records.identity): 0})
+        signs.update(self._labels(sign.identity) for sign in records.workers())
+        for identity, count in sorted(signs.items()):
+            workers.add_metric(identity, count)
+        yield workers
         refused = CounterMetricFamily("tessera_requests_refused", "Requests refused by who sent them", labels=["code"])
         for code, count in sorted(self._refusals.items()):
             refused.add_metric([code], count)
@@ -125,6 +153,10 @@ class _Figures(Collector):
         counts = cast(dict[str, str], client.hgetall(COUNTS_KEY))
         for name in sorted(counts):
             yield CounterMetricFamily(f"tessera_{name}", name.replace("_", " "), value=int(counts[name]))
+
+    def _labels(self, identity: Identity) -> tuple[str, str]:
+        """A version, and whether the store is this process' own."""
+        return identity.version, "same" if identity.store == self._context.records.identity.store else "other"
 
     def _tables(self) -> Iterable[Metric]:
         """Tables by how they were answered, and by how many were made (SHAPE-7)."""

@@ -17,16 +17,20 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.jobs.identity import QUEUE_KINDS, UNNAMED, Identity, QueueKind, parsed_queue, queue_name
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
-QUEUES = ("short", "long")
 JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
+SERVED_KEY = "tessera:workers:served"
+APIS_KEY = "tessera:apis"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
+API_SIGN_S = 5.0
+"""How long an API process counts as alive after a sign of life."""
 
 _SCRIPTS = (
     "accept",
@@ -35,11 +39,17 @@ _SCRIPTS = (
     "cancel",
     "claim",
     "finish",
+    "goodbye",
+    "heartbeat",
     "lease",
     "lost",
+    "position",
     "progress",
+    "queues",
     "reap",
+    "rekey",
     "renew",
+    "requeue",
     "restart",
     "model_pin",
     "model_register",
@@ -49,6 +59,8 @@ _SCRIPTS = (
     "profile_delete",
 )
 _STOP_REMEMBERED_S = 24 * 3600
+# Messages in Celery's list for each computation that live workers do at once: enough that none waits for the relay.
+_MESSAGES_PER_SLOT = 2
 # Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
@@ -69,12 +81,13 @@ class JobRequest:
     profile: str
     profile_name: str
     options: str
-    queue: str
+    queue: QueueKind
     time_limit_s: float
     memory_limit_bytes: int
     compiler_version: str
     request_id: str
     kind: Kind = "compilation"
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +146,29 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSign:
+    """What a live worker says of itself; one of a version before 0.12 says nothing."""
+
+    name: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """What waits in a queue, and who is there for it."""
+
+    name: str
+    kind: QueueKind
+    identity: Identity
+    waiting: int
+    oldest_s: float
+    slots: int
+    """How many computations the live workers that serve it do at once."""
+    has_api: bool
+    """Whether an API process of the same identity lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
     """Whether to continue, and the tightest memory limit among the waiting jobs (0 if unknown)."""
 
@@ -143,9 +179,10 @@ class Renewal:
 class Records:
     """The job records, over one Redis. Raises redis.RedisError if it does not answer."""
 
-    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+    def __init__(self, client: redis.Redis, settings: Settings, identity: Identity) -> None:
         self._redis = client
         self._settings = settings
+        self._identity = identity
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
@@ -160,11 +197,16 @@ class Records:
         """The connection, for plain reads."""
         return self._redis
 
+    @property
+    def identity(self) -> Identity:
+        """What this process and the workers of the jobs that it accepts agree in."""
+        return self._identity
+
     def accept(
         self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
     ) -> Accepted:
         """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key, 1), _json(_wanted(request, outcome, {})))
+        answer, job = self._run("accept", self._asked(request, key, 1), _json(self._wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -176,7 +218,7 @@ class Records:
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
-        wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
+        wanted = [self._wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
         answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
@@ -194,6 +236,27 @@ class Records:
             }
         )
 
+    def _wanted(
+        self, request: JobRequest, outcome: Mapping[str, str] | None, more: Mapping[str, str]
+    ) -> dict[str, object]:
+        """The `wanted` of common.lua."""
+        identity = Identity(version=request.compiler_version, store=self._identity.store)
+        fields = {**_fields(request), **more}
+        shared = ("model", "model_name", "profile", "options", "kind", "owner")
+        wanted: dict[str, object] = {
+            "job": request.job,
+            "content": request.content,
+            "time_limit_ms": _ms(request.time_limit_s),
+            "fields": fields,
+            "work": {
+                **{name: fields[name] for name in shared},
+                "queue": queue_name(request.queue, identity),
+                "version": identity.version,
+                "store": identity.store,
+            },
+        }
+        return wanted if outcome is None else {**wanted, "outcome": outcome}
+
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
         fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
@@ -209,45 +272,84 @@ class Records:
         return (own, points) if own and all(points) else None
 
     def queue_position(self, content: str) -> int | None:
-        """The position of a computation in the queue, from 1; None if it is not queued."""
-        for queue in QUEUES:
-            rank = cast(int | None, self._redis.zrank(f"tessera:queue:{queue}", content))
-            if rank is not None:
-                return rank + 1
-        return None
+        """The place of a computation in its queue, from 1, as owners take turns; None if it is not queued."""
+        return int(self._run("position", content)) or None
+
+    def queues(self) -> list[QueueState]:
+        """The queues in which something waits, and those of this identity."""
+        names = (*self._identity.queues(), *QUEUE_KINDS)
+        found = []
+        for name, waiting, oldest_ms, slots, has_api in self._run("queues", _json(names)):
+            if waiting or name not in QUEUE_KINDS:
+                kind, identity = parsed_queue(name)
+                found.append(
+                    QueueState(
+                        name=name,
+                        kind=kind,
+                        identity=identity,
+                        waiting=waiting,
+                        oldest_s=oldest_ms / 1000,
+                        slots=slots,
+                        has_api=bool(has_api),
+                    )
+                )
+        return found
+
+    def queued(self, queue: str, first: int, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Computations that wait in a queue, from the longest waiting on, by their content keys with their fields."""
+        contents = cast(list[str], self._redis.zrange(f"tessera:queue:{queue}", first, first + count - 1))
+        pipeline = self._redis.pipeline(transaction=False)
+        for content in contents:
+            pipeline.hgetall(f"tessera:computation:{content}")
+        return [(content, fields) for content, fields in zip(contents, pipeline.execute(), strict=True) if fields]
+
+    def rekey(
+        self, content: str, fence: int, new: str, work: Mapping[str, str], outcome: Mapping[str, str] | None
+    ) -> bool:
+        """Moves the jobs of a queued computation to a new content key for workers of this identity.
+
+        `work` says what changes of the computation: its queue, profile and options. False if it was taken up meanwhile.
+        """
+        changed = {**work, "version": self._identity.version, "store": self._identity.store}
+        known = "" if outcome is None else _json(outcome)
+        return bool(self._run("rekey", content, fence, new, _json(changed), known) == "moved")
 
     def cancel(self, job: str) -> State | None:
         """Cancels a job; returns its state afterwards, or None if it does not exist."""
         return cast(State | None, self._run("cancel", job))
 
-    def claim(self, count: int = 50, room: Mapping[str, int] | None = None) -> list[Delivery]:
-        """The deliveries that are due; each becomes due again later unless a worker takes it up.
-
-        `room` is the number of further messages that each queue's list may hold; without it there is no limit.
-        """
+    def claim(self) -> list[Delivery]:
+        """The deliveries for which there is room in Celery's lists; one that no worker takes up is handed out again."""
         first_ms, last_ms = _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
-        free = dict.fromkeys(QUEUES, count) if room is None else dict(room)
-        sends = self._run("claim", count, first_ms, last_ms, json.dumps(free))
+        sends = self._run("claim", _MESSAGES_PER_SLOT, first_ms, last_ms)
         return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
-
-    def messages(self, queue: str) -> int:
-        """The number of messages that wait in the list of a Celery queue."""
-        return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
         """Ends computations that ran out of time or lost their worker; returns pairs of action and content key."""
         return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
 
     def restart(self) -> int:
-        """Treats every lease as lost and every queued computation as unsent; returns the number queued."""
-        return int(self._run("restart", self._settings.max_attempts))
+        """Treats every lease as lost and every queued computation as unsent; returns the number queued.
+
+        Nothing else lives, so what was for this store under another id is for it now.
+        """
+        self._run("restart", self._settings.max_attempts)
+        names = [(queue.name, self._present_name(queue)) for queue in self.queues()]
+        names.sort(key=lambda pair: pair[0] != pair[1])  # what is renamed comes to queues that are done
+        return int(self._run("requeue", self._identity.store, _json(names)))
+
+    def _present_name(self, queue: QueueState) -> str:
+        if not queue.identity.is_known:
+            return queue.name
+        return queue_name(queue.kind, Identity(version=queue.identity.version, store=self._identity.store))
 
     def lease(self, content: str, fence: int, worker: str) -> Lease | None:
-        """Takes up a queued computation; None for a duplicate or late delivery.
+        """Takes up a queued computation; None for a duplicate or late delivery, or one for another version or store.
 
         `worker` is the worker's name, with what tells its calls apart after a slash.
         """
-        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
+        own = (self._identity.version, self._identity.store)
+        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s), *own)
         if fields is None:
             return None
         model, model_name, profile, options, attempt, kind = fields
@@ -294,31 +396,31 @@ class Records:
         """Report that the worker under this fence is dead, which ends its lease at once."""
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
-    def heartbeat(self, worker: str, ttl_s: float) -> None:
-        """Records that a worker is alive."""
-        now = float(self._redis.time()[0])
-        pipeline = self._redis.pipeline()
-        pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
-        pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
-        pipeline.execute()
+    def heartbeat(self, worker: str, ttl_s: float, queues: Sequence[str], slots: int) -> None:
+        """Records that a worker is alive, which queues it serves, and how many computations it does at once."""
+        served = {"version": self._identity.version, "store": self._identity.store, "queues": queues, "slots": slots}
+        self._run("heartbeat", worker, _json(served), str(ttl_s))
 
-    def note_stop(self, worker: str) -> None:
-        """Records that a worker was told to stop: what it does not finish counts as no attempt."""
-        self._redis.set(f"tessera:stopping:{worker}", 1, ex=_STOP_REMEMBERED_S)
+    def note_api(self) -> None:
+        """Records that an API process of this identity is alive."""
+        now, own = self._redis.time()[0], f"{self._identity.version}@{self._identity.store}"
+        self._redis.zadd(APIS_KEY, {own: now + API_SIGN_S})
 
     def goodbye(self, worker: str) -> None:
-        """Records that a worker has ended."""
-        self._redis.zrem(WORKERS_KEY, worker)
+        """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
+        self._run("goodbye", worker, _STOP_REMEMBERED_S)
 
     def count_damaged(self) -> None:
         """Counts a blob whose bytes were not those of its digest, for the metrics."""
         with suppress(redis.RedisError):
             self._redis.hincrby("tessera:counts", "blobs_damaged", 1)
 
-    def workers(self) -> int:
-        """The number of workers with a recent heartbeat."""
+    def workers(self) -> list[WorkerSign]:
+        """The workers with a recent heartbeat."""
         now = self._redis.time()[0]
-        return self._redis.zcount(WORKERS_KEY, now, "+inf")
+        names = cast(list[str], self._redis.zrangebyscore(WORKERS_KEY, now, "+inf"))
+        said = cast(list[str | None], self._redis.hmget(SERVED_KEY, names)) if names else []
+        return [WorkerSign(name=name, identity=_identity(text)) for name, text in zip(names, said, strict=True)]
 
     def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
         """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
@@ -380,20 +482,13 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "profile_name": request.profile_name,
         "memory_limit_bytes": str(request.memory_limit_bytes),
         "kind": request.kind,
+        "owner": request.owner,
     }
 
 
-def _wanted(request: JobRequest, outcome: Mapping[str, str] | None, more: Mapping[str, str]) -> dict[str, object]:
-    """The `wanted` of common.lua."""
-    wanted: dict[str, object] = {
-        "job": request.job,
-        "content": request.content,
-        "model": request.model,
-        "queue": request.queue,
-        "time_limit_ms": _ms(request.time_limit_s),
-        "fields": {**_fields(request), **more},
-    }
-    return wanted if outcome is None else {**wanted, "outcome": outcome}
+def _identity(served: str | None) -> Identity:
+    fields = {} if served is None else json.loads(served)
+    return Identity(version=fields.get("version", UNNAMED), store=fields.get("store", ""))
 
 
 def _ms(seconds: float) -> int:

@@ -10,6 +10,7 @@ from app.errors import ConflictError, NotFoundError
 from app.http import decode_cursor, encode_cursor
 from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
+from app.profiles.stored import keep_profile
 from app.store import is_digest
 from compiler.errors import RequestError, printable
 from compiler.profile import (
@@ -18,7 +19,6 @@ from compiler.profile import (
     builtin_profile,
     parse_profile,
     profile_digest,
-    profile_json,
 )
 
 _NAMES = "tessera:profile-names"
@@ -48,10 +48,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
 
 def keep(context: Context, profile: Profile) -> str:
     """Stores the canonical form where the worker reads it; returns its digest."""
-    digest = profile_digest(profile)
-    if not context.store.exists(digest):
-        context.store.put(profile_json(profile))
-    return digest
+    return keep_profile(context.store, profile)
 
 
 def resolve(context: Context, name: str) -> Profile:

@@ -16,7 +16,6 @@ from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.simulations.options import SimulationOptions
-from compiler.cache_key import simulation_key
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
 
@@ -105,12 +104,7 @@ def _submit(
     request = JobRequest(
         job=secrets.token_hex(16),
         kind="simulation",
-        content=simulation_key(
-            target.executable,
-            inputs_sha256=wanted.inputs,
-            seed=wanted.seed,
-            judge=(model, report or "") if model else (),
-        ),
+        content=options.content_key(model),
         model=model,
         model_name=target.name,
         profile="",

@@ -18,8 +18,9 @@ import httpx
 import redis
 
 from app.errors import SetupError
+from app.jobs.identity import Identity
 from app.jobs.queue import UNACKED_KEYS
-from app.jobs.records import LEASES_KEY, QUEUES, Records
+from app.jobs.records import LEASES_KEY, Records
 from app.private_files import close_to_others, private_folder
 from app.redis_urls import connect
 from app.settings import Settings
@@ -247,8 +248,8 @@ class EmbeddedService:
         client.flushdb()  # where versions before 0.12 kept the cache, which would never be evicted now
         client.close()
         client = connect(self.broker_url)
-        client.delete(*QUEUES, *UNACKED_KEYS)
-        Records(client, self._settings).restart()
+        client.delete(*UNACKED_KEYS)
+        Records(client, self._settings, Identity.present(self._settings)).restart()
         client.close()
 
     def _leases_held(self) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import redis
 from redis.connection import AbstractConnection
 
+from app.jobs.identity import Identity
 from app.jobs.records import Records
 from app.profiles import service
 from app.redis_urls import connect
@@ -31,7 +32,11 @@ def uploaded(**changes: Any) -> bytes:
 
 
 def context_on(client: redis.Redis, folder: Path) -> Any:
-    return SimpleNamespace(broker=client, records=Records(client, Settings()), store=document_store(folder))
+    return SimpleNamespace(
+        broker=client,
+        records=Records(client, Settings(), Identity(version="0", store="here")),
+        store=document_store(folder),
+    )
 
 
 def check_agreement(client: redis.Redis) -> int:
