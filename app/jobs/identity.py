@@ -28,6 +28,11 @@ class Identity:
         """That of this process; the store gets an id if it has none."""
         return cls(version=COMPILER_VERSION, store=store_id(settings.store_dir))
 
+    @property
+    def label(self) -> str:
+        """The part of the names of its queues that says what the workers are."""
+        return f"{self.version}@{self.store}"
+
     def queues(self) -> tuple[str, ...]:
         """The names of the queues that workers of this identity may serve."""
         return tuple(queue_name(kind, self) for kind in QUEUE_KINDS)
@@ -44,7 +49,7 @@ class Identity:
 
 def queue_name(kind: QueueKind, identity: Identity) -> str:
     """The name of a queue, which is also that of Celery's list; the inverse of `parsed_queue`."""
-    return f"{kind}@{identity.version}@{identity.store}"
+    return f"{kind}@{identity.label}"
 
 
 def parsed_queue(name: str) -> tuple[QueueKind, Identity]:

@@ -26,7 +26,6 @@ FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
-APIS_KEY = "tessera:apis"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
 API_SIGN_S = 5.0
@@ -36,6 +35,7 @@ _SCRIPTS = (
     "accept",
     "accept_sweep",
     "announce",
+    "api_alive",
     "cancel",
     "claim",
     "finish",
@@ -403,8 +403,7 @@ class Records:
 
     def note_api(self) -> None:
         """Records that an API process of this identity is alive."""
-        now, own = self._redis.time()[0], f"{self._identity.version}@{self._identity.store}"
-        self._redis.zadd(APIS_KEY, {own: now + API_SIGN_S})
+        self._run("api_alive", self._identity.label, str(API_SIGN_S))
 
     def goodbye(self, worker: str) -> None:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""

@@ -61,7 +61,6 @@ class Relay:
             try:
                 for what, to in self._records.reap():
                     log.warning("reaped", outcome=what, of=to)
-                self._rekeyer.round()
                 deliveries = self._records.claim()
                 for delivery in deliveries:
                     celery.send_task(
@@ -70,6 +69,7 @@ class Relay:
                         queue=celery_queue(delivery.queue),
                         retry=False,
                     )
+                self._rekeyer.round()
                 tables = self._wanted.claim() if self._pace.due() else []
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]

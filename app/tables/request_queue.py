@@ -45,7 +45,7 @@ class WantedTables:
         self._redis = client
         self.queue: Final = queue_name("short", identity)
         """The queue by which workers get the tables."""
-        self._wanted = f"{_WANTED}:{identity.version}@{identity.store}"
+        self._wanted = f"{_WANTED}:{identity.label}"
         self._clock = clock
         self._claimed_at = clock()
 
