@@ -205,7 +205,7 @@ class Records:
     def accept(
         self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
     ) -> Accepted:
-        """Records a job, and its computation and outbox entry unless an outcome is known already."""
+        """Records a job, and its computation, queued, unless an outcome is known already."""
         answer, job = self._run("accept", self._asked(request, key, 1), _json(self._wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 

@@ -1,4 +1,4 @@
-"""Moves outbox entries to Celery and ends expired work in one loop (API-5): relay and reaper."""
+"""Hands queued work to Celery and ends expired work in one loop (API-5): relay and reaper."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Relay:
         self._thread.start()
 
     def wake(self) -> None:
-        """Starts the next round at once, because the outbox has a new entry."""
+        """Starts the next round at once, because something was queued."""
         self._wake.set()
 
     def stop(self) -> None:

@@ -243,7 +243,7 @@ class EmbeddedService:
         return listener
 
     def _recover(self) -> None:
-        """Remakes Celery's messages from the outbox; every lease belonged to a process that is gone."""
+        """Remakes Celery's messages from the queues; every lease belonged to a process that is gone."""
         client = connect(self.broker_url.removesuffix("0") + "1")
         client.flushdb()  # where versions before 0.12 kept the cache, which would never be evicted now
         client.close()
