@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +15,7 @@ from app.compilations.endpoints import router as compilations
 from app.context import create_context
 from app.documentation import install_documentation
 from app.health.endpoints import router as health
+from app.health.figures import RequestFigures
 from app.jobs.endpoints import router as jobs
 from app.middleware import RequestMiddleware
 from app.models.endpoints import router as models
@@ -56,10 +56,13 @@ def create_app(settings: Settings) -> FastAPI:
         summary="A neural-network compiler offered as a service.",
         lifespan=lifespan,
     )
-    app.state.refusals = refusals = Counter[str]()
+    app.state.requests = requests = RequestFigures()
+    app.state.refusals = requests.refusals
     problems.install(app)
-    app.add_middleware(AccessMiddleware, settings=settings, refusals=refusals)
-    app.add_middleware(RequestMiddleware)  # outside, so that refusals have a request id and are logged
+    app.add_middleware(AccessMiddleware, settings=settings, refusals=requests.refusals)
+    app.add_middleware(
+        RequestMiddleware, figures=requests
+    )  # outside, so that refusals have a request id and are logged
     install_documentation(app)
     for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)

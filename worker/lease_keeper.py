@@ -8,7 +8,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -64,12 +64,19 @@ class Keeper:
         self._baseline_bytes = anonymous_bytes()
         self._tightest_limit_bytes = 0
         self._peak_bytes = 0
+        self._phase: tuple[str, float] | None = None
+        self._phases: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     @property
     def peak_bytes(self) -> int:
         """The highest memory use seen."""
         return self._peak_bytes
+
+    @property
+    def phases(self) -> Mapping[str, float]:
+        """How long each phase took that has ended, in seconds."""
+        return self._phases
 
     def used_bytes(self) -> int:
         """Memory used now beyond the use at the start."""
@@ -84,11 +91,14 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        self._end_phase()
         self._thread.join(timeout=5)
         self._limit_address_space(None)
 
     def phase(self, name: str, step: int, total: int) -> None:
         """The compiler begins a pass."""
+        self._end_phase()
+        self._phase = name, time.monotonic()
         return_free_memory()
         try:
             answer = self._records.progress(self._lease, name, step, total)
@@ -109,6 +119,12 @@ class Keeper:
             self._polled_at = time.monotonic()
             self._renew()
         return self._told_to_stop_at is not None
+
+    def _end_phase(self) -> None:
+        if self._phase is not None:
+            name, begun = self._phase
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - begun
+            self._phase = None
 
     def _run(self) -> None:
         renewed_at = time.monotonic()

@@ -1,7 +1,10 @@
-"""The console script: handles Ctrl-C and closed pipes from the first moment to the last, around every command.
+"""The console script: handles Ctrl-C and closed pipes around every command, its imports included.
+
+Python's own start, some hundredths of a second before this module, is not covered.
 
 Ctrl-C ends with exit code 130 and no traceback. If a reader closes the pipe early (`| head`), the command ends with
-exit code 0. This module imports little, so that both hold while the commands are imported.
+exit code 0; one that has files to write finishes them first (`outlive_reader`). This module imports little, so that
+all of this holds while the commands are imported.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ import io
 import os
 import signal
 import sys
-import threading
-from types import FrameType
-from typing import TYPE_CHECKING, Final, TextIO
 
+TYPE_CHECKING = False  # typing itself takes time in which Ctrl-C is not handled
 if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Final, TextIO
+
     from _typeshed import ReadableBuffer
 
 INTERRUPTED: Final = 130
@@ -24,15 +28,27 @@ _AGAIN_S: Final = 0.01
 
 
 class _Output(io.FileIO):
-    """Standard output or error; ends the command silently once the reader is gone."""
+    """Standard output or error; ends the command silently once the reader is gone, unless it has files to write."""
+
+    ends_with_reader = True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes bytes; raises SystemExit with code 0 if the reader is gone."""
+        """Writes bytes; raises SystemExit with code 0 if the reader is gone and nothing else is to be written."""
         try:
             return super().write(data)
         except BrokenPipeError:
             _discard(self.fileno())
-            raise SystemExit(0) from None
+            if self.ends_with_reader:
+                raise SystemExit(0) from None
+            return memoryview(data).nbytes
+
+
+def outlive_reader() -> None:
+    """Lets the command go on after its reader is gone, with its output discarded: it has files to write."""
+    for stream in (sys.stdout, sys.stderr):
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if isinstance(raw, _Output):
+            raw.ends_with_reader = False
 
 
 def run() -> None:
@@ -62,6 +78,8 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 def _interrupt_again(failed: sys.UnraisableHookArgs) -> None:
     """Repeats a Ctrl-C that arrived in a callback, where Python prints exceptions and drops them."""
     if failed.exc_type is KeyboardInterrupt:
+        import threading
+
         threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(failed)

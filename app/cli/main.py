@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from app.cli import exploring, planning, profiles, table_commands
+from app.cli import exploring, keys, planning, profiles, table_commands
 from app.cli.console_script import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
 from app.cli.shared_parameters import (
@@ -32,10 +32,12 @@ from app.cli.shared_parameters import (
     all_settings,
     check_arguments,
     excluding,
+    file_to_write,
+    folder_to_write,
     progress_console,
 )
 from app.input_files import existing_arrays, existing_executable, uncompiled_model
-from app.outputs import check_file, check_folder, whole_files
+from app.outputs import whole_files
 from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
 
@@ -64,6 +66,7 @@ cli.command()(table_commands.table)
 cli.command()(table_commands.package)
 cli.command()(table_commands.loader)
 cli.add_typer(profiles.cli, name="profiles")
+cli.add_typer(keys.cli, name="keys")
 
 
 @cli.callback()
@@ -125,25 +128,23 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
-        check_folder(out, FILE_NAMES)
+        folder_to_write(out, FILE_NAMES)
         from app.printing.plan_table import PlanFirst, groups_csv
 
         console = progress_console(as_json)
         table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
         for_people = not (as_json or as_csv)
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
-        written: list[str] = []
-        if out is not None:
-            written = write(found, out, program=True, trace=trace)
         if as_json:
             sys.stdout.write(found.plan.decode() + "\n")
-            return
-        if as_csv:
+        elif as_csv:
             sys.stdout.write(groups_csv(found.plan_document()))
-            return
-        table.finish(found.plan_document(), found.report_document())
-        if out is not None:
-            Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
+        else:
+            table.finish(found.plan_document(), found.report_document())
+        if out is not None:  # after the output: a disk that is full takes the files, not the result
+            written = write(found, out, program=True, trace=trace)
+            if for_people:
+                Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
 
 
 @cli.command(name="run")
@@ -168,7 +169,7 @@ def run_command(
 ) -> None:
     """Run a model (compiled on the way), executable or package on given or made-up inputs, and show its outputs."""
     with failures(as_json=as_json):
-        check_file(outputs)
+        file_to_write(outputs)
         ran = _ran(
             target,
             profile,
@@ -184,16 +185,16 @@ def run_command(
         from app.cli import running
         from app.printing.run_table import print_outputs
 
-        if outputs is not None:
-            with whole_files() as fresh:
-                fresh(outputs).write_bytes(ran.outputs)
+        console = Console(markup=False, highlight=False)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
         else:
-            console = Console(markup=False, highlight=False)
             print_outputs(ran.report, console)
-            if outputs is not None:
-                console.print(f"wrote {outputs}")
+        if outputs is not None:
+            with whole_files() as fresh:
+                fresh(outputs).write_bytes(ran.outputs)
+            if not as_json:
+                console.print(f"Wrote {outputs}", soft_wrap=True)
         if check or against is not None:
             running.raise_unless_equal(ran, ours=against is None)
 
@@ -274,7 +275,7 @@ def trace(
 ) -> None:
     """Simulate the timing of a model or an executable and write a trace for Perfetto."""
     with failures(as_json=False):
-        check_file(out)
+        file_to_write(out)
         words = all_settings(settings, strict)
         check_arguments(target, [profile], words, server=server, is_model=False)
         from app.cli import running

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,10 +23,10 @@ from app.cli.shared_parameters import (
     all_settings,
     check_arguments,
     excluding,
+    folder_to_write,
     progress_console,
 )
 from app.input_files import uncompiled_model
-from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ def plan(
         from app.client.output_folder import FILE_NAMES
         from compiler.plan import plan_json
 
-        check_folder(out, FILE_NAMES)
-        check_folder(pictures)
+        folder_to_write(out, FILE_NAMES if strategies is None else ())
+        folder_to_write(pictures)
         console = progress_console(as_json)
         if strategies is not None:
             chip = needed_profile(target, profile)
@@ -93,13 +92,16 @@ def plan(
             return
         chip = needed_profile(target, profile)
         found = compiled(target, chip, words, console, server, only_plan=not verify)
-        said = [] if verify or found.job is None else [_goes_on(found.job, server)]
-        said += _written(found, out, pictures)
-        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide, said=said)
+        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide)
+        said = _written(found, out, pictures)
+        if not (as_json or as_csv):
+            goes_on = [] if verify or found.job is None else [_goes_on(found.job, server)]
+            for line in goes_on + said:
+                Console(markup=False, highlight=False).print(line, soft_wrap=True)
 
 
-def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool, said: Sequence[str] = ()) -> None:
-    """Prints a plan as its JSON text, as CSV, or for people, who are told more in lines below it."""
+def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool) -> None:
+    """Prints a plan as its JSON text, as CSV, or for people."""
     from app.printing.plan_table import groups_csv, print_plan
 
     if as_json:
@@ -109,8 +111,6 @@ def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: b
     else:
         console = Console(markup=False, highlight=False)
         print_plan(found.plan, found.report, console, wide=wide)
-        for line in said:
-            console.print(line, soft_wrap=True)
 
 
 def _written(found: CompiledNow, out: Path | None, pictures: Path | None) -> list[str]:
@@ -162,6 +162,7 @@ def explain(
         _check(target, profile, words, server)
         from app.cli import compiling
         from app.cli.advising import advice_here
+        from compiler.advise import CROSSINGS_MAX
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
@@ -177,7 +178,7 @@ def explain(
                 actual=printable(str(target)),
                 hint="Give the ONNX file and --profile",
             )
-        text = in_words(found.plan, group, found.report)
+        text = in_words(found.plan, group, found.report, advised=CROSSINGS_MAX if advise else 0)
         if advise:
             lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
@@ -263,8 +264,11 @@ def _compare(
 
     from app.cli.compare_table import print_comparison
     from app.cli.comparing import compare, parse_strategies
+    from app.client.output_folder import FILE_NAMES
 
     names = parse_strategies(strategies)
+    for name in names:
+        folder_to_write(None if out is None else out / name, FILE_NAMES)
     comparison = compare(model, profile, settings, names, console, server=server, out=out)
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")

@@ -124,12 +124,12 @@ class HereSweeper:
         done = len(points) - len(valid)
         try:
             with ProgressBar(self.console, self.swept.model.name) as bar:
-                bar.phase(f"{done} of {len(points)} points", done + 1, len(points))
+                bar.points(done, len(points))
                 for index, computed in self._pool.run([profile for _, profile in valid]):
                     number = valid[index][0]
                     rows[number] = _row(points[number], computed)
                     done += 1
-                    bar.phase(f"{done} of {len(points)} points", done + 1, len(points))
+                    bar.points(done, len(points))
         except KeyboardInterrupt:
             return rows, "cancelled"
         return rows, "succeeded" if any(row.figures is not None for row in rows) else "failed"
@@ -175,7 +175,7 @@ class ServerSweeper:
         try:
             with ProgressBar(self.console, self.swept.model.name) as bar:
                 for event in self._client.follow(job.id):
-                    bar.phase(f"{event.step} of {event.total} points", event.step + 1, event.total)
+                    bar.points(event.step, event.total)
         except KeyboardInterrupt:
             self._client.cancel(job.id)
             for _ in self._client.follow(job.id):  # the last worker stops within seconds

@@ -19,11 +19,13 @@ from app.cli.shared_parameters import (
     StrictFlag,
     all_settings,
     check_arguments,
+    excluding,
+    file_to_write,
     progress_console,
 )
 from app.input_files import PACKAGE_MAGIC, starts_with
 from app.limits import bounded, refuse_decided
-from app.outputs import check_file, whole_files
+from app.outputs import whole_files
 from compiler.errors import RequestError, printable
 from compiler.options import parse_assignments
 
@@ -56,7 +58,7 @@ def package(
             )
         if is_package:
             refuse_decided("a package", words)
-        check_file(out)
+        file_to_write(out)
         check_arguments(target, [profile], words, server=None, is_model=False)
         from app.cli import shapes
 
@@ -98,10 +100,7 @@ def table(
     Optimised tables are made afterwards and shown at the next request for the shape.
     """
     with failures(as_json=as_json):
-        if no_cache and cache is not None:
-            raise RequestError(
-                "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
-            )
+        excluding({"--cache": cache is not None, "--no-cache": no_cache})
         words = all_settings(settings, strict=False, no_verify=True)
         options = parse_assignments(words)
         if starts_with(target, PACKAGE_MAGIC):
@@ -136,7 +135,7 @@ def loader(
     with failures(as_json=False):
         from app.cli.loader import loader_bytes
 
-        check_file(out)
+        file_to_write(out)
         data = loader_bytes()
         with whole_files() as fresh:
             fresh(out).write_bytes(data)

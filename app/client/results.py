@@ -298,13 +298,13 @@ class Compilation:
         print_plan(self.plan, self.report, console, wide=True)
 
 
-def executable_of_job(server: str, job: str) -> Executable:
+def executable_of_job(server: str, job: str, key: str) -> Executable:
     """The executable of a job on a service, fetched at its first use."""
 
     def fetched() -> Program:
         from app.client.client import Client
 
-        with tempfile.TemporaryDirectory() as folder, Client(server) as client:
+        with tempfile.TemporaryDirectory() as folder, Client(server, key=key) as client:
             path = Path(folder) / "executable.tsx"
             client.save_executable(job, path)
             return _program_at(path)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import redis
 from anyio import CapacityLimiter, move_on_after, to_thread
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from app.context import Context, ContextDependency
+from app.context import ContextDependency, OpenContextDependency
+from app.errors import ForbiddenError
+from app.health.figures import exposition
 from app.jobs.identity import Identity
-from app.jobs.records import COUNTS_KEY, WorkerSign
+from app.jobs.records import WorkerSign
+from app.keys.owners import LOCAL, LOCAL_WORD
 from app.problems import Problem, problem_response, request_id_of
-from app.tables.counts import REQUESTS
 
 router = APIRouter(tags=["health"])
 
@@ -49,7 +49,7 @@ async def live() -> Alive:
 
 
 @router.get("/readyz", operation_id="ready", response_model=Ready, responses={503: {"model": Problem}})
-async def ready(request: Request, context: ContextDependency) -> Response:
+async def ready(request: Request, context: OpenContextDependency) -> Response:
     """Whether the records, the store and at least one worker are there, within two seconds; without its cache the
     service is slower, and `degraded`."""
     checks: dict[str, Callable[[], Any]] = {
@@ -75,7 +75,7 @@ async def ready(request: Request, context: ContextDependency) -> Response:
             "stage": "service",
             "message": f"not ready: {', '.join(failing)}" + (f"; {others}" if others else ""),
             "actual": ", ".join(failing),
-            "hint": _worker_hint(context, others) if failing == ["worker"] else None,
+            "hint": _worker_hint(context.settings.rekey_after_s, others) if failing == ["worker"] else None,
         }
         return problem_response(parts, 503, request_id_of(request), {"Retry-After": "1"})
     answer = Ready(workers=len(fit), degraded=degraded)
@@ -90,25 +90,28 @@ def _difference(own: Identity, signs: Iterable[WorkerSign]) -> str:
     return f"workers live, but of version {', '.join(sorted(versions))}, and this is {own.version}"
 
 
-def _worker_hint(context: Context, others: str | None) -> str:
+def _worker_hint(rekey_after_s: float, others: str | None) -> str:
     if others is None:
         return "A worker gives a sign of life every second"
-    after_s = context.settings.rekey_after_s
     return (
         "Jobs wait for a worker of their version and store. Those of an older version are given to workers of this one "
-        f"when no other has lived for {after_s:.0f} s"
+        f"when no other has lived for {rekey_after_s:.0f} s"
     )
 
 
-@router.get("/metrics", operation_id="metrics", response_class=Response)
+@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse, responses={403: {"model": Problem}})
 def metrics(request: Request, context: ContextDependency) -> Response:
-    """Figures for Prometheus, read from Redis at each call, so each API process gives the same.
-
-    Refused requests are counted by the process that refused them.
-    """
-    registry = CollectorRegistry()
-    registry.register(_Figures(context, request.app.state.refusals))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    """Figures for Prometheus (docs/service.md): those of the service, which each API process gives alike, and those of
+    this process about its own requests. They cover all owners, so a key needs the owner `local`."""
+    if context.owner.name != LOCAL:
+        raise ForbiddenError(
+            "the metrics of the service are for its operator",
+            stage="request",
+            actual=context.owner.name,
+            limit=LOCAL_WORD,
+            hint=f"Use a key made with `tessera keys create NAME --owner {LOCAL_WORD}`",
+        )
+    return Response(exposition(context, request.app.state.requests), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _result(check: Callable[[], Any], threads: CapacityLimiter) -> Any:
@@ -117,61 +120,3 @@ async def _result(check: Callable[[], Any], threads: CapacityLimiter) -> Any:
         result = await to_thread.run_sync(check, abandon_on_cancel=True, limiter=threads)
         return True if result is None else result
     return None
-
-
-class _Figures(Collector):
-    def __init__(self, context: Context, refusals: Mapping[str, int]) -> None:
-        self._context = context
-        self._refusals = refusals
-
-    def collect(self) -> Iterable[Metric]:
-        client = self._context.broker
-        records = self._context.records
-        labels = ["queue", "version", "store"]
-        depth = GaugeMetricFamily("tessera_queue_depth", "Queued computations", labels=labels)
-        oldest = GaugeMetricFamily("tessera_queue_oldest_seconds", "Age of the first in the queue", labels=labels)
-        for queue in records.queues():
-            values = [queue.kind, *self._labels(queue.identity)]
-            depth.add_metric(values, queue.waiting)
-            oldest.add_metric(values, queue.oldest_s)
-        yield depth
-        yield oldest
-        yield GaugeMetricFamily(
-            "tessera_computations_running", "Computations under a lease", value=client.zcard("tessera:leases")
-        )
-        workers = GaugeMetricFamily("tessera_workers", "Workers with a recent sign of life", labels=labels[1:])
-        signs = Counter({self._labels(records.identity): 0})
-        signs.update(self._labels(sign.identity) for sign in records.workers())
-        for identity, count in sorted(signs.items()):
-            workers.add_metric(identity, count)
-        yield workers
-        refused = CounterMetricFamily("tessera_requests_refused", "Requests refused by who sent them", labels=["code"])
-        for code, count in sorted(self._refusals.items()):
-            refused.add_metric([code], count)
-        yield refused
-        yield from self._tables()
-        counts = cast(dict[str, str], client.hgetall(COUNTS_KEY))
-        for name in sorted(counts):
-            yield CounterMetricFamily(f"tessera_{name}", name.replace("_", " "), value=int(counts[name]))
-
-    def _labels(self, identity: Identity) -> tuple[str, str]:
-        """A version, and whether the store is this process' own."""
-        return identity.version, "same" if identity.store == self._context.records.identity.store else "other"
-
-    def _tables(self) -> Iterable[Metric]:
-        """Tables by how they were answered, and by how many were made (SHAPE-7)."""
-        tables = self._context.tables
-        answers = CounterMetricFamily("tessera_tables_answered", "Tables answered", labels=["cache", "kind"])
-        computed = CounterMetricFamily("tessera_tables_made", "Tables computed", labels=["kind"])
-        families = {"answered": answers, "made": computed}
-        totals = tables.counts.totals()
-        for name, count in sorted(totals.items()):
-            what, *labels = name.split(":")
-            if what in families:
-                families[what].add_metric(labels, count)
-        yield CounterMetricFamily("tessera_tables_requests", "Requests for tables", value=totals.get(REQUESTS, 0))
-        yield answers
-        yield computed
-        yield GaugeMetricFamily(
-            "tessera_tables_wanted", "Optimised tables not yet handed out", value=tables.wanted.waiting()
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -16,7 +16,7 @@ from app.errors import NotFoundError
 from app.http import IMMUTABLE, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
-from app.jobs.schemas import Job, JobEvent, JobPage
+from app.jobs.schemas import Job, JobPage
 from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem, note_location
 from app.report_page import page
@@ -36,6 +36,21 @@ ListedCommands = Annotated[
 Number = Annotated[int, Path(ge=0, le=1_000_000)]
 _BINARY = "application/octet-stream"
 _FILE = {"type": "string", "format": "binary"}
+# One server-sent event (OpenAPI 3.2).
+_EVENT: Final = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"const": "job"},
+        "id": {"type": "string", "pattern": events.ID_PATTERN},
+        "retry": {"type": "integer"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/JobEvent"},
+        },
+    },
+}
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
 _DOCUMENT: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified"},
@@ -233,7 +248,10 @@ def get_trace(
     operation_id="followJob",
     response_class=EventSourceResponse,
     responses={
-        200: {"model": JobEvent, "description": "Server-sent events whose data is a JobEvent"},
+        200: {
+            "content": {"text/event-stream": {"itemSchema": _EVENT}},
+            "description": "Events whose data is a JobEvent",
+        },
         204: {"description": "The job is final and every event was seen"},
         404: {"model": Problem},
     },
@@ -242,7 +260,9 @@ async def follow_job(
     request: Request,
     context: ContextDependency,
     job_id: JobId,
-    last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
+    last_event_id: Annotated[
+        str | None, Header(description="Resume after this event", json_schema_extra={"pattern": events.ID_PATTERN})
+    ] = None,
 ) -> Response:
     """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final.
 

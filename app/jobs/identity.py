@@ -37,6 +37,10 @@ class Identity:
         """The names of the queues that workers of this identity may serve."""
         return tuple(queue_name(kind, self) for kind in QUEUE_KINDS)
 
+    def labels_beside(self, own: Identity) -> tuple[str, str]:
+        """The labels of a figure: the version, and whether the store is the `same` or an `other`."""
+        return self.version, "same" if self.store == own.store else "other"
+
     @property
     def is_known(self) -> bool:
         """Whether jobs of this identity say what worker they need."""

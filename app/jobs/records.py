@@ -18,12 +18,12 @@ import msgspec
 import redis
 
 from app.jobs.identity import QUEUE_KINDS, UNNAMED, Identity, QueueKind, parsed_queue, queue_name
+from app.keys.owners import UNLIMITED
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
-JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
 LEASES_KEY = "tessera:leases"
@@ -86,6 +86,8 @@ class JobRequest:
     memory_limit_bytes: int
     compiler_version: str
     request_id: str
+    trace: str = ""
+    """The `traceparent` of the request."""
     kind: Kind = "compilation"
     owner: str = ""
 
@@ -103,6 +105,8 @@ class SweepRequest:
     options: str
     compiler_version: str
     request_id: str
+    trace: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +121,18 @@ class Idempotency:
 class Accepted:
     """The answer to a request for a job."""
 
-    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model", "queue_full", "records_full"]
+    answer: Literal[
+        "accepted",
+        "finished",
+        "replayed",
+        "conflict",
+        "unknown_model",
+        "too_many_jobs",
+        "queue_full",
+        "records_full",
+    ]
     job: str
-    """Of the answers `queue_full` and `records_full`: how many jobs wait, how many bytes the records take."""
+    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `records_full` how many bytes the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +147,12 @@ class Lease:
     options: str
     attempt: int
     kind: Kind = "compilation"
+    waited_s: float = 0.0
+    """In the queue."""
+    trace: str = ""
+    request_id: str = ""
+    jobs: tuple[str, ...] = ()
+    """The first ones that wait, for the log; trace and request are those of the first of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +180,6 @@ class QueueState:
     kind: QueueKind
     identity: Identity
     waiting: int
-    oldest_s: float
     slots: int
     """How many computations the live workers that serve it do at once."""
     has_api: bool
@@ -203,10 +221,19 @@ class Records:
         return self._identity
 
     def accept(
-        self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
+        self,
+        request: JobRequest,
+        *,
+        outcome: Mapping[str, str] | None = None,
+        key: Idempotency | None = None,
+        most_of_owner: int = UNLIMITED,
     ) -> Accepted:
-        """Records a job, and its computation, queued, unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key, 1), _json(self._wanted(request, outcome, {})))
+        """Records a job, and its computation, queued, unless an outcome is known already.
+
+        `most_of_owner` is how many jobs of the owner may wait or run.
+        """
+        asked = self._asked(request, key, 1, most_of_owner)
+        answer, job = self._run("accept", asked, _json(self._wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -215,23 +242,27 @@ class Records:
         points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
         *,
         key: Idempotency | None = None,
+        most_of_owner: int = UNLIMITED,
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [self._wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
+        asked = self._asked(request, key, len(points), most_of_owner)
+        answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int) -> str:
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, most_of_owner: int) -> str:
         """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
                 "job": request.job,
+                "owner": request.owner,
                 "model": request.model,
-                "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
+                "idempotency": "" if key is None else owned(request.owner, f"idempotency:{key.key}"),
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
+                "most_of_owner": most_of_owner,
                 "most_waiting": self._settings.max_waiting_jobs,
             }
         )
@@ -242,7 +273,7 @@ class Records:
         """The `wanted` of common.lua."""
         identity = Identity(version=request.compiler_version, store=self._identity.store)
         fields = {**_fields(request), **more}
-        shared = ("model", "model_name", "profile", "options", "kind", "owner")
+        shared = ("model", "model_name", "profile", "options", "kind", "owner", "trace", "request_id")
         wanted: dict[str, object] = {
             "job": request.job,
             "content": request.content,
@@ -279,7 +310,7 @@ class Records:
         """The queues in which something waits, and those of this identity."""
         names = (*self._identity.queues(), *QUEUE_KINDS)
         found = []
-        for name, waiting, oldest_ms, slots, has_api in self._run("queues", _json(names)):
+        for name, waiting, slots, has_api in self._run("queues", _json(names)):
             if waiting or name not in QUEUE_KINDS:
                 kind, identity = parsed_queue(name)
                 found.append(
@@ -288,7 +319,6 @@ class Records:
                         kind=kind,
                         identity=identity,
                         waiting=waiting,
-                        oldest_s=oldest_ms / 1000,
                         slots=slots,
                         has_api=bool(has_api),
                     )
@@ -352,7 +382,7 @@ class Records:
         fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s), *own)
         if fields is None:
             return None
-        model, model_name, profile, options, attempt, kind = fields
+        model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
         return Lease(
             content=content,
             fence=fence,
@@ -361,7 +391,12 @@ class Records:
             profile=profile,
             options=options,
             attempt=int(attempt),
-            kind=kind or "compilation",  # computations of the previous version have none
+            # computations of the previous version have none of these
+            kind=kind or "compilation",
+            trace=trace or "",
+            request_id=request_id or "",
+            waited_s=max(0, int(started_ms) - int(queued_ms)) / 1000,
+            jobs=tuple(jobs.split()),
         )
 
     def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
@@ -421,30 +456,43 @@ class Records:
         said = cast(list[str | None], self._redis.hmget(SERVED_KEY, names)) if names else []
         return [WorkerSign(name=name, identity=_identity(text)) for name, text in zip(names, said, strict=True)]
 
-    def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
-        """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
-        return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
+    def pin_model(
+        self,
+        model: str,
+        *,
+        owner: str = "",
+        size_bytes: int = 0,
+        most_bytes: int = UNLIMITED,
+        pin_s: float = 60.0,
+    ) -> tuple[Literal["pinned", "deleting", "full"], int]:
+        """Keeps a model from being deleted while its file moves into place.
 
-    def register_model(self, model: str, name: str, size_bytes: int) -> bool:
-        """Makes a model known and unpins it; True if it is new."""
-        return bool(self._run("model_register", model, name, size_bytes))
+        `deleting` while a deletion runs; `full` if the owner would have more than the most bytes, and how many.
+        """
+        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, most_bytes, _ms(pin_s))
+        return answer, int(bytes_then)
 
-    def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
-        """Forget a model; its file may be removed until `deleted_model` is called."""
-        return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
+    def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
+        """Makes a model known to its owner and unpins it; True if it is new to this owner."""
+        return bool(self._run("model_register", owner, model, name, size_bytes))
+
+    def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
+        """Forgets an owner's model: `left` if others own it too, else its file may be removed until `deleted_model`."""
+        answer = self._run("model_delete", owner, model, _ms(30.0))
+        return cast(Literal["deleted", "left", "unknown", "in_use"], answer)
 
     def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
         """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
         return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
 
-    def register_profile(self, digest: str, name: str) -> tuple[bool, int]:
+    def register_profile(self, digest: str, name: str, *, owner: str = "") -> tuple[bool, int]:
         """Makes a user's profile known under its name; whether it is new, and since when it is known, in ms."""
-        is_new, created_ms = self._run("profile_register", digest, name)
+        is_new, created_ms = self._run("profile_register", owner, digest, name)
         return bool(is_new), int(created_ms)
 
-    def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
+    def delete_profile(self, digest: str, *, owner: str = "") -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""
-        return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
+        return cast(Literal["deleted", "unknown"], self._run("profile_delete", owner, digest))
 
     def deleted_model(self, model: str) -> None:
         """Records that the file of a deleted model is removed."""
@@ -452,6 +500,11 @@ class Records:
 
     def _run(self, name: str, *arguments: str | int) -> Any:
         return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+
+
+def owned(owner: str, name: str) -> str:
+    """The key of what belongs to an owner, as in common.lua: "" owns what was made before there were owners."""
+    return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
 def events_key(job: str) -> str:
@@ -472,6 +525,8 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "options": request.options,
         "compiler_version": request.compiler_version,
         "request_id": request.request_id,
+        "owner": request.owner,
+        "trace": request.trace,
     }
     if isinstance(request, SweepRequest):
         return {**shared, "kind": "sweep"}

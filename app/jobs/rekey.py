@@ -108,7 +108,7 @@ class Rekeyer:
                 self._demand_inputs(fields)
             if fields.get("kind") == "simulation":
                 options = msgspec.json.decode(fields["options"], type=SimulationOptions)
-                new = options.content_key(fields["model"])
+                new = options.content_key(fields["model"], fields["model_name"])
             else:
                 profile = stored_profile(self.store, fields["profile"])
                 chosen = msgspec.json.decode(options_text(self.store, fields["options"]), type=Options)

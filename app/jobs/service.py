@@ -13,8 +13,9 @@ import msgspec
 from app.context import Context
 from app.errors import ConflictError, NotFoundError, UnavailableError
 from app.jobs.options_text import options_text
-from app.jobs.records import FINAL_STATES, JOBS_KEY, JobRequest, Kind, State
+from app.jobs.records import FINAL_STATES, JobRequest, Kind, State, owned
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
+from app.keys.owners import LOCAL
 from app.listing import page
 from app.problems import Problem, problem
 from app.report_page.page import FILE_NAME as PAGE_NAME
@@ -67,7 +68,7 @@ def get(context: Context, job_id: str) -> Job:
 
 def listed(context: Context, cursor: str | None, limit: int) -> JobPage:
     """A page of the requested jobs; the points of a sweep are in its table."""
-    rows, following = page(context.broker, JOBS_KEY, cursor, limit)
+    rows, following = page(context.broker, owned(context.owner.name, "jobs"), cursor, limit)
     pipeline = context.broker.pipeline(transaction=False)
     for job_id, _ in rows:
         pipeline.hgetall(f"tessera:job:{job_id}")
@@ -117,9 +118,13 @@ def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
 
 
 def fields_of(context: Context, job_id: str) -> dict[str, str]:
-    """The record of a job; raises NotFoundError."""
-    fields = context.records.job(job_id) if job_id.isalnum() else None
-    if fields is None:
+    """The record of a job; raises NotFoundError, also for a job of another owner."""
+    return own_fields(context, job_id, context.records.job(job_id) if job_id.isalnum() else None)
+
+
+def own_fields(context: Context, job_id: str, fields: dict[str, str] | None) -> dict[str, str]:
+    """The record of a job as it was read; raises NotFoundError if there is none, or it is another owner's."""
+    if not fields or fields.get("owner", LOCAL) != context.owner.name:
         raise unknown_job(job_id)
     return fields
 
@@ -184,6 +189,7 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         compiler_version=fields["compiler_version"],
         request_id="",
         kind="simulation" if kind == "simulation" else "compilation",
+        owner=context.owner.name,
     )
     if wanted.compiler_version == COMPILER_VERSION and context.records.accept(wanted).answer == "accepted":
         context.relay.wake()

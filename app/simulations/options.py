@@ -22,7 +22,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     time_limit_s: float | None = None
     memory_limit_bytes: int | None = None
 
-    def content_key(self, model: str) -> str:
-        """The content key of the simulation, judged by this model; "" if there is none."""
+    def content_key(self, model: str, name: str) -> str:
+        """The content key of the simulation of a named executable, judged by this model; "" if there is none."""
         judge = (model, self.report or "") if model else ()
-        return simulation_key(self.executable, inputs_sha256=self.inputs, seed=self.seed, judge=judge)
+        return simulation_key(self.executable, name=name, inputs_sha256=self.inputs, seed=self.seed, judge=judge)

@@ -16,6 +16,7 @@ from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.simulations.options import SimulationOptions
+from app.trace_context import current_traceparent
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
 
@@ -104,7 +105,7 @@ def _submit(
     request = JobRequest(
         job=secrets.token_hex(16),
         kind="simulation",
-        content=options.content_key(model),
+        content=options.content_key(model, target.name),
         model=model,
         model_name=target.name,
         profile="",
@@ -115,5 +116,7 @@ def _submit(
         memory_limit_bytes=wanted.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
+        trace=current_traceparent(),
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

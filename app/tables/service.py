@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 from app.context import Context
 from app.errors import NotFoundError
+from app.jobs.records import owned
 from app.models import service as models
 from app.profiles import service as profiles
 from app.store import is_digest
@@ -31,13 +32,13 @@ def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) ->
     """
     opened = package_of(context, model, profile)
     dims = opened.model.dims_of_words(shapes)
-    return tables_document(opened, dims, context.tables.find(opened, dims))
+    return tables_document(opened, dims, context.tables.find(opened, dims, owner=context.owner.name))
 
 
 def statistics(context: Context, model: str, profile: str) -> TableStatistics:
     """Statistics of the requests for a model's package; raises NotFoundError as `tables`."""
     opened = package_of(context, model, profile)
-    figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN)
+    figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN, owner=context.owner.name)
     names = sorted(opened.model.ranges)
     return TableStatistics(
         package=opened.digest,
@@ -47,8 +48,8 @@ def statistics(context: Context, model: str, profile: str) -> TableStatistics:
             for cache in get_args(Hit)
             for kind in get_args(Kind)
         ],
-        simple_made=figures.counts.get(made("simple"), 0),
-        optimised_made=figures.counts.get(made("optimised"), 0),
+        simple_made=context.tables.counts.count(opened.digest, made("simple")),
+        optimised_made=context.tables.counts.count(opened.digest, made("optimised")),
         shapes=[
             ShapeCount(dims=dict(zip(names, extents, strict=True)), requests=count) for extents, count in figures.shapes
         ],
@@ -76,7 +77,7 @@ def _package_digest(context: Context, model: str, profile: str) -> str | None:
     wanted = profile if is_digest(profile) else context.builtin_digests.get(profile)
     if wanted is None:
         wanted = profile_digest(profiles.get(context, profile))
-    found = context.broker.hget(f"tessera:model:{model}:packages", wanted)
+    found = context.broker.hget(owned(context.owner.name, f"model:{model}:packages"), wanted)
     return found if isinstance(found, str) else None
 
 

@@ -76,6 +76,8 @@ class Site:
         """A job as an API process of this identity accepts it; returns its content key."""
         chosen = parse_options({}) if options is None else options
         content = content or f"{identity.version} {job}"
+        self.of(NEW).pin_model(self.model, owner=owner)
+        self.of(NEW).register_model(self.model, "net.onnx", 7, owner=owner)
         request = JobRequest(
             job=job,
             content=content,
@@ -321,7 +323,7 @@ def test_a_simulation_is_moved_to_the_key_that_a_request_for_it_has_now(site: Si
     site.of(OLD).accept(request)
     site.beat(NEW)
     site.moved(site.rekeyer(NEW), for_s=AFTER_S + 2)
-    assert site.job("sim")["content"] == options.content_key("")
+    assert site.job("sim")["content"] == options.content_key("", "net.onnx")
     assert [sent.queue for sent in site.of(NEW).claim()] == [queue_name("long", NEW)]
 
 

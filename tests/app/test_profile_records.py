@@ -15,6 +15,7 @@ from redis.connection import AbstractConnection
 
 from app.jobs.identity import Identity
 from app.jobs.records import Records
+from app.keys.owners import Owner
 from app.profiles import service
 from app.redis_urls import connect
 from app.settings import Settings
@@ -36,6 +37,7 @@ def context_on(client: redis.Redis, folder: Path) -> Any:
         broker=client,
         records=Records(client, Settings(), Identity(version="0", store="here")),
         store=document_store(folder),
+        owner=Owner(),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from app.jobs.identity import Identity
-from app.jobs.records import FINAL_STATES, JOBS_KEY, Idempotency, JobRequest, Lease, Records, SweepRequest, events_key
+from app.jobs.records import FINAL_STATES, Idempotency, JobRequest, Lease, Records, SweepRequest, events_key, owned
 from app.settings import Settings
 from tests.service.harness import until
 
@@ -500,13 +500,13 @@ def test_a_model_in_use_is_not_deleted_until_its_jobs_are_final(bench: Bench) ->
 
 
 def test_upload_and_deletion_of_one_model_exclude_each_other(bench: Bench) -> None:
-    assert bench.records.pin_model(MODEL)
+    assert bench.records.pin_model(MODEL)[0] == "pinned"
     assert bench.records.delete_model(MODEL) == "in_use"
     bench.records.register_model(MODEL, "net.onnx", 10)
     assert bench.records.delete_model(MODEL) == "deleted"
-    assert not bench.records.pin_model(MODEL)
+    assert bench.records.pin_model(MODEL)[0] == "deleting"
     bench.records.deleted_model(MODEL)
-    assert bench.records.pin_model(MODEL)
+    assert bench.records.pin_model(MODEL)[0] == "pinned"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -592,10 +592,10 @@ def test_a_job_whose_record_expired_leaves_the_list_and_others_stay(client: redi
     bench = Bench(client, Settings(lease_s=30.0, keep_finished_s=0.02))
     done, waiting = bench.submit("c1"), bench.submit("c2")
     bench.records.publish(bench.lease("c1"), DONE)
-    assert client.zrange(JOBS_KEY, 0, -1) == [done, waiting]
+    assert client.zrange(owned("", "jobs"), 0, -1) == [done, waiting]
     until(lambda: bench.records.job(done) is None, "the record to expire")
     bench.records.reap()
-    assert client.zrange(JOBS_KEY, 0, -1) == [waiting]
+    assert client.zrange(owned("", "jobs"), 0, -1) == [waiting]
 
 
 def test_what_was_accepted_is_finished_though_the_memory_of_the_records_is_full(bench: Bench) -> None:

@@ -13,15 +13,28 @@ local SERVED_KEY = 'tessera:workers:served' -- hash: of each worker its identity
 local APIS_KEY = 'tessera:apis'            -- zset: identities of API processes, by when their last sign is too old (s)
 local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
 local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
-local JOBS_KEY = 'tessera:jobs'              -- zset: jobs that were asked for (no points of sweeps), by when
-local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs, by when their records expire
+local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs as `ending` writes them, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
 local NEWEST_KEY = 'tessera:packages:newest' -- zset: packages that were made or asked for last, by when
-local PROFILES_KEY = 'tessera:profiles'      -- zset: users' profiles, by when they were uploaded
-local PROFILE_NAMES_KEY = 'tessera:profile-names' -- hash: the digest of the latest profile of a name
 
-local function profile_key(digest) return 'tessera:profile:' .. digest end
+-- The key of what belongs to an owner; '' is the owner of requests without a key, and of what was made before owners.
+local function owned(owner, name)
+  if not owner or owner == '' then return 'tessera:' .. name end
+  return 'tessera:owner:' .. owner .. ':' .. name
+end
+local function jobs_key(owner) return owned(owner, 'jobs') end -- zset: jobs that were asked for (no points), by when
+local function models_key(owner) return owned(owner, 'models') end -- zset: models, by when they were uploaded
+local function profiles_key(owner) return owned(owner, 'profiles') end -- zset: profiles, by when they were uploaded
+local function profile_names_key(owner) return owned(owner, 'profile-names') end -- hash: the latest digest of a name
+local function model_key(owner, model) return owned(owner, 'model:' .. model) end
+local function packages_key(owner, model) return owned(owner, 'model:' .. model .. ':packages') end
+local function profile_key(owner, digest) return owned(owner, 'profile:' .. digest) end
+local function unfinished_key(owner) return 'tessera:owner:' .. (owner or '') .. ':unfinished' end -- as UNFINISHED_KEY
+-- No owner has a slash in the name.
+local function arriving_key(owner) return 'tessera:owner:' .. owner .. ':arriving' end -- hash: bytes by model
+local function ending(job, owner) return (not owner or owner == '') and job or owner .. '/' .. job end
+
 local function job_key(job) return 'tessera:job:' .. job end
 local function events_key(job) return 'tessera:job:' .. job .. ':events' end
 local function computation_key(content) return 'tessera:computation:' .. content end
@@ -32,13 +45,20 @@ local function queue_key(queue) return 'tessera:queue:' .. queue end -- what is 
 local function turns_key(queue) return queue_key(queue) .. ':turns' end -- owners with a line, by their last turn
 local function line_key(queue, owner) return queue_key(queue) .. ':line:' .. owner end -- what was not handed out, by fence
 local function sent_key(queue) return queue_key(queue) .. ':sent' end -- what was handed out, by when it counts as lost
-local function model_key(model) return 'tessera:model:' .. model end
+-- The bytes of a model are shared: their computations and the owners with a name are of all owners together.
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
-local function packages_key(model) return 'tessera:model:' .. model .. ':packages' end
+local function owners_key(model) return 'tessera:model:' .. model .. ':owners' end
+local function pinned_key(model) return 'tessera:model:' .. model .. ':pinned' end
+local function deleting_key(model) return 'tessera:model:' .. model .. ':deleting' end
 
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- How a job was accepted: its result was cached (hit), its work is under way (shared) or has to be done (miss).
+local function count_accepted(kind, result)
+  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted:' .. kind .. ':' .. result, 1)
 end
 
 -- The whole state machine of a job. A state without an entry is final.
@@ -66,14 +86,15 @@ local follow_point
 -- A point of a sweep takes its sweep along, and expires with it.
 local function transition(job, to, now, ...)
   local key = job_key(job)
-  local v = redis.call('HMGET', key, 'state', 'sweep')
-  local from, sweep = v[1], v[2]
+  local v = redis.call('HMGET', key, 'state', 'sweep', 'owner', 'kind')
+  local from, sweep, owner, kind = v[1], v[2], v[3], v[4] or 'compilation'
   if not from or not NEXT[from] or not NEXT[from][to] then return false end
   redis.call('HSET', key, 'state', to, 'changed_ms', now, ...)
   if not NEXT[to] then
     redis.call('ZREM', UNFINISHED_KEY, job)
+    redis.call('ZREM', unfinished_key(owner), job)
     redis.call('HSET', key, 'finished_ms', now)
-    redis.call('HINCRBY', COUNTS_KEY, 'jobs_' .. to, 1)
+    redis.call('HINCRBY', COUNTS_KEY, 'jobs_finished:' .. kind .. ':' .. to, 1)
   end
   if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
@@ -82,7 +103,7 @@ local function transition(job, to, now, ...)
   elseif not NEXT[to] then
     redis.call('PEXPIRE', key, KEEP_FINISHED_MS)
     redis.call('PEXPIRE', events_key(job), KEEP_FINISHED_MS)
-    redis.call('ZADD', ENDING_KEY, now + KEEP_FINISHED_MS, job)
+    redis.call('ZADD', ENDING_KEY, now + KEEP_FINISHED_MS, ending(job, owner))
   end
   return true
 end
@@ -254,10 +275,11 @@ local function abandon(content, now, max_attempts)
   return 'queued'
 end
 
--- The newest package of a model for a profile, as long as the model is known, and the newest ones of all (SHAPE-7).
-local function remember_package(model, profile, outcome, now)
-  if outcome.package and redis.call('EXISTS', model_key(model)) == 1 then
-    redis.call('HSET', packages_key(model), profile, outcome.package)
+-- An owner's newest package of a model for a profile, as long as the owner has the model, and the newest ones of all
+-- (SHAPE-7).
+local function remember_package(owner, model, profile, outcome, now)
+  if outcome.package and redis.call('EXISTS', model_key(owner, model)) == 1 then
+    redis.call('HSET', packages_key(owner, model), profile, outcome.package)
     redis.call('ZADD', NEWEST_KEY, now, outcome.package)
     redis.call('ZREMRANGEBYRANK', NEWEST_KEY, 0, -1 - NEWEST_KEPT)
   end
@@ -265,16 +287,16 @@ end
 
 -- A job whose outcome was known (fields of text) is final at once.
 local function finish_known(job, outcome, now)
-  local v = redis.call('HMGET', job_key(job), 'model', 'profile')
+  local v = redis.call('HMGET', job_key(job), 'owner', 'model', 'profile')
   for name, value in pairs(outcome) do
     if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
   end
-  redis.call('HINCRBY', COUNTS_KEY, 'jobs_cached', 1)
-  remember_package(v[1], v[2], outcome, now)
+  remember_package(v[1], v[2], v[3], outcome, now)
   transition(job, outcome.state, now, 'cached', 1)
 end
 
--- A queued job waits for a computation, which is made of `work` (fields of text) and queued unless it is there.
+-- A queued job waits for a computation, which is made of `work` (fields of text) and queued unless it is there. Returns
+-- whether it was there.
 local function wait_for(job, content, work, now)
   local key = computation_key(content)
   local state = redis.call('HGET', key, 'state')
@@ -295,6 +317,7 @@ local function wait_for(job, content, work, now)
     if v[2] then redis.call('HSET', job_key(job), 'phase', v[2], 'step', v[3], 'total', v[4]) end
     start_job(job, now, v[1])
   end
+  return state and true or false
 end
 
 -- Records a job with its fields and, unless an outcome is known, the computation it waits for, queued.
@@ -304,21 +327,35 @@ local function record_job(wanted, now)
   redis.call('HSET', job_key(job), 'state', 'queued', 'content', wanted.content, 'created_ms', now, 'changed_ms', now,
              'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
   for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
-  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
-  if not fields.sweep then redis.call('ZADD', JOBS_KEY, now, job) end
+  if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
   if wanted.outcome then
+    count_accepted(fields.kind, 'hit')
     finish_known(job, wanted.outcome, now)
     return 'finished'
   end
   event(job)
   redis.call('ZADD', UNFINISHED_KEY, now, job)
-  wait_for(job, wanted.content, wanted.work, now)
+  redis.call('ZADD', unfinished_key(fields.owner), now, job)
+  local is_shared = wait_for(job, wanted.content, wanted.work, now)
+  count_accepted(fields.kind, is_shared and 'shared' or 'miss')
   return 'accepted'
+end
+
+-- Bytes of the models that an owner has and of those that move into place.
+local function stored_bytes(owner)
+  local sum = 0
+  for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
+    sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
+  end
+  for _, size in ipairs(redis.call('HVALS', arriving_key(owner))) do sum = sum + tonumber(size) end
+  return sum
 end
 
 -- Why new jobs are refused at the moment, with what there is too much of; nil if there is room. A part of the memory is
 -- kept for what was accepted: its events, messages and outcomes.
 local function no_room(request)
+  local own = redis.call('ZCARD', unfinished_key(request.owner))
+  if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
   local memory = redis.call('INFO', 'memory')
@@ -328,8 +365,8 @@ local function no_room(request)
 end
 
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
--- request: job, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_waiting; nil: the key is taken,
--- record it
+-- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_of_owner,
+-- most_waiting; nil: the key is taken, record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
   if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
@@ -340,7 +377,9 @@ local function answered_before(request)
       return { earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job }
     end
   end
-  if request.model ~= '' and redis.call('EXISTS', model_key(request.model)) == 0 then return { 'unknown_model', '' } end
+  if request.model ~= '' and redis.call('EXISTS', model_key(request.owner, request.model)) == 0 then
+    return { 'unknown_model', '' }
+  end
   local refused = no_room(request)
   if refused then return refused end
   if idempotency ~= '' then

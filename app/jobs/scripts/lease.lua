@@ -15,4 +15,7 @@ if v[1] == 'queued' then
 elseif v[1] ~= 'running' or v[3] ~= worker then -- our own call, sent twice, is answered again
   return false
 end
-return redis.call('HMGET', key, 'model', 'model_name', 'profile', 'options', 'attempts', 'kind')
+local fields = redis.call('HMGET', key, 'model', 'model_name', 'profile', 'options', 'attempts', 'kind', 'trace',
+                          'request_id', 'queued_ms', 'started_ms')
+table.insert(fields, table.concat(redis.call('ZRANGE', waiting_key(content), 0, 9), ' ')) -- some of many, for the log
+return fields

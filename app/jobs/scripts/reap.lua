@@ -18,8 +18,9 @@ end
 for _, content in ipairs(redis.call('ZRANGEBYSCORE', LEASES_KEY, '-inf', now, 'LIMIT', 0, count)) do
   table.insert(done, { abandon(content, now, tonumber(ARGV[2])), content })
 end
-for _, job in ipairs(redis.call('ZRANGEBYSCORE', ENDING_KEY, '-inf', now, 'LIMIT', 0, count)) do
-  redis.call('ZREM', ENDING_KEY, job)
-  redis.call('ZREM', JOBS_KEY, job)
+for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ENDING_KEY, '-inf', now, 'LIMIT', 0, count)) do
+  local owner, job = ended:match('^([^/]*)/(.*)$')
+  redis.call('ZREM', ENDING_KEY, ended)
+  redis.call('ZREM', jobs_key(owner), job or ended)
 end
 return done

@@ -3,13 +3,15 @@
 -- ARGV: keep_ms, content, fence, new content, work (JSON: the fields of the computation that change), outcome (JSON or '')
 local old, new = ARGV[2], ARGV[4]
 local key, now = computation_key(old), now_ms()
-local kept = redis.call('HMGET', key, 'state', 'fence', 'model', 'model_name', 'kind', 'owner', 'queue')
+local kept = redis.call('HMGET', key, 'state', 'fence', 'queue')
 if kept[1] ~= 'queued' or kept[2] ~= ARGV[3] then return 'kept' end
 local work = cjson.decode(ARGV[5])
-work.model, work.model_name, work.kind, work.owner = kept[3], kept[4], kept[5] or 'compilation', kept[6] or ''
+for _, name in ipairs({ 'model', 'model_name', 'kind', 'owner', 'trace', 'request_id' }) do
+  work[name] = redis.call('HGET', key, name) or nil
+end
 local jobs = waiting(old)
 drop(old)
-if redis.call('EXISTS', queue_key(kept[7])) == 0 then redis.call('DEL', kept[7]) end -- every fence in Celery's list is void
+if redis.call('EXISTS', queue_key(kept[3])) == 0 then redis.call('DEL', kept[3]) end -- every fence in Celery's list is void
 
 local function tell_version(job)
   local before = redis.call('HGET', job_key(job), 'compiler_version')
