@@ -11,7 +11,7 @@ WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench page page-images export-models zoo openapi changelog lock clean
+.PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench chaos page page-images export-models zoo openapi changelog lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -78,6 +78,13 @@ format: $(VENV)/.dev  ## apply the formatter and the safe lint fixes
 
 bench: $(VENV)/.dev  ## measure and print the figures of docs/benchmarks
 	@$(BIN)/python -m tests.bench
+
+CHAOS ?= --seed 1 --jobs 300 --faults 200
+
+chaos: $(VENV)/.dev  ## kill, freeze, fill, slow down, damage and upgrade the service (installs a C compiler where there is none)
+	@command -v cc > /dev/null || { apt-get -q update && apt-get -qy install gcc libc6-dev; }
+	@$(BIN)/python -m pytest -q tests/chaos/checks.py
+	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 $(EXPORT_VENV)/.export: requirements/export.txt
 	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \

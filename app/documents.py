@@ -18,6 +18,7 @@ from app.sweeps.report import SweepReport
 from app.sweeps.sizing import SizeReport
 from app.tables.document import TablesDocument
 from compiler.frontend.supported import supported_ops
+from compiler.option_descriptions import options_table
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.profile.annotated import reference
@@ -28,6 +29,7 @@ _DOCS: Final = Path(__file__).parent.parent / "docs"
 # Text between these marks of a page is generated.
 _FIELDS: Final = ("<!-- fields of the schema: written by make openapi -->", "<!-- end of the fields -->")
 _METRICS: Final = ("<!-- metrics: written by make openapi -->", "<!-- end of the metrics -->")
+_OPTIONS: Final = ("<!-- options: written by make openapi -->", "<!-- end of the options -->")
 _SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
     "plan": Plan,
     "report": Report,
@@ -51,6 +53,7 @@ def documents() -> dict[str, str]:
     texts["rules.md"] = rules_page()
     texts["profiles.md"] = _with((_DOCS / "profiles.md").read_text(), _FIELDS, reference())
     texts["service.md"] = _with((_DOCS / "service.md").read_text(), _METRICS, table())
+    texts["plan.md"] = _with((_DOCS / "plan.md").read_text(), _OPTIONS, options_table())
     for name, kind in _SCHEMAS.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema(kind)}
         texts[f"schemas/{name}.json"] = _text(schema)

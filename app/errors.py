@@ -15,6 +15,7 @@ class NotFoundError(RequestError):
     """The thing the URL names does not exist."""
 
     default_code = "not_found"
+    default_hint = "Check the address and the id; what is old may have been removed"
 
 
 class ConflictError(RequestError):
@@ -75,9 +76,11 @@ class UnavailableError(TesseraError):
     """Redis or the store does not answer at the moment."""
 
     default_code = "service_unavailable"
+    default_hint = "Try again shortly"
 
 
 class SetupError(TesseraError):
     """The embedded service cannot start on this machine as it is."""
 
     default_code = "setup"
+    default_hint = "Change what is named and start it again; docs/service.md describes the settings"

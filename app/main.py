@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,7 @@ from app.models.endpoints import router as models
 from app.profiles.endpoints import router as profiles
 from app.settings import Settings
 from app.simulations.endpoints import router as simulations
+from app.stopping import LOOPS_S
 from app.sweeps.endpoints import router as sweeps
 from app.tables.endpoints import router as tables
 from compiler.version import COMPILER_VERSION
@@ -39,8 +41,12 @@ def create_app(settings: Settings) -> FastAPI:
         try:
             yield
         finally:
-            context.opener.stop()
-            context.relay.stop()
+            ends_at = time.monotonic() + LOOPS_S
+            loops = (context.opener, context.relay)
+            for loop in loops:
+                loop.stop()
+            for loop in loops:
+                loop.wait(max(0.0, ends_at - time.monotonic()))
             await context.events.aclose()
             context.broker.close()
             context.cache.close()
@@ -60,9 +66,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.refusals = requests.refusals
     problems.install(app)
     app.add_middleware(AccessMiddleware, settings=settings, refusals=requests.refusals)
-    app.add_middleware(
-        RequestMiddleware, figures=requests
-    )  # outside, so that refusals have a request id and are logged
+    # outside, so that refusals have a request id and are logged
+    app.add_middleware(RequestMiddleware, figures=requests)
     install_documentation(app)
     for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)

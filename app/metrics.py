@@ -51,7 +51,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
         name="requests_refused",
         kind="counter",
         about="Requests refused before anything was done for them: wrong host or site, a head or body too late,"
-        " a head too large, no connection free; by the code of the problem",
+        " a head too large, no connection free, no key, a limit of the key; by the code of the problem",
         labels=("code",),
         of="process",
     ),
@@ -62,6 +62,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
         " under way, else `miss`; a sweep itself is `none`",
         labels=("kind", "result"),
     ),
+    Figure(name="requests_repeated", kind="counter", about="Requests for jobs that were recorded before"),
     Figure(name="jobs_finished", kind="counter", about="Jobs that became final", labels=("kind", "state")),
     Figure(
         name="queue_depth",

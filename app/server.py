@@ -11,6 +11,7 @@ from functools import partial
 
 import uvicorn
 
+from app import stopping
 from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
 from app.logs import configure_logging
 from app.main import create_app
@@ -41,7 +42,7 @@ def main() -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # who asks is told by Host and the key, which no proxy makes up
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=stopping.ANSWERS_S,
         http=partial(BoundedProtocol, connections(settings, app.state.refusals)),  # type: ignore[arg-type]
         ws="none",
         backlog=BACKLOG,

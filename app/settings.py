@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     require_keys: Literal["auto", "always"] = "auto"
     """Whether requests without a key are refused: `auto` beyond loopback, `always` there too."""
     key_stored_bytes: Positive = 20 * GIB
-    """Bytes of models that an owner may have; this and the next four hold for keys that have no limit of their own."""
+    """Bytes of models and files of an owner. This and the next four are for keys without limits of their own."""
     key_waiting_jobs: Positive = 2_000
     """Jobs of an owner that may wait or run; each point of a sweep counts."""
     key_sweep_points: Positive = 1024
@@ -83,6 +83,8 @@ class Settings(BaseSettings):
 
     lease_s: Seconds = 4.0
     """A worker that is silent for this long counts as lost."""
+    hung_after_s: Seconds = 60.0
+    """The embedded service restarts a Redis, the API or the worker if it gives no sign of life for this long."""
     max_attempts: Positive = 3
     time_limit_s: Seconds = 600.0
     """Default and upper bound of the option of the same name."""

@@ -63,6 +63,8 @@ class Keeper:
         self._polled_at = 0.0
         self._baseline_bytes = anonymous_bytes()
         self._tightest_limit_bytes = 0
+        self._begun = time.monotonic()
+        self._limit_at: float | None = None
         self._peak_bytes = 0
         self._phase: tuple[str, float] | None = None
         self._phases: dict[str, float] = {}
@@ -133,7 +135,9 @@ class Keeper:
             used = self.used_bytes()
             self._peak_bytes = max(self._peak_bytes, used)
             over = 0 < self._tightest_limit_bytes < used
-            if over or self._tightest_limit_bytes == 0 or time.monotonic() - renewed_at >= interval_s:
+            late = self._limit_at is not None and time.monotonic() > self._limit_at
+            unknown = self._tightest_limit_bytes == 0
+            if over or late or unknown or time.monotonic() - renewed_at >= interval_s:
                 self._renew()
                 renewed_at = time.monotonic()
             stopping = self._told_to_stop_at
@@ -142,12 +146,14 @@ class Keeper:
 
     def _renew(self) -> None:
         try:
-            renewal = self._records.renew(self._lease, self._peak_bytes)
+            now = time.monotonic()
+            renewal = self._records.renew(self._lease, self._peak_bytes, now - self._begun)
         except (redis.RedisError, OSError) as error:
             # The lease may outlive the failure; if not, the fence reports it at the next try.
             log.warning("renewal_failed", error=type(error).__name__)
             return
         self._tightest_limit_bytes = renewal.memory_limit_bytes
+        self._limit_at = now + renewal.time_left_s if renewal.time_left_s else None
         if renewal.answer != "keep":
             self._stop()
 

@@ -35,7 +35,7 @@ def create(
         str | None,
         typer.Option(help="Whose models and jobs it reaches; `local` is who needs no key [NAME]", show_default=False),
     ] = None,
-    stored_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes of uploaded models")] = None,
+    stored_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes of uploaded models and files")] = None,
     waiting_jobs: Annotated[int | None, typer.Option(min=1, help="Jobs that wait or run")] = None,
     sweep_points: Annotated[int | None, typer.Option(min=1, help="Points of one sweep")] = None,
     uploads: Annotated[int | None, typer.Option(min=1, help="Uploads at once")] = None,

@@ -290,6 +290,18 @@ def trace(
 
 
 @cli.command()
+def options(
+    name: Annotated[str | None, typer.Argument(help="One option alone", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the options that --set takes: the values of each, the default first, and what it means."""
+    with failures(as_json=as_json):
+        from app.cli.option_help import print_options
+
+        print_options(name, as_json=as_json)
+
+
+@cli.command()
 def version() -> None:
     """Print the version of the compiler."""
     sys.stdout.write(COMPILER_VERSION + "\n")
@@ -334,5 +346,5 @@ def _light_model(name: str) -> Path:
     """A network that comes with the onnx package."""
     package = find_spec("onnx")
     if package is None or package.origin is None:
-        raise RequestError("the package onnx is not installed", code="no_onnx")
+        raise RequestError("the package onnx is not installed", code="no_onnx", hint="Install it with pip install onnx")
     return Path(package.origin).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"

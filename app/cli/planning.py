@@ -196,31 +196,32 @@ def compiled_before(
 
     if _is_model(target, profile, server):
         return None
-    is_job = not is_saved(target)
-    if words or verify:
+    found = saved(target) if is_saved(target) else None
+    given = {"--set": bool(words), "--verify": verify, "--profile": profile is not None}
+    odd = [name for name, is_given in given.items() if is_given]
+    if odd:
         raise RequestError(
             "what was compiled before is shown as it is",
             code="invalid_request",
-            actual=f"--set {printable(words[0], 60)}" if words else "--verify",
-            hint="Leave them out, or give the model and --profile to plan it again",
+            actual=f"{printable(str(target), 200)} with {' and '.join(odd)}",
+            hint=f"Leave out {' and '.join(odd)}, or give the model and --profile to plan it again",
         )
-    if not is_job:
-        found = saved(target)
-        if server is not None:
-            raise RequestError(
-                "what is saved here is shown without a service",
-                code="invalid_request",
-                actual=f"--server with {printable(str(target), 200)}",
-                hint="Leave out --server, or give a model and --profile, or the id of a job",
-            )
+    if found is not None and server is not None:
+        raise RequestError(
+            "what is saved here is shown without a service",
+            code="invalid_request",
+            actual=f"--server with {printable(str(target), 200)}",
+            hint="Leave out --server, or give a model and --profile, or the id of a job",
+        )
+    if found is not None:
         return found
     with Client(str(server)) as client:
         return of_job(client, str(target))
 
 
 def _is_model(target: Path, profile: str | None, server: str | None) -> bool:
-    is_job = server is not None and not target.exists()
-    return profile is not None or not (is_job or is_saved(target))
+    is_job = server is not None and not target.exists() and profile is None
+    return not (is_job or is_saved(target))
 
 
 def _check(target: Path, profile: str | None, words: list[str], server: str | None) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from app.errors import SetupError
 from app.settings import Settings
-from compiler.errors import RequestError
+from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
     from app.supervisor.service import EmbeddedService
@@ -102,7 +102,12 @@ def read_settings(given: dict[str, object]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "TESSERA_" + "_".join(map(str, first["loc"])).upper() if first["loc"] else "the settings"
-        raise RequestError(f"{name}: {first['msg']}", code="invalid_setting") from None
+        raise RequestError(
+            f"{name}: {first['msg']}",
+            code="invalid_setting",
+            actual=printable(str(first["input"]), 80),
+            hint="docs/service.md describes the settings; unset it for the default",
+        ) from None
 
 
 def _ready_unless(ended: threading.Event, service: EmbeddedService) -> bool:

@@ -22,6 +22,7 @@ from app.jobs.records import State
 from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, points_of
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
+from compiler.amounts import count_text
 from compiler.errors import InternalError, ProfileError, RequestError, TesseraError, printable
 from compiler.options import parse_assignments
 from compiler.plan import ModelRef, ProfileRef
@@ -187,14 +188,21 @@ def raise_unless_any(report: SweepReport) -> None:
     """Raises InternalError or ProfileError with the first point's problem if no point of a sweep succeeded."""
     if report.state != "failed":
         return
-    problem = next(point.problem for point in report.points if point.problem is not None)
+    raise no_point_succeeded(report.points, "sweep")
+
+
+def no_point_succeeded(points: Sequence[PointReport], stage: str) -> TesseraError:
+    """The error about points that all failed: the first one's problem, and what its hint says to do."""
+    problem = next(point.problem for point in points if point.problem is not None)
     kind: type[TesseraError] = InternalError if problem["code"] in _OURS else ProfileError
-    raise kind(
-        f"none of the {report.total} points succeeded",
+    return kind(
+        f"none of {count_text(len(points), 'point')} succeeded: "
+        + printable(str(problem.get("message") or problem.get("detail"))),
         code="no_point_succeeded",
-        stage="sweep",
+        stage=stage,
         actual=problem["code"],
-        hint=printable(str(problem.get("message") or problem.get("detail"))),
+        limit=problem.get("limit"),
+        hint=str(problem.get("hint") or "See the reason of each point in the table, or with --json"),
     )
 
 

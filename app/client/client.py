@@ -391,7 +391,11 @@ class AsyncClient:
                 pass
             failures += 1
             if failures > _RECONNECTS:
-                raise UnreachableError(f"the events of job {_id(job)} broke off", actual=self.url)
+                raise UnreachableError(
+                    f"the events of job {_id(job)} broke off",
+                    actual=self.url,
+                    hint="The job goes on there; ask for it again by its id",
+                )
             await self._transport.sleep(min(0.1 * failures, 1.0))
 
     async def finished(self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None) -> Job:

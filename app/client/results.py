@@ -273,6 +273,7 @@ class Compilation:
                 "the profile describes what programs cannot do, so there is no executable",
                 code="no_executable",
                 actual=self.report.values.reason,
+                hint="The plan is complete; for an executable change the profile or option precision",
             )
         return self.executable
 

@@ -39,7 +39,11 @@ class Ready(BaseModel):
 
     status: str = "ready"
     workers: int
-    degraded: str | None = Field(default=None, description="What is missing and can be done without: `cache`")
+    degraded: str | None = Field(
+        default=None,
+        description="What is missing and can be done without (`cache`), and why the broker may lose records "
+        "(`durability unknown`, `appendfsync is everysec`); separated by commas",
+    )
 
 
 @router.get("/livez", operation_id="live")
@@ -51,17 +55,20 @@ async def live() -> Alive:
 @router.get("/readyz", operation_id="ready", response_model=Ready, responses={503: {"model": Problem}})
 async def ready(request: Request, context: OpenContextDependency) -> Response:
     """Whether the records, the store and at least one worker are there, within two seconds; without its cache the
-    service is slower, and `degraded`."""
+    service is slower, and `degraded`; so it is with a broker that may lose records."""
     checks: dict[str, Callable[[], Any]] = {
         "cache": context.cache.ping,
         "broker": context.broker.ping,
         "store": context.store.check,
         "models": context.models.check,
         "worker": context.records.workers,
+        "durability": context.records.durability.ask,
     }
     found = await asyncio.gather(*(_result(check, context.probes) for check in checks.values()))
     results = dict(zip(checks, found, strict=True))
-    degraded = None if results.pop("cache") else "cache"
+    durability = results.pop("durability")
+    missing = [] if results.pop("cache") else ["cache"]
+    missing += durability.concerns if durability else ()
     failing = [name for name, result in results.items() if not result]
     signs: list[WorkerSign] = results["worker"] or []
     fit = [sign for sign in signs if sign.identity == context.records.identity]
@@ -78,7 +85,7 @@ async def ready(request: Request, context: OpenContextDependency) -> Response:
             "hint": _worker_hint(context.settings.rekey_after_s, others) if failing == ["worker"] else None,
         }
         return problem_response(parts, 503, request_id_of(request), {"Retry-After": "1"})
-    answer = Ready(workers=len(fit), degraded=degraded)
+    answer = Ready(workers=len(fit), degraded=", ".join(missing) or None)
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 

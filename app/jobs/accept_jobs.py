@@ -16,6 +16,7 @@ from app.errors import QuotaError, UnavailableError
 from app.http import preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
+from app.keys.use import too_many_bytes
 from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
 
@@ -32,7 +33,7 @@ def accept(
         request,
         outcome=context.results.get(request.content),
         key=key,
-        most_of_owner=context.owner.limits.waiting_jobs,
+        limits=context.owner.limits,
     )
     _checked(context, accepted, idempotency_key)
     if accepted.answer == "accepted":
@@ -54,8 +55,8 @@ def accept_sweep(
     """
     key = _idempotency(idempotency_key, fingerprint)
     known = [(point, context.results.get(point.content) if outcome is None else outcome) for point, outcome in points]
-    most = context.owner.limits.waiting_jobs
-    return _checked(context, context.records.accept_sweep(request, known, key=key, most_of_owner=most), idempotency_key)
+    accepted = context.records.accept_sweep(request, known, key=key, limits=context.owner.limits)
+    return _checked(context, accepted, idempotency_key)
 
 
 def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) -> Accepted:
@@ -76,6 +77,8 @@ def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) 
             hint="Wait for some of them or cancel them; each point of a sweep counts",
             retry_after_s=_JOBS_RETRY_S,
         )
+    if accepted.answer == "too_many_bytes":
+        raise too_many_bytes(context.owner, int(accepted.job))
     if accepted.answer in ("queue_full", "records_full"):
         raise _no_room(context, accepted)
     context.relay.wake()

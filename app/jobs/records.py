@@ -17,8 +17,11 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.errors import UnavailableError
+from app.jobs.durability import BrokerDurability
 from app.jobs.identity import QUEUE_KINDS, UNNAMED, Identity, QueueKind, parsed_queue, queue_name
-from app.keys.owners import UNLIMITED
+from app.jobs.leases import LeaseWatch
+from app.keys.owners import NO_LIMITS, Limits
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
@@ -28,8 +31,8 @@ WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
-API_SIGN_S = 5.0
-"""How long an API process counts as alive after a sign of life."""
+HEARTBEAT_TTL_S = 5
+"""How long a worker, or an API process, counts as alive after its last sign of life."""
 
 _SCRIPTS = (
     "accept",
@@ -61,7 +64,10 @@ _SCRIPTS = (
 _STOP_REMEMBERED_S = 24 * 3600
 # Messages in Celery's list for each computation that live workers do at once: enough that none waits for the relay.
 _MESSAGES_PER_SLOT = 2
-# Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
+# Less than the patience of the API's connection.
+_SYNC_MS = 700
+# Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
+# is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
@@ -90,6 +96,8 @@ class JobRequest:
     """The `traceparent` of the request."""
     kind: Kind = "compilation"
     owner: str = ""
+    attached_bytes: int = 0
+    """Of files that came with the request and are kept for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +136,13 @@ class Accepted:
         "conflict",
         "unknown_model",
         "too_many_jobs",
+        "too_many_bytes",
         "queue_full",
         "records_full",
     ]
     job: str
-    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `records_full` how many bytes the records take."""
+    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `too_many_bytes` how many the owner would have stored,
+    of `records_full` how many the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +198,11 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Whether to continue, and the tightest memory limit among the waiting jobs (0 if unknown)."""
+    """Whether to continue, and the tightest limits among the waiting jobs (0 if unknown)."""
 
     answer: Literal["keep", "stop", "lost"]
     memory_limit_bytes: int
+    time_left_s: float
 
 
 class Records:
@@ -201,6 +212,8 @@ class Records:
         self._redis = client
         self._settings = settings
         self._identity = identity
+        self._leases = LeaseWatch(settings.lease_s)
+        self._durability = BrokerDurability(client)
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
@@ -220,19 +233,21 @@ class Records:
         """What this process and the workers of the jobs that it accepts agree in."""
         return self._identity
 
+    @property
+    def durability(self) -> BrokerDurability:
+        """What the broker does with what it has answered."""
+        return self._durability
+
     def accept(
         self,
         request: JobRequest,
         *,
         outcome: Mapping[str, str] | None = None,
         key: Idempotency | None = None,
-        most_of_owner: int = UNLIMITED,
+        limits: Limits = NO_LIMITS,
     ) -> Accepted:
-        """Records a job, and its computation, queued, unless an outcome is known already.
-
-        `most_of_owner` is how many jobs of the owner may wait or run.
-        """
-        asked = self._asked(request, key, 1, most_of_owner)
+        """Records a job, and its computation, queued, unless an outcome is known already."""
+        asked = self._asked(request, key, 1, limits)
         answer, job = self._run("accept", asked, _json(self._wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
@@ -242,16 +257,16 @@ class Records:
         points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
         *,
         key: Idempotency | None = None,
-        most_of_owner: int = UNLIMITED,
+        limits: Limits = NO_LIMITS,
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [self._wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        asked = self._asked(request, key, len(points), most_of_owner)
+        asked = self._asked(request, key, len(points), limits)
         answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, most_of_owner: int) -> str:
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, limits: Limits) -> str:
         """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
@@ -262,7 +277,9 @@ class Records:
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
-                "most_of_owner": most_of_owner,
+                "most_of_owner": limits.waiting_jobs,
+                "attached_bytes": request.attached_bytes if isinstance(request, JobRequest) else 0,
+                "most_bytes": limits.stored_bytes,
                 "most_waiting": self._settings.max_waiting_jobs,
             }
         )
@@ -278,6 +295,7 @@ class Records:
             "job": request.job,
             "content": request.content,
             "time_limit_ms": _ms(request.time_limit_s),
+            "attached_bytes": request.attached_bytes,
             "fields": fields,
             "work": {
                 **{name: fields[name] for name in shared},
@@ -310,7 +328,7 @@ class Records:
         """The queues in which something waits, and those of this identity."""
         names = (*self._identity.queues(), *QUEUE_KINDS)
         found = []
-        for name, waiting, slots, has_api in self._run("queues", _json(names)):
+        for name, waiting, slots, has_api in self._run("queues", HEARTBEAT_TTL_S, _json(names)):
             if waiting or name not in QUEUE_KINDS:
                 kind, identity = parsed_queue(name)
                 found.append(
@@ -351,12 +369,17 @@ class Records:
     def claim(self) -> list[Delivery]:
         """The deliveries for which there is room in Celery's lists; one that no worker takes up is handed out again."""
         first_ms, last_ms = _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
-        sends = self._run("claim", _MESSAGES_PER_SLOT, first_ms, last_ms)
+        sends = self._run("claim", HEARTBEAT_TTL_S, _MESSAGES_PER_SLOT, first_ms, last_ms)
         return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
-        """Ends computations that ran out of time or lost their worker; returns pairs of action and content key."""
-        return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
+        """Ends leases that gave no sign of life for their time; returns pairs of action and content key.
+
+        To be called again and again by one thread: how long a lease is silent is measured between the calls.
+        """
+        done, leases = self._run("reap", self._settings.max_attempts, count, _json(self._leases.silent()))
+        self._leases.look(dict(zip(leases[::2], map(float, leases[1::2]), strict=True)))
+        return [(what, to) for what, to in done]
 
     def restart(self) -> int:
         """Treats every lease as lost and every queued computation as unsent; returns the number queued.
@@ -378,8 +401,7 @@ class Records:
 
         `worker` is the worker's name, with what tells its calls apart after a slash.
         """
-        own = (self._identity.version, self._identity.store)
-        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s), *own)
+        fields = self._run("lease", content, fence, worker, self._identity.version, self._identity.store)
         if fields is None:
             return None
         model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
@@ -399,10 +421,10 @@ class Records:
             jobs=tuple(jobs.split()),
         )
 
-    def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
-        """Prolongs a lease and reports the memory in use, which fails the jobs whose limit it exceeds."""
-        answer, limit = self._run("renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes)
-        return Renewal(answer=answer, memory_limit_bytes=int(limit))
+    def renew(self, lease: Lease, memory_bytes: int = 0, elapsed_s: float = 0.0) -> Renewal:
+        """Prolongs a lease; reports memory and time, which fail the jobs whose limits they exceed."""
+        answer, limit, left_ms = self._run("renew", lease.content, lease.fence, memory_bytes, round(elapsed_s * 1000))
+        return Renewal(answer=answer, memory_limit_bytes=int(limit), time_left_s=int(left_ms) / 1000)
 
     def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:
         """Reports the phase to the waiting jobs."""
@@ -431,14 +453,14 @@ class Records:
         """Report that the worker under this fence is dead, which ends its lease at once."""
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
-    def heartbeat(self, worker: str, ttl_s: float, queues: Sequence[str], slots: int) -> None:
+    def heartbeat(self, worker: str, queues: Sequence[str], slots: int) -> None:
         """Records that a worker is alive, which queues it serves, and how many computations it does at once."""
         served = {"version": self._identity.version, "store": self._identity.store, "queues": queues, "slots": slots}
-        self._run("heartbeat", worker, _json(served), str(ttl_s))
+        self._run("heartbeat", worker, _json(served), HEARTBEAT_TTL_S)
 
     def note_api(self) -> None:
         """Records that an API process of this identity is alive."""
-        self._run("api_alive", self._identity.label, str(API_SIGN_S))
+        self._run("api_alive", self._identity.label, HEARTBEAT_TTL_S)
 
     def goodbye(self, worker: str) -> None:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
@@ -452,7 +474,8 @@ class Records:
     def workers(self) -> list[WorkerSign]:
         """The workers with a recent heartbeat."""
         now = self._redis.time()[0]
-        names = cast(list[str], self._redis.zrangebyscore(WORKERS_KEY, now, "+inf"))
+        # a later end is from before the clock was set
+        names = cast(list[str], self._redis.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S))
         said = cast(list[str | None], self._redis.hmget(SERVED_KEY, names)) if names else []
         return [WorkerSign(name=name, identity=_identity(text)) for name, text in zip(names, said, strict=True)]
 
@@ -462,14 +485,14 @@ class Records:
         *,
         owner: str = "",
         size_bytes: int = 0,
-        most_bytes: int = UNLIMITED,
+        limits: Limits = NO_LIMITS,
         pin_s: float = 60.0,
     ) -> tuple[Literal["pinned", "deleting", "full"], int]:
         """Keeps a model from being deleted while its file moves into place.
 
-        `deleting` while a deletion runs; `full` if the owner would have more than the most bytes, and how many.
+        `deleting` while a deletion runs; `full` if the owner would have more bytes than allowed, and how many.
         """
-        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, most_bytes, _ms(pin_s))
+        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, limits.stored_bytes, _ms(pin_s))
         return answer, int(bytes_then)
 
     def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
@@ -499,7 +522,22 @@ class Records:
         self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
-        return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+        words = (_ms(self._settings.keep_finished_s), *arguments)
+        if name not in _NEW or not self._durability.present().waits:
+            return self._scripts[name](keys=(), args=words)
+        with self._redis.pipeline(transaction=False) as pipeline:  # one connection: it waits for what it wrote itself
+            self._scripts[name](keys=(), args=words, client=pipeline)
+            pipeline.execute_command("WAITAOF", 1, 0, _SYNC_MS)  # type: ignore[no-untyped-call]
+            answer, (synced, _) = pipeline.execute()
+        if synced < 1:
+            raise UnavailableError(
+                "the broker did not write the record to its disk in time",
+                code="records_not_saved",
+                stage="service",
+                actual=f"{_SYNC_MS} ms",
+                hint="Try again in a few seconds with the same Idempotency-Key; the request may have been accepted",
+            )
+        return answer
 
 
 def owned(owner: str, name: str) -> str:

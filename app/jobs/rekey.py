@@ -25,6 +25,8 @@ from compiler.options import Options
 log = structlog.get_logger(__name__)
 
 _INTERVAL_S: Final = 1.0
+# A longer gap between two looks counts as this one: after a pause of the machine, workers need a moment for their sign.
+_MOST_S: Final = 3.0
 # Computations of a queue that one round moves; the relay has other work. Those that stay are passed over until its end.
 _AT_ONCE: Final = 50
 
@@ -53,9 +55,10 @@ class Rekeyer:
     store: BlobStore
     rekey_after_s: float
     clock: Callable[[], float] = time.monotonic
-    _looked_at: float = float("-inf")
-    _worker_seen: dict[str, float] = field(default_factory=dict)
-    _api_seen: dict[str, float] = field(default_factory=dict)
+    _looked_at: float | None = None
+    _has_more: bool = False
+    _no_worker_s: dict[str, float] = field(default_factory=dict)
+    _no_api_s: dict[str, float] = field(default_factory=dict)
     _staying: dict[str, int] = field(default_factory=dict)
 
     def round(self) -> int:
@@ -64,28 +67,31 @@ class Rekeyer:
         Returns how many it moved.
         """
         now = self.clock()
-        if now - self._looked_at < _INTERVAL_S:
+        passed_s = 0.0 if self._looked_at is None else now - self._looked_at
+        if self._looked_at is not None and passed_s < _INTERVAL_S and not self._has_more:
             return 0
+        self._looked_at = now
+        passed_s = min(passed_s, _MOST_S)
         self.records.note_api()
         queues = self.records.queues()
-        self._worker_seen = {q.name: now if q.slots else self._worker_seen.get(q.name, now) for q in queues}
-        self._api_seen = {q.name: now if q.has_api else self._api_seen.get(q.name, now) for q in queues}
+        self._no_worker_s = _longer(self._no_worker_s, {q.name: q.slots > 0 for q in queues}, passed_s)
+        self._no_api_s = _longer(self._no_api_s, {q.name: q.has_api for q in queues}, passed_s)
         own, served = self.records.identity, {queue.name for queue in queues if queue.slots}
         moved = 0
         for queue in queues:
             target = queue_name(queue.kind, own)
-            if queue.name != target and target in served and self._is_left(queue, now):
+            if queue.name != target and target in served and self._is_left(queue):
                 moved += self._move(queue, target)
-        self._looked_at = float("-inf") if moved else now
+        self._has_more = moved > 0
         return moved
 
-    def _is_left(self, queue: QueueState, now: float) -> bool:
+    def _is_left(self, queue: QueueState) -> bool:
         """Whether nobody will work on a queue, as far as one can tell."""
         own = self.records.identity
-        if now - self._worker_seen[queue.name] < self.rekey_after_s:
+        if self._no_worker_s[queue.name] < self.rekey_after_s:
             return False
         comes_forward = own.is_newer(queue.identity) and queue.identity.store in (own.store, "")
-        return comes_forward or now - self._api_seen[queue.name] >= self.rekey_after_s
+        return comes_forward or self._no_api_s[queue.name] >= self.rekey_after_s
 
     def _move(self, queue: QueueState, target: str) -> int:
         moved, staying = 0, self._staying.get(queue.name, 0)
@@ -133,6 +139,14 @@ class Rekeyer:
             for digest in (options.executable, options.inputs, options.report):
                 if digest is not None and not self.store.holds(digest):
                     raise FileNotFoundError(digest)
+
+
+def _longer(absent_s: Mapping[str, float], is_there: Mapping[str, bool], passed_s: float) -> dict[str, float]:
+    """How long something has been absent, for each queue; 0 for a queue that is seen for the first time."""
+    return {
+        queue: 0.0 if there or queue not in absent_s else absent_s[queue] + passed_s
+        for queue, there in is_there.items()
+    }
 
 
 def _refused(before: Identity, present: Identity, error: Exception) -> Mapping[str, str]:

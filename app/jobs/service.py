@@ -131,7 +131,12 @@ def own_fields(context: Context, job_id: str, fields: dict[str, str] | None) -> 
 
 def unknown_job(job_id: str) -> NotFoundError:
     """The error for a job that does not exist, or no longer."""
-    return NotFoundError(f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80))
+    return NotFoundError(
+        f"there is no job {printable(job_id, 80)}",
+        code="unknown_job",
+        actual=printable(job_id, 80),
+        hint="GET /v1/jobs lists your jobs; a job that ended long ago is removed",
+    )
 
 
 def kind_of(fields: dict[str, str]) -> Kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -11,24 +11,25 @@ import msgspec
 LOCAL: Final = ""
 # How people write it; no other owner may be called so.
 LOCAL_WORD: Final = "local"
-UNLIMITED: Final = 2**53
+_UNLIMITED: Final = 2**53
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one key may use; jobs, points and models are counted for its owner, requests for the key."""
 
-    stored_bytes: int = UNLIMITED
-    """Bytes of uploaded models."""
-    waiting_jobs: int = UNLIMITED
+    stored_bytes: int = _UNLIMITED
+    """Bytes of uploaded models, and of files that came with simulations whose jobs are kept."""
+    waiting_jobs: int = _UNLIMITED
     """Jobs that wait or run; each point of a sweep counts."""
-    sweep_points: int = UNLIMITED
+    sweep_points: int = _UNLIMITED
     """Points of one sweep."""
-    uploads: int = UNLIMITED
+    uploads: int = _UNLIMITED
     """Uploads at once, of each API process."""
-    requests_per_minute: int = UNLIMITED
+    requests_per_minute: int = _UNLIMITED
 
 
 LIMITS: Final = Limits.__struct_fields__
+NO_LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,4 +38,4 @@ class Owner:
 
     name: str = LOCAL
     key: str = ""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = NO_LIMITS

@@ -16,6 +16,8 @@ from app.errors import QuotaError
 from app.keys.owners import Owner
 
 _UPLOAD_RETRY_S: Final = 2
+# Room comes by deleting, so callers need not hurry.
+_BYTES_RETRY_S: Final = 300
 
 
 class RequestRates:
@@ -42,6 +44,18 @@ class RequestRates:
                 hint="Wait as long as Retry-After says; `Prefer: wait=30` takes fewer requests than asking again",
                 retry_after_s=ceil(wait_ms / 1000),
             )
+
+
+def too_many_bytes(owner: Owner, bytes_then: int) -> QuotaError:
+    """The error for an upload after which an owner would have more bytes than allowed."""
+    return QuotaError(
+        "what you have stored would take too many bytes",
+        code="too_many_bytes",
+        actual=bytes_then,
+        limit=owner.limits.stored_bytes,
+        hint="Delete models (DELETE /v1/models/{id}) and simulations (DELETE /v1/jobs/{id}) that you do not need",
+        retry_after_s=_BYTES_RETRY_S,
+    )
 
 
 class UploadPlaces:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import cast
 
 from app.context import Context
-from app.errors import ConflictError, NotFoundError, QuotaError
+from app.errors import ConflictError, NotFoundError
 from app.jobs.records import owned
+from app.keys.use import too_many_bytes
 from app.listing import page
 from app.models.schemas import Model, ModelPage
 from app.store import is_digest
@@ -16,8 +17,6 @@ from app.uploads import ReceivedFile
 from compiler.errors import ModelError, RequestError, printable
 
 DEFAULT_NAME = "model.onnx"
-# Room comes by deleting only, so callers need not hurry.
-_BYTES_RETRY_S: Final = 300
 
 
 def keep(context: Context, received: ReceivedFile, expected_sha256: str | None = None) -> tuple[Model, bool]:
@@ -44,20 +43,12 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             actual=digest,
             limit=expected_sha256,
         )
-    most = context.owner.limits.stored_bytes
     for _ in range(200):
         answer, bytes_then = context.records.pin_model(
-            digest, owner=context.owner.name, size_bytes=writer.size_bytes, most_bytes=most
+            digest, owner=context.owner.name, size_bytes=writer.size_bytes, limits=context.owner.limits
         )
         if answer == "full":
-            raise QuotaError(
-                "the models that you have would take too many bytes",
-                code="too_many_bytes",
-                actual=bytes_then,
-                limit=most,
-                hint="Delete models that you do not need with DELETE /v1/models/{id}",
-                retry_after_s=_BYTES_RETRY_S,
-            )
+            raise too_many_bytes(context.owner, bytes_then)
         if answer == "pinned":
             break
         time.sleep(0.05)  # its deletion is in progress, which takes as long as removing a file

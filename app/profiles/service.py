@@ -13,7 +13,7 @@ from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
 from app.profiles.stored import keep_profile
 from app.store import is_digest
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError, did_you_mean, printable
 from compiler.profile import (
     Profile,
     builtin_names,
@@ -67,7 +67,10 @@ def resolve(context: Context, name: str) -> Profile:
         code="unknown_profile",
         stage="profile",
         actual=printable(name, 80),
-        hint=f"Built-in profiles: {names}; upload others with POST /v1/profiles",
+        hint=(
+            f"{did_you_mean(name, builtin_names())} Built-in profiles: {names};"
+            " upload others with POST /v1/profiles, or give a profile file on the command line"
+        ).lstrip(),
     )
 
 

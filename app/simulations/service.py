@@ -98,6 +98,8 @@ def _submit(
         time_limit_s=wanted.time_limit_s,
         memory_limit_bytes=wanted.memory_limit_bytes,
     )
+    files = [target.executable] if target.job is None else []
+    files += [] if wanted.inputs is None else [wanted.inputs]
     text = msgspec.json.encode(options, order="deterministic").decode()
     queue: Literal["short", "long"] = (
         "long" if context.store.size_bytes(target.executable) >= settings.long_model_bytes else "short"
@@ -117,6 +119,7 @@ def _submit(
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
         owner=context.owner.name,
+        attached_bytes=sum(map(context.store.size_bytes, files)),
         trace=current_traceparent(),
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

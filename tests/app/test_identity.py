@@ -47,7 +47,7 @@ class Site:
         return Records(self.client, self.settings, identity)
 
     def beat(self, identity: Identity, slots: int = 1) -> None:
-        self.of(identity).heartbeat(f"worker-{identity.version}-{identity.store}", 600.0, identity.queues(), slots)
+        self.of(identity).heartbeat(f"worker-{identity.version}-{identity.store}", identity.queues(), slots)
 
     def leave(self, identity: Identity) -> None:
         self.of(identity).goodbye(f"worker-{identity.version}-{identity.store}")
@@ -246,6 +246,16 @@ def test_as_long_as_one_worker_of_a_version_lives_its_jobs_wait_for_it(site: Sit
     site.leave(OLD)
     assert site.moved(rekeyer, for_s=AFTER_S - 1) == 0
     assert site.moved(rekeyer, for_s=3) == 1
+
+
+def test_a_pause_of_the_whole_machine_moves_nothing(site: Site) -> None:
+    site.submit(OLD, "j")
+    site.beat(NEW)
+    rekeyer = site.rekeyer(NEW)
+    assert site.moved(rekeyer, for_s=10) == 0
+    site.now += 3600.0
+    assert site.moved(rekeyer, for_s=AFTER_S - 15) == 0
+    assert site.moved(rekeyer, for_s=10) == 1
 
 
 def test_nothing_is_moved_to_a_version_that_has_no_worker(site: Site) -> None:

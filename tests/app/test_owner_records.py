@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from app.jobs.records import JobRequest, Records, owned
+from app.keys.owners import Limits
 from app.settings import Settings
 from tests.app.test_records import DONE, IDENTITY, MODEL, Bench
 
@@ -51,12 +52,12 @@ def test_a_model_that_an_owner_does_not_have_is_unknown_to_its_jobs(bench: Bench
 def test_the_jobs_of_an_owner_that_wait_are_bounded_and_leave_no_trace_when_they_end(bench: Bench) -> None:
     records = bench.records
     for number in range(2):
-        assert records.accept(request(bench, f"j{number}", "ann"), most_of_owner=2).answer == "accepted"
-    refused = records.accept(request(bench, "j3", "ann", "c2"), most_of_owner=2)
+        assert records.accept(request(bench, f"j{number}", "ann"), limits=Limits(waiting_jobs=2)).answer == "accepted"
+    refused = records.accept(request(bench, "j3", "ann", "c2"), limits=Limits(waiting_jobs=2))
     assert (refused.answer, refused.job) == ("too_many_jobs", "2")
-    assert records.accept(request(bench, "j4", "bob", "c2"), most_of_owner=2).answer == "accepted"
+    assert records.accept(request(bench, "j4", "bob", "c2"), limits=Limits(waiting_jobs=2)).answer == "accepted"
     records.publish(bench.lease(), DONE)
-    assert records.accept(request(bench, "j5", "ann", "c2"), most_of_owner=2).answer == "accepted"
+    assert records.accept(request(bench, "j5", "ann", "c2"), limits=Limits(waiting_jobs=2)).answer == "accepted"
     for job in ("j4", "j5"):
         records.cancel(job)
     assert not list(bench.client.scan_iter("tessera:owner:*:unfinished"))
@@ -81,14 +82,30 @@ def test_a_deleted_job_leaves_the_list_of_its_owner(bench: Bench) -> None:
 
 
 def test_bytes_that_move_into_place_count_before_they_are_there(client: redis.Redis) -> None:
-    records = Records(client, Settings(), IDENTITY)
-    assert records.pin_model("a" * 64, owner="ann", size_bytes=60, most_bytes=100)[0] == "pinned"
-    assert records.pin_model("b" * 64, owner="ann", size_bytes=60, most_bytes=100) == ("full", 120)
-    assert records.pin_model("b" * 64, owner="bob", size_bytes=60, most_bytes=100)[0] == "pinned"
+    records, few = Records(client, Settings(), IDENTITY), Limits(stored_bytes=100)
+    assert records.pin_model("a" * 64, owner="ann", size_bytes=60, limits=few)[0] == "pinned"
+    assert records.pin_model("b" * 64, owner="ann", size_bytes=60, limits=few) == ("full", 120)
+    assert records.pin_model("b" * 64, owner="bob", size_bytes=60, limits=few)[0] == "pinned"
     records.register_model("a" * 64, "a.onnx", 60, owner="ann")
-    assert records.pin_model("b" * 64, owner="ann", size_bytes=41, most_bytes=100) == ("full", 101)
-    assert records.pin_model("a" * 64, owner="ann", size_bytes=60, most_bytes=10)[0] == "pinned"  # it is there already
-    assert records.pin_model("b" * 64, owner="ann", size_bytes=40, most_bytes=100)[0] == "pinned"
+    assert records.pin_model("b" * 64, owner="ann", size_bytes=41, limits=few) == ("full", 101)
+    none = Limits(stored_bytes=1)
+    assert records.pin_model("a" * 64, owner="ann", size_bytes=60, limits=none)[0] == "pinned"  # it is there already
+    assert records.pin_model("b" * 64, owner="ann", size_bytes=40, limits=few)[0] == "pinned"
+
+
+def test_files_that_came_with_a_job_count_as_long_as_it_is_kept(bench: Bench) -> None:
+    records, few = bench.records, Limits(stored_bytes=100)  # the model has 10
+
+    def asked(job: str) -> tuple[str, str]:
+        accepted = records.accept(replace(request(bench, job, "ann"), attached_bytes=60), limits=few)
+        return accepted.answer, accepted.job
+
+    assert asked("j1") == ("accepted", "j1")
+    assert asked("j2") == ("too_many_bytes", "130")
+    assert records.pin_model("b" * 64, owner="ann", size_bytes=31, limits=few) == ("full", 101)
+    records.publish(bench.lease(), DONE)
+    records.delete_job("j1")
+    assert asked("j2") == ("accepted", "j2")
 
 
 def test_the_last_owner_takes_a_model_along(bench: Bench) -> None:

@@ -179,9 +179,11 @@ def test_bytes_of_models_are_bounded_by_key(service: EmbeddedService, connected:
     headers = {"Content-Type": "application/octet-stream"}
     answer = api.http.post("/v1/models", content=other, headers=headers)
     problem = assert_problem(answer, 429, "too_many_bytes", "Delete models")
+    form: Any = {"executable": ("net.tsx", other)}
+    assert_problem(api.http.post("/v1/simulations", files=form), 429, "too_many_bytes")
     assert (problem["actual"], problem["limit"]) == (len(data) + len(other), len(data) + 10)
     assert "retry-after" in answer.headers
-    form: Any = {"model": ("net.onnx", other), "profile": (None, "edge4")}
+    form = {"model": ("net.onnx", other), "profile": (None, "edge4")}
     assert_problem(api.http.post("/v1/compilations", files=form), 429, "too_many_bytes")
     assert api.http.delete(f"/v1/models/{model}").status_code == 204
     api.upload(other)

@@ -2,9 +2,9 @@
 -- first out, so it is kept short: what is in it already goes before an owner who comes now.
 -- What no worker took up in time may have been lost on the way and goes back to its line; what arrives twice finds the
 -- lease taken.
--- ARGV: keep_ms, messages_per_slot, first_resend_ms, last_resend_ms
+-- ARGV: keep_ms, ttl_s (of a sign of life), messages_per_slot, first_resend_ms, last_resend_ms
 local now, sends = now_ms(), {}
-local per_slot, first, last = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local per_slot, first, last = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local function take_back_lost(queue)
   local lost = redis.call('ZRANGEBYSCORE', sent_key(queue), '-inf', now)
@@ -30,7 +30,7 @@ local function hand_out(queue, owner)
   return 1
 end
 
-local slots, queues = slots_by_queue(now), redis.call('SMEMBERS', QUEUES_KEY)
+local slots, queues = slots_by_queue(now, ARGV[2]), redis.call('SMEMBERS', QUEUES_KEY)
 table.sort(queues)
 for _, queue in ipairs(queues) do
   local room = slots[queue] and per_slot * slots[queue] - redis.call('LLEN', queue) or 0

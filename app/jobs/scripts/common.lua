@@ -1,5 +1,6 @@
 -- Shared by every script: key names, the state machine of a job and the life of a computation (API-5).
--- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ.
+-- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ. They may
+-- be set at any moment, so what ends a lease or a running job is measured by those who work or watch (leases.py).
 local KEEP_FINISHED_MS = tonumber(ARGV[1])
 local EVENTS_KEPT = 1000
 local NEWEST_KEPT = 256
@@ -11,8 +12,8 @@ local QUEUES_KEY = 'tessera:queues'        -- set: queues in which computations 
 local WORKERS_KEY = 'tessera:workers'      -- zset: workers, by when their last sign of life is too old (s)
 local SERVED_KEY = 'tessera:workers:served' -- hash: of each worker its identity, queues and slots, as JSON
 local APIS_KEY = 'tessera:apis'            -- zset: identities of API processes, by when their last sign is too old (s)
-local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
-local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
+local BEAT_KEY = 'tessera:beat'            -- counter: every sign of life of a lease draws a number
+local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by their last sign of life
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs as `ending` writes them, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
@@ -33,6 +34,7 @@ local function profile_key(owner, digest) return owned(owner, 'profile:' .. dige
 local function unfinished_key(owner) return 'tessera:owner:' .. (owner or '') .. ':unfinished' end -- as UNFINISHED_KEY
 -- No owner has a slash in the name.
 local function arriving_key(owner) return 'tessera:owner:' .. owner .. ':arriving' end -- hash: bytes by model
+local function attached_key(owner) return 'tessera:owner:' .. (owner or '') .. ':attached' end -- hash: bytes by job
 local function ending(job, owner) return (not owner or owner == '') and job or owner .. '/' .. job end
 
 local function job_key(job) return 'tessera:job:' .. job end
@@ -96,7 +98,6 @@ local function transition(job, to, now, ...)
     redis.call('HSET', key, 'finished_ms', now)
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_finished:' .. kind .. ':' .. to, 1)
   end
-  if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
   if sweep then
     follow_point(sweep, to, now)
@@ -149,14 +150,16 @@ end
 
 local function waiting(content) return redis.call('ZRANGE', waiting_key(content), 0, -1) end
 
--- A job starts to run: its own time limit counts from here.
+-- A job starts to run: its own time limit counts from the next sign of life of the work.
 local function start_job(job, now, attempts)
   local key = job_key(job)
   redis.call('HSETNX', key, 'started_ms', now)
-  if transition(job, 'running', now, 'attempts', attempts) then
-    redis.call('ZADD', DEADLINES_KEY, now + tonumber(redis.call('HGET', key, 'time_limit_ms')), job)
-  end
+  redis.call('HDEL', key, 'timed_from_ms')
+  transition(job, 'running', now, 'attempts', attempts)
 end
+
+-- A sign of life of the work under a lease.
+local function beat(content) redis.call('ZADD', LEASES_KEY, redis.call('INCR', BEAT_KEY), content) end
 
 -- Puts a computation into the line of its owner. Owners take turns; one who had no line begins at the end.
 local function line_up(content)
@@ -184,9 +187,10 @@ local function leave_queue(content)
 end
 
 -- How many computations live workers do at once, by the name of the queue. Workers of versions before 0.12 say nothing.
-local function slots_by_queue(now)
+-- A sign of life that holds longer than `ttl_s` from now is from before the clock was set back.
+local function slots_by_queue(now, ttl_s)
   local slots = {}
-  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', WORKERS_KEY, now / 1000, '+inf')) do
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', WORKERS_KEY, now / 1000, now / 1000 + ttl_s)) do
     local served = cjson.decode(redis.call('HGET', SERVED_KEY, worker) or '{"queues":["short","long"],"slots":1}')
     for _, queue in ipairs(served.queues) do slots[queue] = (slots[queue] or 0) + served.slots end
   end
@@ -321,13 +325,14 @@ local function wait_for(job, content, work, now)
 end
 
 -- Records a job with its fields and, unless an outcome is known, the computation it waits for, queued.
--- wanted: job, content, time_limit_ms, fields (of text), work (of wait_for), outcome (of text, or nil)
+-- wanted: job, content, time_limit_ms, attached_bytes, fields (of text), work (of wait_for), outcome (of text, or nil)
 local function record_job(wanted, now)
   local job, fields = wanted.job, wanted.fields
   redis.call('HSET', job_key(job), 'state', 'queued', 'content', wanted.content, 'created_ms', now, 'changed_ms', now,
              'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
   for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
   if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
+  if wanted.attached_bytes > 0 then redis.call('HSET', attached_key(fields.owner), job, wanted.attached_bytes) end
   if wanted.outcome then
     count_accepted(fields.kind, 'hit')
     finish_known(job, wanted.outcome, now)
@@ -341,13 +346,15 @@ local function record_job(wanted, now)
   return 'accepted'
 end
 
--- Bytes of the models that an owner has and of those that move into place.
+-- Bytes of the models that an owner has, of those that move into place, and of files that came with jobs that are kept.
 local function stored_bytes(owner)
   local sum = 0
   for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
     sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
   end
-  for _, size in ipairs(redis.call('HVALS', arriving_key(owner))) do sum = sum + tonumber(size) end
+  for _, key in ipairs({ arriving_key(owner), attached_key(owner) }) do
+    for _, size in ipairs(redis.call('HVALS', key)) do sum = sum + tonumber(size) end
+  end
   return sum
 end
 
@@ -356,6 +363,10 @@ end
 local function no_room(request)
   local own = redis.call('ZCARD', unfinished_key(request.owner))
   if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
+  if request.attached_bytes > 0 then
+    local bytes = stored_bytes(request.owner) + request.attached_bytes
+    if bytes > request.most_bytes then return { 'too_many_bytes', string.format('%.0f', bytes) } end
+  end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
   local memory = redis.call('INFO', 'memory')
@@ -364,17 +375,26 @@ local function no_room(request)
   return nil
 end
 
+-- The answer to a request that was recorded before. It is counted, for who waits for the disk (durability.py) waits for
+-- what the same connection wrote.
+local function repeated(answer, job)
+  redis.call('HINCRBY', COUNTS_KEY, 'requests_repeated', 1)
+  return { answer, job }
+end
+
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
 -- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_of_owner,
--- most_waiting; nil: the key is taken, record it
+-- most_waiting, attached_bytes, most_bytes; nil: the key is taken, record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
-  if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
+  if redis.call('EXISTS', job_key(job)) == 1 then -- our own call, sent twice
+    return repeated('accepted', job)
+  end
   local earlier = idempotency ~= '' and redis.call('GET', idempotency)
   if earlier then
     earlier = cjson.decode(earlier)
     if redis.call('EXISTS', job_key(earlier.job)) == 1 then
-      return { earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job }
+      return repeated(earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job)
     end
   end
   if request.model ~= '' and redis.call('EXISTS', model_key(request.owner, request.model)) == 0 then

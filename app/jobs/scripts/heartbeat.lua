@@ -1,6 +1,6 @@
 -- A worker is alive; one that was told to stop takes up no more work and is not counted.
 -- ARGV: keep_ms, worker, served (JSON: version, store, queues, slots), ttl_s
-local worker, now_s = ARGV[2], now_ms() / 1000
+local worker, now_s = ARGV[2], math.floor(now_ms() / 1000)
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', WORKERS_KEY, '-inf', now_s - 60)) do
   redis.call('ZREM', WORKERS_KEY, gone)
   redis.call('HDEL', SERVED_KEY, gone)

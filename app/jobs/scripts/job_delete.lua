@@ -12,5 +12,6 @@ if v[3] == 'sweep' then
 end
 redis.call('DEL', job_key(job), events_key(job))
 redis.call('ZREM', jobs_key(v[5]), job)
+redis.call('HDEL', attached_key(v[5]), job)
 redis.call('ZREM', ENDING_KEY, ending(job, v[5]))
 return 'deleted'
