@@ -15,7 +15,9 @@ from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
+from app.blob_pins import BlobPins
 from app.cache_losses import CacheLosses
+from app.collector import Collector, CollectorThread
 from app.jobs.events import ANSWER_S
 from app.jobs.identity import Identity
 from app.jobs.records import Records
@@ -29,7 +31,8 @@ from app.keys.use import RequestRates, UploadPlaces
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
 from app.simulations import listings, traces
-from app.store import BlobStore, document_store, model_store
+from app.store import BlobStore, StoreHooks
+from app.stores import open_stores
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -57,6 +60,7 @@ class Context:
     records: Records
     results: ResultCache
     relay: Relay
+    collector: CollectorThread
     trace_makers: BoundedSemaphore
     listing_makers: BoundedSemaphore
     probes: CapacityLimiter
@@ -78,22 +82,27 @@ def create_context(settings: Settings) -> Context:
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
     identity = Identity.present(settings)
     records, losses = Records(broker, settings, identity), CacheLosses(broker)
-    store = document_store(settings.store_dir, records.count_damaged)
-    models = model_store(settings.store_dir, records.count_damaged)
+    stores = open_stores(
+        settings,
+        models=StoreHooks(damaged=records.count_damaged),  # who uploads one pins it, and its owner's quota with it
+        documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, settings.pin_s).pin),
+        patient=False,
+    )
+    store = stores.documents
     results = ResultCache(cache, settings, store, losses)
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
     relay_records = Records(relay_broker, settings, identity)
     rekeyer = Rekeyer(
-        records=relay_records, results=results, models=models, store=store, rekey_after_s=settings.rekey_after_s
+        records=relay_records, results=results, models=stores.models, store=store, rekey_after_s=settings.rekey_after_s
     )
     relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, pace, settings)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=models,
+        models=stores.models,
         store=store,
         broker=broker,
         cache=cache,
@@ -101,6 +110,14 @@ def create_context(settings: Settings) -> Context:
         records=records,
         results=results,
         relay=relay,
+        collector=CollectorThread(
+            Collector(
+                records=Records(relay_broker, settings, identity),
+                cache=connect(settings.cache_url),
+                stores=open_stores(settings),
+                settings=settings,
+            ),
+        ),
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
         listing_makers=BoundedSemaphore(listings.AT_ONCE),

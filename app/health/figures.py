@@ -117,6 +117,7 @@ class _Figures(Collector):
         workers = Counter({own.labels_beside(own): 0})
         workers.update(sign.identity.labels_beside(own) for sign in context.records.workers())
         yield from (("workers", labels, count) for labels, count in workers.items())
+        yield from ((f"store_{name}", (), float(value)) for name, value in context.records.stored().items())
         yield "disk_free_bytes", (), shutil.disk_usage(context.settings.data_dir).free
         for queue in context.records.queues():
             of_queue = (queue.kind, *queue.identity.labels_beside(own))

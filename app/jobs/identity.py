@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 from app.settings import Settings
-from app.store import store_id
+from app.stores import store_id
 from compiler.version import COMPILER_VERSION
 
 QueueKind = Literal["short", "long"]
@@ -26,7 +26,7 @@ class Identity:
     @classmethod
     def present(cls, settings: Settings) -> Self:
         """That of this process; the store gets an id if it has none."""
-        return cls(version=COMPILER_VERSION, store=store_id(settings.store_dir))
+        return cls(version=COMPILER_VERSION, store=store_id(settings))
 
     @property
     def label(self) -> str:

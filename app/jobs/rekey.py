@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 import structlog
 
+from app.errors import StoreUnavailableError
 from app.jobs.identity import Identity, queue_name
 from app.jobs.options_text import kept_options, options_text
 from app.jobs.records import QueueState, Records
 from app.jobs.results import ResultCache
-from app.profiles.stored import keep_profile, stored_profile
+from app.profiles.stored import stored_profile
 from app.simulations.options import SimulationOptions
 from app.store import BlobStore
 from compiler.cache_key import cache_key
 from compiler.errors import TesseraError
 from compiler.options import Options
+from compiler.profile import profile_json
 
 log = structlog.get_logger(__name__)
 
@@ -96,11 +99,12 @@ class Rekeyer:
     def _move(self, queue: QueueState, target: str) -> int:
         moved, staying = 0, self._staying.get(queue.name, 0)
         found = self.records.queued(queue.name, staying, _AT_ONCE)
-        for content, fields in found:
-            becomes = self._becomes(content, fields, queue.identity, target)
-            if becomes is not None:
-                fence = int(fields["fence"])
-                moved += self.records.rekey(content, fence, becomes.content, becomes.work, becomes.outcome)
+        with suppress(StoreUnavailableError):  # what is left is moved when the store answers
+            for content, fields in found:
+                becomes = self._becomes(content, fields, queue.identity, target)
+                if becomes is not None:
+                    fence = int(fields["fence"])
+                    moved += self.records.rekey(content, fence, becomes.content, becomes.work, becomes.outcome)
         self._staying[queue.name] = staying + len(found) - moved if found else 0
         if moved:
             log.warning("jobs_rekeyed", queue=queue.name, to=target, computations=moved)
@@ -119,13 +123,15 @@ class Rekeyer:
                 profile = stored_profile(self.store, fields["profile"])
                 chosen = msgspec.json.decode(options_text(self.store, fields["options"]), type=Options)
                 new = cache_key(fields["model"], profile, chosen, name=fields["model_name"])
-                work["profile"] = keep_profile(self.store, profile)
+                work["profile"] = self.store.keep(profile_json(profile))
                 text = msgspec.json.encode(chosen, order="deterministic").decode()
                 work["options"] = kept_options(self.store, text)
         except FileNotFoundError:
             if before.is_known and before.store != self.records.identity.store:
                 return None
             new = content  # the worker says what is lost
+        except StoreUnavailableError:
+            raise
         except (TesseraError, msgspec.ValidationError) as error:
             return _Moved(content=content, work=work, outcome=_refused(before, self.records.identity, error))
         return _Moved(content=new, work=work, outcome=self.results.get(new))

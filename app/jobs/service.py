@@ -32,7 +32,7 @@ _HINTS: Final = {
     "executable": "Its report says why under values.reason",
     "package": "Compile with ranges of dynamic dimensions: option dims",
 }
-_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
+_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503}
 
 
 def get(context: Context, job_id: str) -> Job:
@@ -110,6 +110,7 @@ def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
         created_at=_time(fields["created_ms"]),
         started_at=_time(fields["started_ms"]) if "started_ms" in fields else None,
         finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
+        expires_at=_time(fields["expires_ms"]) if "expires_ms" in fields else None,
         attempts=int(fields["attempts"]),
         cached="cached" in fields,
         model=_reference(fields, "model"),
@@ -169,7 +170,7 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             limit=", ".join(result for result in RESULTS if result in fields),
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
-    if not context.store.exists(fields[name]):
+    if not context.store.ready(fields[name]):
         raise _made_again(context, job_id, fields, name)
     return fields[name]
 

@@ -11,7 +11,6 @@ from app.http import decode_cursor, encode_cursor
 from app.jobs.records import owned
 from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
-from app.profiles.stored import keep_profile
 from app.store import is_digest
 from compiler.errors import RequestError, did_you_mean, printable
 from compiler.profile import (
@@ -20,6 +19,7 @@ from compiler.profile import (
     builtin_profile,
     parse_profile,
     profile_digest,
+    profile_json,
 )
 
 
@@ -46,7 +46,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
 
 def keep(context: Context, profile: Profile) -> str:
     """Stores the canonical form where the worker reads it; returns its digest."""
-    return keep_profile(context.store, profile)
+    return context.store.keep(profile_json(profile))
 
 
 def resolve(context: Context, name: str) -> Profile:
@@ -56,7 +56,7 @@ def resolve(context: Context, name: str) -> Profile:
     digest = name if is_digest(name) else context.broker.hget(_key(context, "profile-names"), name)
     if isinstance(digest, str):
         known = context.broker.exists(_key(context, f"profile:{digest}"))
-        if known and context.store.exists(digest):
+        if known and context.store.ready(digest):
             return parse_profile(context.store.read(digest))
         for builtin in map(builtin_profile, builtin_names()):
             if profile_digest(builtin) == digest:

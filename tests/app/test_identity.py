@@ -16,7 +16,7 @@ from app.jobs.rekey import Rekeyer
 from app.jobs.results import ResultCache
 from app.settings import Settings
 from app.simulations.options import SimulationOptions
-from app.store import DirectoryStore, document_store, model_store, store_id
+from app.store import DirectoryStore, document_store, model_store
 from app.tables.request_queue import Wanted, WantedTables
 from compiler.cache_key import cache_key
 from compiler.options import Options, parse_options
@@ -124,29 +124,6 @@ def test_versions_are_ordered_as_numbers_and_an_unknown_one_is_oldest() -> None:
     assert NEW.is_newer(OLD)
     assert not OLD.is_newer(NEW)
     assert OLD.is_newer(parsed_queue("short")[1])
-
-
-def test_a_store_has_one_id_for_all_who_use_it_and_another_store_another(tmp_path: Path) -> None:
-    first = store_id(tmp_path / "a")
-    assert store_id(tmp_path / "a") == first
-    assert store_id(tmp_path / "b") != first
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["store-id"]
-    assert (tmp_path / "a" / "store-id").stat().st_mode & 0o077 == 0
-
-
-def test_of_two_that_make_the_id_of_a_store_at_once_the_first_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import os
-
-    link = os.link
-
-    def late(draft: Path, path: Path) -> None:
-        path.write_text("of the other")
-        link(draft, path)
-
-    monkeypatch.setattr(os, "link", late)
-    assert store_id(tmp_path) == "of the other"
 
 
 # the lease
