@@ -56,7 +56,7 @@ def open_stores(
 def store_id(settings: Settings) -> str:
     """The id of the store, the same for all that share it; made at the first call.
 
-    Raises OSError, or obstore.exceptions.BaseError if a bucket does not answer.
+    Raises OSError, or StoreUnavailableError if a bucket does not answer.
     """
     fresh = secrets.token_hex(16)
     if settings.store_url is None:
@@ -74,12 +74,17 @@ def store_id(settings: Settings) -> str:
             sync_folder(path.parent)
         return path.read_text()
     import obstore
-    from obstore.exceptions import AlreadyExistsError, PreconditionError
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    from app.s3_store import unavailable
 
     bucket = _bucket(settings, settings.store_patience_s)
-    with suppress(AlreadyExistsError, PreconditionError):
-        obstore.put(bucket, "id", fresh.encode(), mode="create")
-    return bytes(obstore.get(bucket, "id").bytes()).decode()
+    try:
+        with suppress(AlreadyExistsError, PreconditionError):
+            obstore.put(bucket, "id", fresh.encode(), mode="create")
+        return bytes(obstore.get(bucket, "id").bytes()).decode()
+    except BaseError as error:
+        raise unavailable(type(error).__name__) from error
 
 
 def _bucket(settings: Settings, answer_s: float) -> Bucket:
@@ -114,3 +119,7 @@ def _keys_of_file() -> S3Config:
         if theirs in found:
             keys[ours] = found[theirs]  # type: ignore[literal-required]
     return keys
+
+
+if __name__ == "__main__":
+    print(store_id(Settings()))

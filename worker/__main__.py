@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 
 def main() -> None:
@@ -23,6 +29,7 @@ def main() -> None:
     from app.logs import configure_logging
     from app.private_files import UMASK, close_to_others
     from app.settings import Settings
+    from compiler.version import COMPILER_VERSION
     from worker.app import Worker
 
     settings = Settings()
@@ -32,7 +39,7 @@ def main() -> None:
     unknown = next((kind for kind in kinds if kind not in QUEUE_KINDS), None)
     if unknown is not None:
         parser.error(f"there is no queue {unknown!r}: choose from {', '.join(QUEUE_KINDS)}")
-    celery = Worker(settings, Identity.present(settings), kinds).celery()
+    celery = Worker(settings, Identity(version=COMPILER_VERSION, store=_store_id(settings)), kinds).celery()
     celery.worker_main(
         [
             "--quiet",
@@ -44,6 +51,19 @@ def main() -> None:
             f"--loglevel={settings.log_level}",
         ]
     )
+
+
+def _store_id(settings: Settings) -> str:
+    """The id of the store; of a bucket it is read by another process, since its library leaves threads behind.
+
+    A thread would not survive the fork into the children.
+    """
+    from app.stores import store_id
+
+    if settings.store_url is None:
+        return store_id(settings)
+    asked = subprocess.run([sys.executable, "-m", "app.stores"], stdout=subprocess.PIPE, text=True, check=True)
+    return asked.stdout.strip()
 
 
 if __name__ == "__main__":

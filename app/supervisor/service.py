@@ -204,6 +204,7 @@ class EmbeddedService:
                 hint="Choose another with --data-dir or TESSERA_DATA_DIR",
             ) from None
         self._lock.acquire()
+        self._identity = Identity.present(self._settings)
         stores = open_stores(self._settings)
         for store in (stores.models, stores.documents):
             store.remove_temporary()
@@ -272,7 +273,7 @@ class EmbeddedService:
         client.close()
         client = connect(self.broker_url)
         client.delete(*UNACKED_KEYS)
-        Records(client, self._settings, Identity.present(self._settings)).restart()
+        Records(client, self._settings, self._identity).restart()
         client.close()
 
     def _leases_held(self) -> bool:
@@ -366,5 +367,5 @@ class EmbeddedService:
         """Ends a hung child, by force if it does not end by itself; what its worker was doing counts as no attempt."""
         log.warning("%s (process %d) gives no sign of life and is restarted", child.name, pid)
         if child.name == "worker":
-            hung.note_stop(broker, self._settings, pid)
+            hung.note_stop(broker, self._settings, self._identity, pid)
         child.end(pid, _END_S)
