@@ -19,8 +19,9 @@ import httpx
 import redis
 
 from app.errors import SetupError
+from app.jobs.identity import Identity
 from app.jobs.queue import UNACKED_KEYS
-from app.jobs.records import LEASES_KEY, QUEUES, Records
+from app.jobs.records import LEASES_KEY, Records
 from app.private_files import close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
@@ -195,6 +196,7 @@ class EmbeddedService:
         except OSError as error:
             raise unusable(self._data_dir, error) from None
         self._lock.acquire()
+        self._identity = Identity.present(self._settings)
         stores = open_stores(self._settings)
         for store in (stores.models, stores.documents):
             store.remove_temporary()
@@ -257,13 +259,13 @@ class EmbeddedService:
         return listener
 
     def _recover(self) -> None:
-        """Remakes Celery's messages from the outbox; every lease belonged to a process that is gone."""
+        """Remakes Celery's messages from the queues; every lease belonged to a process that is gone."""
         client = connect(self.broker_url.removesuffix("0") + "1")
         client.flushdb()  # where versions before 0.12 kept the cache, which would never be evicted now
         client.close()
         client = connect(self.broker_url)
-        client.delete(*QUEUES, *UNACKED_KEYS)
-        Records(client, self._settings).restart()
+        client.delete(*UNACKED_KEYS)
+        Records(client, self._settings, self._identity).restart()
         client.close()
 
     def _leases_held(self) -> bool:
@@ -356,5 +358,5 @@ class EmbeddedService:
         """Ends a hung child, by force if it does not end by itself; what its worker was doing counts as no attempt."""
         log.warning("%s (process %d) gives no sign of life and is restarted", child.name, pid)
         if child.name == "worker":
-            hung.note_stop(broker, self._settings, pid)
+            hung.note_stop(broker, self._settings, self._identity, pid)
         child.end(pid, _END_S)
