@@ -18,7 +18,7 @@ from app.store import document_store
 from app.stores import open_stores
 from app.supervisor.service import EmbeddedService
 from tests.s3 import S3Server
-from tests.service.harness import Api, conv_chain, until
+from tests.service.harness import Api, conv_chain, kill, until
 from tests.service.models import images
 from tests.service.test_frozen import frozen, soon
 from tests.service.test_tables import packaged
@@ -44,6 +44,8 @@ def test_models_plans_tables_and_programs_go_through_the_bucket(begin: Start, s3
     assert {answer.status_code for answer in whole.values()} == {200}
     ran = api.http.post("/v1/simulations", json={"job": job["id"]})
     assert api.finished(ran.json()["id"])["state"] == "succeeded"
+    kill(service.pids["redis"])
+    until(lambda: api.http.get("/readyz").status_code == 200, "another broker")
     assert not (service.data_dir / "blobs").exists()
     assert f"models/{model}" in s3.keys(prefix)
     assert f"documents/{whole['plan'].headers['ETag'][1:-1]}" in s3.keys(prefix)
