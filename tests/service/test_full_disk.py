@@ -93,7 +93,7 @@ def test_a_full_disk_is_named(start: Start, tmp_path: Path, may_mount: bool) -> 
 def test_a_broker_that_ended_on_a_full_disk_comes_back_with_space(
     request: pytest.FixtureRequest, start: Start, tmp_path: Path, storage: str
 ) -> None:
-    """With blobs in a bucket the wrong folder was looked at: the broker was restarted in a loop, and answers were 503."""
+    """With blobs in a bucket the wrong folder was looked at: the broker restarted in a loop, and answers were 503."""
     changes = (
         {} if storage == "directory" else request.getfixturevalue("s3").settings(request.getfixturevalue("prefix"))
     )

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -140,6 +141,7 @@ def test_the_service_removes_what_nothing_refers_to(
     assert float(found["tessera_blob_bytes_removed_total"]) >= len(b"nothing refers to it")
     assert float(found["tessera_store_blobs"]) >= 5
     assert float(found["tessera_store_bytes"]) > 0
+    assert 0 <= time.time() - float(found["tessera_store_counted_timestamp_seconds"]) < 300
 
 
 def test_an_operator_collects_by_command(start: Start) -> None:
