@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.stack.hosts import Network, namespaces
@@ -32,8 +33,9 @@ def main() -> None:
     def say(text: str) -> None:
         print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
 
-    with Network(folder) as network:
+    with ExitStack() as cleaning, Network(folder) as network:
         stack = Stack(network, folder)
+        cleaning.callback(stack.clean_up)
         try:
             Scenario(stack, arguments.jobs, say).run()
         except AssertionError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.supervisor.redis_server import find_program
+from tests.s3 import free_ports, remove_sockets
 from tests.stack.compose import FILES, ROOT, compose, secrets_of, variables_of, words_of
 from tests.stack.hosts import Host, Network
 
@@ -23,6 +24,7 @@ HOSTS: Final = {
     "worker1": "worker",
     "worker2": "worker",
 }
+_OF_STORE: Final = tuple(f"{part}.port.grpc" for part in ("master", "volume", "filer", "s3"))
 # A lost host is noticed soon, so that a run is short.
 _VARIABLES: Final = {"TESSERA_LEASE_S": "2", "TESSERA_FIRST_RESEND_S": "1", "TESSERA_STOP_GRACE_S": "1"}
 
@@ -34,6 +36,8 @@ class Stack:
         self._services: dict[str, Any] = compose(*FILES)["services"]
         self._hosts = {name: network.host(name) for name in HOSTS}
         self.passwords = _secrets(folder)
+        # SeaweedFS names sockets in /tmp by these ports, and all hosts see one /tmp
+        self._ports = dict(zip(_OF_STORE, free_ports(len(_OF_STORE)), strict=True))
         addresses = {name: host.address for name, host in self._hosts.items()}
         for name, host in self._hosts.items():
             wanted = secrets_of(self._services[HOSTS[name]])
@@ -61,7 +65,14 @@ class Stack:
             words = [word.replace("-dir=/data", f"-dir={data}") for word in words]
             if words[0] == "redis-server":  # the image's folder for data is the one it works in
                 words += ["--dir", str(data)]
+            if words[0] == "weed":
+                words += [f"-{port}={number}" for port, number in self._ports.items()]
+                words += [f"-{part}.localSocket={data}/{part}.sock" for part in ("filer", "s3")]
             self._hosts[name].start(self._programs(words), self._variables(name))
+
+    def clean_up(self) -> None:
+        """Removes what lies outside the folder, once the hosts have ended."""
+        remove_sockets(self._ports.values())
 
     def run(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command on a host, as `docker compose exec` does in its service."""
