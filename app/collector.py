@@ -104,7 +104,7 @@ class Collector:
                 {
                     "blobs": str(found.blobs),
                     "bytes": str(found.stored_bytes),
-                    "counted_timestamp_seconds": f"{time.time():.0f}",
+                    "counted_timestamp_seconds": str(int(time.time())),
                 },
                 {
                     "blobs_removed": found.removed,
