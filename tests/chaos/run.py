@@ -11,12 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
+import redis
 
+from app.redis_urls import connect
 from tests.chaos.faults import Faults
 from tests.chaos.topology import Topology
 from tests.chaos.work import TABLE_SHAPES, Work, base_of, body, model_bytes
@@ -277,11 +279,11 @@ class Caller:
             if table is not None and table.status_code == 200:
                 self.checked(table)
 
-    def final_events(self, job: str) -> int:
-        """How many final events the stream of a job has."""
+    def last_state(self, job: str) -> str:
+        """The state in the last event of a job's stream."""
         answer = self.insist("GET", f"/v1/jobs/{job}/events")
         states = [json.loads(line[5:])["state"] for line in answer.text.splitlines() if line.startswith("data:")]
-        return sum(state in FINAL for state in states)
+        return str(states[-1])
 
 
 def undisturbed(topology: Topology, works: Sequence[Work]) -> dict[Work, Outcome]:
@@ -351,14 +353,17 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
     return ledger
 
 
-def judge(topology: Topology, ledger: Ledger) -> None:
+def judge(topology: Topology, ledger: Ledger, settle_s: float = SETTLE_S) -> None:
     """Waits for every accepted job; notes those that are unknown, that do not end, and that ended twice."""
-    ends_at = time.monotonic() + SETTLE_S
-    with _caller(topology, ledger, {}) as caller:
+    ends_at = time.monotonic() + settle_s
+    with _caller(topology, ledger, {}) as caller, closing(connect(topology.broker_url)) as broker:
         for accepted in list(ledger.accepted):
             try:
-                caller.final(accepted, max(1.0, ends_at - time.monotonic()))
-                if caller.final_events(accepted.job) != 1:
+                found = caller.final(accepted, max(1.0, ends_at - time.monotonic()))
+                if caller.last_state(accepted.job) != found["state"]:
+                    ledger.violate("lost", f"the last event of {accepted}")
+                # readers leave after the first final event, so the stream itself is looked at
+                if _final_events(broker, accepted.job) != 1:
                     ledger.violate("published twice", str(accepted))
             except LookupError as error:
                 ledger.violate("lost", str(error))
@@ -390,6 +395,11 @@ def compare(topology: Topology, ledger: Ledger, expected: Mapping[tuple[str, Wor
                 found, wanted = ({name: one.get(name, "") for name in ("state", "outputs")} for one in (found, wanted))
             if found != wanted:
                 ledger.violate("different", f"{accepted}: {found}, undisturbed {wanted}")
+
+
+def _final_events(broker: redis.Redis, job: str) -> int:
+    entries: Any = broker.xrange(f"tessera:job:{job}:events")
+    return sum(json.loads(fields["data"])["state"] in FINAL for _, fields in entries)
 
 
 def _publications(topology: Topology) -> Counter[tuple[str, int]]:
