@@ -371,3 +371,7 @@ def test_the_description_states_each_answer_and_leaves_none_open() -> None:
             assert "requestBody" not in operation or {"413", "415", "422"} <= answers, (path, method)
     events = described["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]
     assert list(events) == ["text/event-stream"]  # it said application/json
+
+
+def test_the_readme_says_how_to_start_the_service_in_containers() -> None:
+    assert "docker compose up" in (ROOT / "README.md").read_text()

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import onnx
 import pytest
 
 from app.store import document_store, model_store
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_digest
 from tests.service.harness import Api, conv_chain
+from tests.service.models import network
 
 pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
@@ -60,14 +62,31 @@ def test_damaged_results_are_made_again_and_never_served(start: Start) -> None:
     assert "tessera_blobs_damaged_total 3.0" in api.http.get("/metrics").text
 
 
-def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(start: Start) -> None:
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip_a_weight(path: Path) -> None:
+    """The file stays a model."""
+    data = bytearray(path.read_bytes())
+    weights = onnx.load_from_string(bytes(data)).graph.initializer[0].raw_data
+    data[data.index(weights) + 2] ^= 1
+    path.write_bytes(data)
+    assert onnx.load(path).graph.initializer[0].raw_data != weights
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_weight])
+def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(
+    start: Start, damage: Callable[[Path], None]
+) -> None:
+    """A flipped weight made a wrong executable under the right digest, and the failure of a cut model stayed known."""
     service, api = start()
-    data = conv_chain(3)
+    data = network().data()
     model = api.upload(data)
-    path = model_store(service.settings.store_dir).path(model)
-    os.truncate(path, len(data) // 2)
+    damage(model_store(service.settings.store_dir).path(model))
     failed = api.finished(api.submit(model))
     assert (failed["state"], failed["problem"]["code"]) == ("failed", "input_lost")
+    assert "executable" not in failed["links"]
     assert api.http.get(f"/v1/models/{model}").status_code == 404
     assert api.upload(data) == model
     assert api.finished(api.submit(model))["state"] == "succeeded"
