@@ -26,7 +26,9 @@ from tests.service.harness import FINAL
 
 # After the last fault everything accepted is final, and every result can be read, within this time.
 SETTLE_S: Final = 240.0
-_SUBMITTERS: Final = 4
+_SUBMITTERS: Final = 8
+# A fault waits so long for work that is behind, so that the last jobs meet faults as the first did.
+_AHEAD_S: Final = 5.0
 _READERS: Final = 3
 _DOCUMENTS: Final = ("plan", "report", "executable", "outputs", "package")
 # Answers that say honestly that something is not possible at the moment.
@@ -300,13 +302,14 @@ def undisturbed(topology: Topology, works: Sequence[Work]) -> dict[Work, Outcome
 def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: int, seed: int) -> Ledger:
     """Asks for all work while `count` faults happen, both spread evenly; returns when the service may settle."""
     ledger, models = Ledger(), dict[str, str]()
-    done, ended, begun = 0, threading.Event(), time.monotonic()
+    done, asked, ended, begun = 0, list[Work](), threading.Event(), time.monotonic()
 
     def submit(mine: Sequence[tuple[int, Work]]) -> None:
         with _caller(topology, ledger, models) as caller:
             for number, work in mine:
                 while number * count > (done + 1) * len(works) and not ended.is_set():
                     time.sleep(0.05)
+                asked.append(work)
                 try:
                     caller.submit(work)
                 except (TimeoutError, LookupError, AssertionError) as error:
@@ -337,6 +340,9 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
                 if not names:
                     names = faults.dice.sample(sorted(kinds), len(kinds))
                 name = names.pop()
+                waits_until = time.monotonic() + _AHEAD_S
+                while len(asked) * count < done * len(works) and time.monotonic() < waits_until:
+                    time.sleep(0.05)
                 missed = len(faults.missed)
                 kinds[name]()
                 ledger.count(f"fault: {name}" if len(faults.missed) == missed else f"no process to hit: {name}")
