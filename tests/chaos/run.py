@@ -29,7 +29,7 @@ SETTLE_S: Final = 240.0
 _SUBMITTERS: Final = 8
 # A fault waits so long for work that is behind, so that the last jobs meet faults as the first did.
 _AHEAD_S: Final = 5.0
-_READERS: Final = 3
+_READERS: Final = 2
 _DOCUMENTS: Final = ("plan", "report", "executable", "outputs", "package")
 # Answers that say honestly that something is not possible at the moment.
 _LATER: Final = (429, 503, 507)
@@ -192,11 +192,11 @@ class Caller:
     def outcome(self, accepted: Accepted, patience_s: float = SETTLE_S) -> Outcome:
         """What came of a job. Results that are damaged are waited for, for the service makes them again."""
         found = self.final(accepted, patience_s)
-        if found["state"] != "succeeded":
-            return {"state": found["state"], "code": str(found.get("problem", {}).get("code"))}
         try:
             if accepted.work.kind == "sweep":
                 return self._sweep(accepted)
+            if found["state"] != "succeeded":
+                return {"state": found["state"], "code": str(found.get("problem", {}).get("code"))}
             if accepted.work.kind == "table":
                 return {"state": "succeeded", "table": self._table(accepted, found["model"]["digest"], patience_s)}
             names = ("trace", "listing") if accepted.work.kind == "trace" else _DOCUMENTS
@@ -214,7 +214,7 @@ class Caller:
             point.pop("job", None)
             if (point["problem"] or {}).get("code") == "input_lost":
                 return {"state": "failed", "code": "input_lost"}
-        return {"state": "succeeded", "table": _digest(json.dumps(table, sort_keys=True).encode())}
+        return {"state": table["state"], "table": _digest(json.dumps(table, sort_keys=True).encode())}
 
     def _table(self, accepted: Accepted, model: str, patience_s: float) -> str:
         """The digest of a table once it is optimised, without what differs from package to package."""
@@ -321,7 +321,7 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
         with _caller(topology, ledger, models) as caller:
             while not ended.is_set():
                 caller.look(dice)
-                time.sleep(0.1)
+                time.sleep(0.3)
 
     def look_after() -> None:
         while not ended.wait(0.3):
