@@ -309,6 +309,8 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
             for number, work in mine:
                 while number * count > (done + 1) * len(works) and not ended.is_set():
                     time.sleep(0.05)
+                if ended.is_set():
+                    return
                 asked.append(work)
                 try:
                     caller.submit(work)
