@@ -154,8 +154,11 @@ class Caller:
         return accepted
 
     def _forget(self, work: Work) -> None:
-        """Deletes a model, which is unknown afterwards."""
-        path = f"/v1/models/{self._models.pop(work.model)}"
+        """Deletes a model, which is unknown afterwards; one that was asked for again is gone already."""
+        model = self._models.pop(work.model, None)
+        if model is None:
+            return
+        path = f"/v1/models/{model}"
         answer = self.insist("DELETE", path)
         assert answer.status_code in (204, 404), answer.text  # 404: deleted by a request whose answer was lost
         after = self.insist("GET", path)
