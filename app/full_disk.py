@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+STORAGE_FULL: Final[Mapping[str, str]] = {
+    "code": "storage_full",
+    "stage": "service",
+    "message": "the disk of the service is full",
+    "hint": "Try again later; an operator has to free space under TESSERA_DATA_DIR",
+}
 _LITTLE_BYTES: Final = 1 << 20
 
 

@@ -33,7 +33,7 @@ _HINTS: Final = {
     "executable": "Its report says why under values.reason",
     "package": "Compile with ranges of dynamic dimensions: option dims",
 }
-_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503}
+_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503, "storage_full": 507}
 
 
 def get(context: Context, job_id: str) -> Job:

@@ -39,8 +39,8 @@ _ROLLING_S: Final = 30.0
 Outcome = Mapping[str, str]
 """The digest of each result by name, or the code of the problem."""
 
-# What was damaged on the disk, where nobody is left who could make it again, is said, and asked for again.
-_HONESTLY_LOST: Final = ("input_lost", "result_lost")
+# What was damaged where nobody is left who could make it again, and what found no room, is said, and asked for again.
+_ASKED_AGAIN: Final = ("input_lost", "result_lost", "storage_full")
 
 
 class ResultLostError(Exception):
@@ -170,9 +170,10 @@ class Caller:
             found = self.final(accepted)
             if found["state"] == "succeeded":
                 return accepted
-            if found.get("problem", {}).get("code") != "input_lost":
+            code = str(found.get("problem", {}).get("code"))
+            if code not in _ASKED_AGAIN:
                 raise AssertionError(f"{accepted}: {found}")
-            accepted = self.again(accepted, "input_lost")
+            accepted = self.again(accepted, code)
 
     def again(self, accepted: Accepted, code: str) -> Accepted:
         """Another job for the same work, with everything uploaded anew."""
@@ -215,8 +216,8 @@ class Caller:
         table = self.insist("GET", f"/v1/sweeps/{accepted.job}").json()
         for point in table["points"]:
             point.pop("job", None)
-            if (point["problem"] or {}).get("code") == "input_lost":
-                return {"state": "failed", "code": "input_lost"}
+            if (code := (point["problem"] or {}).get("code")) in _ASKED_AGAIN:
+                return {"state": "failed", "code": code}
         return {"state": table["state"], "table": _digest(json.dumps(table, sort_keys=True).encode())}
 
     def _table(self, accepted: Accepted, model: str, patience_s: float) -> str:
@@ -393,7 +394,7 @@ def compare(topology: Topology, ledger: Ledger, expected: Mapping[tuple[str, Wor
         for accepted in list(ledger.accepted):
             try:
                 found = caller.outcome(accepted, max(1.0, ends_at - time.monotonic()))
-                while found.get("code") in _HONESTLY_LOST:
+                while found.get("code") in _ASKED_AGAIN:
                     accepted = caller.again(accepted, found["code"])
                     found = caller.outcome(accepted)
             except (TimeoutError, LookupError, AssertionError) as error:
