@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections.abc import Mapping
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,12 @@ from typing import Final
 from app.private_files import private_file
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+STORAGE_FULL: Final[Mapping[str, str]] = {
+    "code": "storage_full",
+    "stage": "service",
+    "message": "the disk of the service is full",
+    "hint": "Try again later; an operator has to free space under TESSERA_DATA_DIR",
+}
 _LITTLE_BYTES: Final = 1 << 20
 _PROBE_BYTES: Final = 64 * 1024
 

@@ -19,7 +19,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from app import errors
-from app.full_disk import FULL, is_full
+from app.full_disk import FULL, STORAGE_FULL, is_full
 from app.supervisor.redis_server import Role
 from compiler.errors import (
     InternalError,
@@ -67,12 +67,6 @@ _HTTP_CODES = {
     405: "method_not_allowed",
     413: "too_large",
     415: "unsupported_media_type",
-}
-_STORAGE_FULL: Final[Mapping[str, str]] = {
-    "code": "storage_full",
-    "stage": "service",
-    "message": "the disk of the service is full",
-    "hint": "Try again later; an operator has to free space under TESSERA_DATA_DIR",
 }
 _NO_RECORDS: Final[Mapping[str, str]] = {
     "code": "service_unavailable",
@@ -213,15 +207,15 @@ def install(app: FastAPI) -> None:
             raise error  # our own defect: trying again would not help
         # a Redis that cannot write refuses to, or ends and cannot be started again
         if parts["code"] != "records_full" and is_full(_broker_dir(request)):
-            parts = _STORAGE_FULL
-        status = 507 if parts is _STORAGE_FULL else 503
+            parts = STORAGE_FULL
+        status = 507 if parts is STORAGE_FULL else 503
         return problem_response(parts, status, request_id_of(request), retry_headers(request.scope))
 
     async def on_os_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, OSError)
         if error.errno not in (*FULL, errno.EFBIG):  # the last is of a limit on the size of files
             raise error
-        return problem_response(_STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
+        return problem_response(STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
 
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -369,3 +369,15 @@ def test_the_description_states_each_answer_and_leaves_none_open() -> None:
             assert "requestBody" not in operation or {"413", "415", "422"} <= answers, (path, method)
     events = described["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]
     assert list(events) == ["text/event-stream"]  # it said application/json
+
+
+def test_the_readme_says_how_to_start_the_service_in_containers() -> None:
+    assert "docker compose up" in (ROOT / "README.md").read_text()
+
+
+def test_each_test_that_the_findings_name_exists() -> None:
+    text = (ROOT / "docs" / "benchmarks" / "0024-service.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) > 30
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -125,6 +126,33 @@ def test_full_records_are_named(start: Start) -> None:
     named(api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"}), 503, "records_full")
     client.config_set("maxmemory", 0)
     assert new_profile(api, "other").status_code == 201
+    client.close()
+
+
+def test_long_options_take_no_room_from_records_and_a_full_broker_forgets_nothing(start: Start) -> None:
+    """670 requests with long options filled 1 GiB: a finished job was forgotten, and further ones were answered 500."""
+    service, api = start()
+    model = api.upload(conv_chain(1))
+    done = api.finished(api.submit(model, "edge4"))["id"]
+    client: Any = redis.Redis.from_url(service.broker_url)
+    os.kill(service.pids["worker"], signal.SIGSTOP)
+
+    def submit(number: int) -> httpx.Response:
+        cuts = [f"{number} {cut} {'x' * 4000}" for cut in range(200)]
+        body = {"model": model, "profile": "edge4", "options": {"partition": cuts}}
+        return api.http.post("/v1/compilations", json=body)
+
+    before = client.info("memory")["used_memory"]
+    answers = [submit(number) for number in range(10)]
+    assert {answer.status_code for answer in answers} == {202}
+    assert client.info("memory")["used_memory"] - before < 800_000  # 8 MB of options
+    assert len(api.job(answers[0].json()["id"])["options"]["partition"]) == 200
+    assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 100_000)
+    named(until(lambda: answer if (answer := submit(10)).status_code != 202 else None, "the end"), 503, "records_full")
+    client.config_set("maxmemory", 1)
+    assert api.job(done)["state"] == "succeeded"
+    assert api.http.get(f"/v1/jobs/{done}/plan").status_code == 200
     client.close()
 
 
