@@ -342,7 +342,7 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
         waiting += [pool.submit(read, number) for number in range(_READERS)]
         try:
             kinds, names = faults.kinds(), list[str]()
-            for _ in range(count):
+            while done < count and len(faults.missed) < 2 * count:
                 if not names:
                     names = faults.dice.sample(sorted(kinds), len(kinds))
                 name = names.pop()
@@ -351,7 +351,10 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
                     time.sleep(0.05)
                 missed = len(faults.missed)
                 kinds[name]()
-                ledger.count(f"fault: {name}" if len(faults.missed) == missed else f"no process to hit: {name}")
+                if len(faults.missed) > missed:
+                    ledger.count(f"no process to hit: {name}")
+                    continue
+                ledger.count(f"fault: {name}")
                 done += 1
                 print(f"{time.monotonic() - begun:6.0f} s  {done} of {count}: {name}", file=sys.stderr, flush=True)
                 time.sleep(faults.dice.uniform(0.2, 2.0))
