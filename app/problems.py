@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import redis
@@ -19,6 +20,7 @@ from starlette.types import Scope
 
 from app import errors
 from app.full_disk import FULL, STORAGE_FULL, is_full
+from app.supervisor.redis_server import Role
 from compiler.errors import (
     InternalError,
     LimitError,
@@ -204,7 +206,7 @@ def install(app: FastAPI) -> None:
         if parts is None:
             raise error  # our own defect: trying again would not help
         # a Redis that cannot write refuses to, or ends and cannot be started again
-        if parts["code"] != "records_full" and is_full(request.app.state.context.settings.store_dir):
+        if parts["code"] != "records_full" and is_full(_broker_dir(request)):
             parts = STORAGE_FULL
         status = 507 if parts is STORAGE_FULL else 503
         return problem_response(parts, status, request_id_of(request), retry_headers(request.scope))
@@ -249,6 +251,11 @@ def request_id_of(request: Request) -> str | None:
     """The id that the middleware gave to this request."""
     value = request.scope.get("tessera.request_id")
     return value if isinstance(value, str) else None
+
+
+def _broker_dir(request: Request) -> Path:
+    """Where the embedded broker keeps its file; a broker of the operator's has none there."""
+    return Path(request.app.state.context.settings.data_dir) / Role.BROKER.value
 
 
 def _short(value: object) -> bool | int | float | str | None:
