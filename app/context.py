@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import BoundedSemaphore
-from typing import Annotated
+from typing import Annotated, Final
 
 import redis
 import redis.asyncio
@@ -17,8 +17,10 @@ from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
+from app.known_bytes import KnownBlobs, KnownBytes
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
+from app.shared_reads import SharedReads
 from app.simulations import listings, traces
 from app.store import BlobStore, document_store, model_store
 from app.tables.buckets import BucketChoice
@@ -31,6 +33,9 @@ from app.tables.optimising_delay import Pace
 from app.tables.request_queue import WantedTables
 from compiler.profile import builtin_names, builtin_profile, profile_digest
 
+# More than there is time for: shared reads end with their patience.
+_RETRIES: Final = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
@@ -42,6 +47,9 @@ class Context:
     broker: redis.Redis
     cache: redis.Redis
     events: redis.asyncio.Redis
+    reads: SharedReads
+    documents: KnownBlobs
+    answers: KnownBytes
     records: Records
     results: ResultCache
     relay: Relay
@@ -76,6 +84,9 @@ def create_context(settings: Settings) -> Context:
         broker=broker,
         cache=cache,
         events=connect_async(settings.broker_url, ANSWER_S),
+        reads=SharedReads(connect_async(settings.broker_url, API_PATIENCE_S, _RETRIES), API_PATIENCE_S),
+        documents=KnownBlobs(store, settings.known_documents_bytes),
+        answers=KnownBytes(settings.known_answers_bytes),
         records=records,
         results=ResultCache(cache, settings, store, losses),
         relay=relay,
@@ -97,7 +108,7 @@ def create_context(settings: Settings) -> Context:
     )
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:  # a function that is no coroutine would be sent to a thread
     context = request.app.state.context
     assert isinstance(context, Context)
     return context

@@ -41,6 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             context.opener.stop()
             context.relay.stop()
+            await context.reads.aclose()
             await context.events.aclose()
             context.broker.close()
             context.cache.close()
@@ -60,8 +61,10 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     app.add_middleware(AccessMiddleware, settings=settings, refusals=refusals)
     app.add_middleware(RequestMiddleware)  # outside, so that refusals have a request id and are logged
+    # Looked through from the first on at each request, so what is asked for most stands first; `include_router` would
+    # look twice through all of them.
+    for router in (jobs, tables, models, profiles, compilations, simulations, sweeps, comparisons, health):
+        app.router.routes.extend(router.routes)
     install_documentation(app)
-    for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
-        app.include_router(router)
 
     return app

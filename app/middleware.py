@@ -6,10 +6,10 @@ import asyncio
 import re
 import secrets
 import time
+from contextlib import nullcontext
 
 import anyio
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +18,8 @@ from app.problems import problem_response, retry_headers
 
 log = structlog.get_logger(__name__)
 
+# As an answer of ASGI has them.
+_SECURITY_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -32,11 +34,12 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["tessera.request_id"] = request_id
         status, started, begun = 500, False, time.monotonic()
         headed = scope["method"] == "HEAD"
+        body = anyio.CancelScope() if headed else None
         # HEAD is GET without the body (RFC 9110): the body is not made, and the rest of the answer is cancelled
         answered = {**scope, "method": "GET"} if headed else scope
 
@@ -44,20 +47,22 @@ class RequestMiddleware:
             nonlocal status, started
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = list(message.get("headers", ()))
+                own = {name for name, _ in headers}
+                headers.append((b"x-request-id", request_id.encode()))
+                headers += [header for header in _SECURITY_HEADERS if header[0] not in own]
+                message["headers"] = headers
             if not headed:
                 await send(message)
             elif message["type"] == "http.response.start":
                 await send(message)
                 await send({"type": "http.response.body", "body": b""})
+                assert body is not None
                 body.cancel()
 
         structlog.contextvars.bind_contextvars(request_id=request_id)
         try:
-            with anyio.CancelScope() as body:
+            with body or nullcontext():
                 await self._app(answered, receive, send_with_id)
         except ClientDisconnect:
             status = 499  # nobody is there to read an answer

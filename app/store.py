@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
@@ -74,6 +74,9 @@ class BlobStore(Protocol):
     def holds(self, digest: str) -> bool:
         """Whether there is a blob of that name, whatever its bytes."""
 
+    def state(self, digest: str) -> Hashable | None:
+        """Another value whenever the blob may have other bytes, None if there is no blob; never reads it."""
+
     def read(self, digest: str) -> bytes:
         """A small blob's bytes; raises FileNotFoundError."""
 
@@ -115,6 +118,7 @@ class DirectoryStore:
 
     def __init__(self, root: Path, damaged: Callable[[], None] | None = None) -> None:
         self._root = root
+        self._root_text = str(root)
         self._damaged = damaged
         self._verified: OrderedDict[str, _State] = OrderedDict()
         self._verified_lock = Lock()
@@ -148,6 +152,15 @@ class DirectoryStore:
     def holds(self, digest: str) -> bool:
         """Whether there is a blob of that name, whatever its bytes."""
         return self.path(digest).is_file()
+
+    def state(self, digest: str) -> _State | None:
+        """Another value whenever the blob may have other bytes, None if there is no blob; never reads it."""
+        if not is_digest(digest):
+            return None
+        try:
+            return _state(f"{self._root_text}/{digest[:2]}/{digest[2:4]}/{digest}")
+        except OSError:
+            return None
 
     def read(self, digest: str) -> bytes:
         """A small blob's bytes; raises FileNotFoundError."""
@@ -243,8 +256,9 @@ def document_store(root: Path, damaged: Callable[[], None] | None = None) -> Dir
 _State = tuple[int, int, int, int]
 
 
-def _state(descriptor: int) -> _State:
-    found = os.fstat(descriptor)
+def _state(file: int | str) -> _State:
+    """The state of a file by its descriptor or path."""
+    found = os.stat(file)  # noqa: PTH116
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

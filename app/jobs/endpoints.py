@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
 from app.errors import NotFoundError
-from app.http import IMMUTABLE, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
+from app.http import IMMUTABLE, JSON, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobEvent, JobPage
@@ -50,20 +49,20 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
     return service.listed(context, cursor, limit)
 
 
-@router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
-async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
+@router.get("/{job_id}", operation_id="getJob", response_model=Job, responses=_UNKNOWN)
+async def get_job(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
     note_location(request, f"/v1/jobs/{job_id}")
-    job = await run_in_threadpool(service.get, context, job_id)
+    state, body = await service.answer_of(context, job_id)
+    headers = {"Cache-Control": "no-store"}
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
-    if wait_s is not None and job.state not in FINAL_STATES:
+    if wait_s is not None and state not in FINAL_STATES:
         await events.wait_until_final(context.events, job_id, wait_s)
-        response.headers["Preference-Applied"] = f"wait={wait_s:.0f}"
-        job = await run_in_threadpool(service.get, context, job_id)
-    if job.state not in FINAL_STATES:
-        response.headers["Retry-After"] = "1"
-    response.headers["Cache-Control"] = "no-store"
-    return job
+        headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+        state, body = await service.answer_of(context, job_id)
+    if state not in FINAL_STATES:
+        headers["Retry-After"] = "1"
+    return Response(body, media_type=JSON, headers=headers)
 
 
 @router.post("/{job_id}/cancel", operation_id="cancelJob", response_model_exclude_none=True, responses=_UNKNOWN)
@@ -82,24 +81,29 @@ def delete_job(context: ContextDependency, job_id: JobId) -> None:
 
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
-def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+async def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan of a job that succeeded, or of a running job as soon as it is known (docs/schemas/plan.json).
 
     The plan of a running job says `provisional`: its times are estimates, and it must not be cached.
     """
-    digest = service.provisional_plan(service.fields_of(context, job_id))
+    fields = await service.record_of(context, job_id)
+    digest = service.provisional_plan(fields)
     if digest is None:
-        return _document(request, context, job_id, "plan")
+        return immutable(request, *await service.result(context, job_id, "plan", fields))
     headers = {"ETag": etag(digest), "Cache-Control": "no-store"}
     if not_modified(request, digest):
         return Response(status_code=304, headers=headers)
-    return Response(service.document(context, digest), media_type="application/json", headers=headers)
+    try:
+        return Response(await service.document_bytes(context, digest), media_type=JSON, headers=headers)
+    except FileNotFoundError:
+        raise service.missing(digest) from None
 
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
-def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+async def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
-    return _document(request, context, job_id, "report")
+    fields = await service.record_of(context, job_id)
+    return immutable(request, *await service.result(context, job_id, "report", fields))
 
 
 @router.get(
@@ -250,7 +254,7 @@ async def follow_job(
     """
     after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
     note_location(request, f"/v1/jobs/{job_id}")
-    fields = await run_in_threadpool(service.fields_of, context, job_id)
+    fields = await service.record_of(context, job_id)
     if fields["state"] in FINAL_STATES and not await events.anything_after(context.events, job_id, after):
         return Response(status_code=204)  # stops an EventSource from reconnecting
     return EventSourceResponse(_sent(context, job_id, after), ping=15)
@@ -270,8 +274,3 @@ def _file(request: Request, context: Context, digest: str, media_type: str, name
     except FileNotFoundError:
         raise service.missing(digest) from None
     return immutable_file(request, digest, context.store.pieces(digest), size_bytes, media_type, name)
-
-
-def _document(request: Request, context: Context, job_id: str, name: str) -> Response:
-    digest = service.document_digest(context, job_id, name)
-    return immutable(request, digest, service.document(context, digest))

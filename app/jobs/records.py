@@ -196,7 +196,7 @@ class Records:
 
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
-        fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
+        fields = cast(dict[str, str], self._redis.hgetall(job_key(job)))
         return fields or None
 
     def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
@@ -353,9 +353,14 @@ class Records:
         return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
 
 
+def job_key(job: str) -> str:
+    """The record of a job."""
+    return f"tessera:job:{job}"
+
+
 def events_key(job: str) -> str:
     """The stream of a job's events."""
-    return f"tessera:job:{job}:events"
+    return f"{job_key(job)}:events"
 
 
 def point_id(sweep: str, number: int) -> str:

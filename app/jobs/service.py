@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from typing import Final, cast
 
 import msgspec
+from fastapi.concurrency import run_in_threadpool
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError, UnavailableError
 from app.jobs.options_text import options_text
-from app.jobs.records import FINAL_STATES, JOBS_KEY, JobRequest, Kind, State
+from app.jobs.records import FINAL_STATES, JOBS_KEY, JobRequest, Kind, State, job_key
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
 from app.listing import page
 from app.problems import Problem, problem
@@ -36,7 +37,27 @@ _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
 
 def get(context: Context, job_id: str) -> Job:
     """The present state of a job; raises NotFoundError."""
-    fields = fields_of(context, job_id)
+    return _shown(context, job_id, fields_of(context, job_id))
+
+
+async def answer_of(context: Context, job_id: str) -> tuple[State, bytes]:
+    """The present state of a job, and the job as JSON; raises NotFoundError.
+
+    A record changes no more once the job is final, so its JSON is made once.
+    """
+    fields = await record_of(context, job_id)
+    state, key = cast(State, fields["state"]), (job_id, fields["changed_ms"])
+    known = context.answers.get(key) if state in FINAL_STATES else None
+    if known is not None:
+        return state, known
+    job = await run_in_threadpool(_shown, context, job_id, fields)
+    body = job.model_dump_json(exclude_none=True).encode()
+    if state in FINAL_STATES:
+        context.answers.put(key, body)
+    return state, body
+
+
+def _shown(context: Context, job_id: str, fields: dict[str, str]) -> Job:
     state, kind = cast(State, fields["state"]), kind_of(fields)
     position = context.records.queue_position(fields["content"]) if state == "queued" and kind != "sweep" else None
     base = f"/v1/jobs/{job_id}"
@@ -124,6 +145,14 @@ def fields_of(context: Context, job_id: str) -> dict[str, str]:
     return fields
 
 
+async def record_of(context: Context, job_id: str) -> dict[str, str]:
+    """The record of a job, read together with those of other requests; raises NotFoundError."""
+    fields = await context.reads.hgetall(job_key(job_id)) if job_id.isalnum() else None
+    if not fields:
+        raise unknown_job(job_id)
+    return fields
+
+
 def unknown_job(job_id: str) -> NotFoundError:
     """The error for a job that does not exist, or no longer."""
     return NotFoundError(f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80))
@@ -135,12 +164,19 @@ def kind_of(fields: dict[str, str]) -> Kind:
 
 
 def document_digest(context: Context, job_id: str, name: str) -> str:
-    """The digest of one of a job's RESULTS.
-
-    Raises ConflictError if the job has no such result or not yet, NotFoundError for an unknown job or a kind without
-    this result.
-    """
+    """The digest of one of a job's RESULTS, whose blob is in the store; raises as `result_digest`."""
     fields = fields_of(context, job_id)
+    digest = result_digest(job_id, fields, name)
+    if not context.store.exists(digest):
+        raise _made_again(context, job_id, fields, name)
+    return digest
+
+
+def result_digest(job_id: str, fields: dict[str, str], name: str) -> str:
+    """The digest of one of a job's RESULTS, by its record.
+
+    Raises ConflictError if the job has no such result or not yet, NotFoundError for a kind without this result.
+    """
     if fields["state"] != "succeeded":
         final = fields["state"] in FINAL_STATES
         raise ConflictError(
@@ -159,9 +195,27 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
             limit=", ".join(result for result in RESULTS if result in fields),
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
-    if not context.store.exists(fields[name]):
-        raise _made_again(context, job_id, fields, name)
     return fields[name]
+
+
+async def result(context: Context, job_id: str, name: str, fields: dict[str, str]) -> tuple[str, bytes]:
+    """The digest and the bytes of one of a job's documents, by its record; raises as `result_digest`."""
+    digest = result_digest(job_id, fields, name)
+    try:
+        return digest, await document_bytes(context, digest)
+    except FileNotFoundError:
+        raise await run_in_threadpool(_made_again, context, job_id, fields, name) from None
+
+
+async def document_bytes(context: Context, digest: str) -> bytes:
+    """The bytes of a plan or report, from memory if they are known; raises FileNotFoundError."""
+    known = context.documents.get(digest)
+    if known is not None:
+        return known
+    state = context.store.state(digest)
+    found = await run_in_threadpool(context.store.read, digest)
+    context.documents.put(digest, state, found)
+    return found
 
 
 def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str) -> TesseraError:
