@@ -93,8 +93,10 @@ class AccessMiddleware:
 
 
 def _other_site(scope: Scope, headers: Headers) -> TesseraError | None:
-    host = headers["host"].lower()
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is None and site is None and "referer" not in headers:
+        return None  # of no browser
+    host = headers["host"].lower()
     if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
         return _refused_site(origin, host)
     if site not in (None, "same-origin", "none"):
@@ -102,8 +104,7 @@ def _other_site(scope: Scope, headers: Headers) -> TesseraError | None:
         if link != ("GET", "navigate", "document") or scope["path"] not in _LINKED_PAGES:
             return _refused_site(site, host)
     # the one kind of upload that a page of another site can send without asking first
-    of_browser = site is not None or "referer" in headers
-    if given_media_type(headers) == MULTIPART and origin is None and of_browser:
+    if given_media_type(headers) == MULTIPART and origin is None:
         return _refused_site("no Origin", host)
     return None
 

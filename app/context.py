@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import BoundedSemaphore
-from typing import Annotated, Final
+from typing import Annotated
 
 import redis
 import redis.asyncio
@@ -17,7 +17,7 @@ from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
-from app.known_bytes import KnownBlobs, KnownBytes
+from app.known import Known, KnownBlobs
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
 from app.shared_reads import SharedReads
@@ -26,15 +26,13 @@ from app.store import BlobStore, document_store, model_store
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
+from app.tables.known_tables import KnownTables
 from app.tables.lookup import TableLookup
 from app.tables.open_packages import OpenPackages
 from app.tables.opener import PackageOpener
 from app.tables.optimising_delay import Pace
 from app.tables.request_queue import WantedTables
 from compiler.profile import builtin_names, builtin_profile, profile_digest
-
-# More than there is time for: shared reads end with their patience.
-_RETRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,8 @@ class Context:
     events: redis.asyncio.Redis
     reads: SharedReads
     documents: KnownBlobs
-    answers: KnownBytes
+    answers: Known[bytes]
+    known_tables: KnownTables
     records: Records
     results: ResultCache
     relay: Relay
@@ -74,7 +73,8 @@ def create_context(settings: Settings) -> Context:
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
-    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), pace, settings)
+    known_tables = KnownTables(TableCounts(relay_broker, settings), settings.known_answers_bytes)
+    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), known_tables, pace, settings)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
@@ -84,9 +84,10 @@ def create_context(settings: Settings) -> Context:
         broker=broker,
         cache=cache,
         events=connect_async(settings.broker_url, ANSWER_S),
-        reads=SharedReads(connect_async(settings.broker_url, API_PATIENCE_S, _RETRIES), API_PATIENCE_S),
+        reads=SharedReads(connect_async(settings.broker_url, API_PATIENCE_S), API_PATIENCE_S),
         documents=KnownBlobs(store, settings.known_documents_bytes),
-        answers=KnownBytes(settings.known_answers_bytes),
+        answers=Known(settings.known_answers_bytes),
+        known_tables=known_tables,
         records=records,
         results=ResultCache(cache, settings, store, losses),
         relay=relay,

@@ -63,7 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(RequestMiddleware)  # outside, so that refusals have a request id and are logged
     # Looked through from the first on at each request, so what is asked for most stands first; `include_router` would
     # look twice through all of them.
-    for router in (jobs, tables, models, profiles, compilations, simulations, sweeps, comparisons, health):
+    for router in (tables, jobs, models, profiles, compilations, simulations, sweeps, comparisons, health):
         app.router.routes.extend(router.routes)
     install_documentation(app)
 

@@ -126,12 +126,12 @@ class _Pool(redis.asyncio.ConnectionPool):
             await self._available_connections.pop(0).disconnect()
 
 
-def connect_async(url: str, answer_s: float, retries: int = 2) -> redis.asyncio.Redis:
+def connect_async(url: str, answer_s: float) -> redis.asyncio.Redis:
     """A client for coroutines, which waits for an answer for `answer_s`, blocking reads included."""
     pool = _Pool.from_url(
         client_url(url),
         decode_responses=True,
-        retry=AsyncRetry(ExponentialBackoff(cap=0.2, base=0.05), retries, (redis.ConnectionError,)),
+        retry=AsyncRetry(ExponentialBackoff(cap=0.2, base=0.05), 2, (redis.ConnectionError,)),
         retry_on_error=[redis.ConnectionError],
         socket_timeout=answer_s,
         max_connections=5000,  # every event stream and every waiting request holds one

@@ -132,6 +132,7 @@ class _Figures(Collector):
         answers = CounterMetricFamily("tessera_tables_answered", "Tables answered", labels=["cache", "kind"])
         computed = CounterMetricFamily("tessera_tables_made", "Tables computed", labels=["kind"])
         families = {"answered": answers, "made": computed}
+        self._context.known_tables.send_counts()
         totals = tables.counts.totals()
         for name, count in sorted(totals.items()):
             what, *labels = name.split(":")

@@ -9,6 +9,7 @@ import structlog
 
 from app.jobs.records import QUEUES, Records
 from app.settings import Settings
+from app.tables.known_tables import KnownTables
 from app.tables.optimising_delay import Pace
 from app.tables.request_queue import OPTIMISE_QUEUE, OPTIMISE_TASK, WantedTables
 
@@ -22,9 +23,12 @@ _MESSAGES_MAX = 200
 class Relay:
     """A thread beside the API. Several may run: the fence rejects messages sent twice."""
 
-    def __init__(self, records: Records, wanted: WantedTables, pace: Pace, settings: Settings) -> None:
+    def __init__(
+        self, records: Records, wanted: WantedTables, known: KnownTables, pace: Pace, settings: Settings
+    ) -> None:
         self._records = records
         self._wanted = wanted
+        self._known = known
         self._pace = pace
         self._settings = settings
         self._wake = threading.Event()
@@ -69,6 +73,7 @@ class Relay:
                         queue=delivery.queue,
                         retry=False,
                     )
+                self._known.send_counts()
                 tables = self._wanted.claim() if self._pace.due() else []
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]

@@ -53,7 +53,7 @@ async def answer_of(context: Context, job_id: str) -> tuple[State, bytes]:
     job = await run_in_threadpool(_shown, context, job_id, fields)
     body = job.model_dump_json(exclude_none=True).encode()
     if state in FINAL_STATES:
-        context.answers.put(key, body)
+        context.answers.put(key, body, len(body))
     return state, body
 
 

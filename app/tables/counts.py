@@ -44,11 +44,13 @@ class TableCounts:
         self._keep_ms = round(settings.keep_table_s * 1000)
         self._count = client.register_script((resources.files("app.tables") / "scripts" / "count.lua").read_text())
 
-    def add(self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None) -> None:
+    def add(
+        self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None, *, times: int = 1
+    ) -> None:
         """Counts for a package; `extents` gives the values of its dimensions by name, if a shape was requested."""
         pairs = [part for pair in sorted(counts.items()) for part in pair]
         shape = "" if extents is None else ",".join(map(str, extents))
-        self._count(keys=(), args=(package, shape, MAX_SHAPES, self._keep_ms, *pairs))
+        self._count(keys=(), args=(package, shape, MAX_SHAPES, self._keep_ms, times, *pairs))
 
     def of(self, package: str, shapes: int) -> Figures:
         """The counts of a package, with at most that many shapes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,7 +11,6 @@ from app.http import etag, not_modified
 from app.models.endpoints import ModelId
 from app.problems import Problem
 from app.tables import service
-from app.tables.document import tables_json
 from app.tables.schemas import TableStatistics
 
 router = APIRouter(prefix="/v1/models", tags=["tables"])
@@ -36,7 +34,7 @@ _REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"mod
     response_model=dict[str, Any],
     responses={304: {"description": "Not modified"}, **_REFUSED},
 )
-def get_tables(
+async def get_tables(
     request: Request, context: ContextDependency, model_id: ModelId, profile: ProfileName, shape: Shapes
 ) -> Response:
     """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
@@ -44,18 +42,17 @@ def get_tables(
     After a miss they are simple tables; optimised ones replace them as workers make them. They belong to the package of
     the latest requested compilation of this model and profile, whose digest is in `package`.
     """
-    body = tables_json(service.tables(context, model_id, profile, shape))
-    digest = hashlib.sha256(body).hexdigest()
-    headers = {"ETag": etag(digest), "Cache-Control": "private, no-cache"}
-    if not_modified(request, digest):
+    answer = await service.tables(context, model_id, profile, shape)
+    headers = {"ETag": etag(answer.digest), "Cache-Control": "private, no-cache"}
+    if not_modified(request, answer.digest):
         return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    return Response(answer.body, media_type="application/json", headers=headers)
 
 
 @router.get("/{model_id}/tables/statistics", operation_id="getTableStatistics", responses=_REFUSED)
-def get_table_statistics(
+async def get_table_statistics(
     response: Response, context: ContextDependency, model_id: ModelId, profile: ProfileName
 ) -> TableStatistics:
     """Statistics of a model's tables: cache results, and the shapes requested most."""
     response.headers["Cache-Control"] = "no-store"
-    return service.statistics(context, model_id, profile)
+    return await service.statistics(context, model_id, profile)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, get_args
 
+from fastapi.concurrency import run_in_threadpool
+
 from app.context import Context
 from app.errors import NotFoundError
 from app.models import service as models
 from app.profiles import service as profiles
 from app.store import is_digest
 from app.tables.counts import REQUESTS, answered, made
-from app.tables.document import TablesDocument, tables_document
+from app.tables.document import tables_document
+from app.tables.known_tables import TablesAnswer, tables_answer
 from app.tables.lookup import Hit
 from app.tables.open_packages import OpenPackage
 from app.tables.schemas import AnswerCount, ShapeCount, TableStatistics
@@ -23,20 +26,43 @@ from compiler.program.errors import ExecutableError
 _SHAPES_SHOWN: Final = 100
 
 
-def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> TablesDocument:
+async def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> TablesAnswer:
     """The tables of a model for shapes of its inputs.
 
     Raises NotFoundError for an unknown model or profile and without a package, RequestError for shapes outside of the
     package's ranges.
     """
-    opened = package_of(context, model, profile)
+    digest = await _package_digest(context, model, profile)
+    known = None if digest is None else context.known_tables.get(digest, shapes)
+    if known is not None:
+        context.tables.pace.asked()
+        return known
+    answer, package, is_final = await run_in_threadpool(_found, context, model, profile, digest, shapes)
+    if is_final:
+        context.known_tables.put(package, shapes, answer)
+    return answer
+
+
+def _found(
+    context: Context, model: str, profile: str, digest: str | None, shapes: Sequence[str]
+) -> tuple[TablesAnswer, str, bool]:
+    """The tables as found or made now, the digest of their package, and whether they will stay as they are."""
+    opened = _package(context, model, profile, digest)
     dims = opened.model.dims_of_words(shapes)
-    return tables_document(opened, dims, context.tables.find(opened, dims))
+    found = context.tables.find(opened, dims)
+    is_final = all(one.cache == "hit" and one.table.settled for one in found)
+    return tables_answer(tables_document(opened, dims, found)), opened.digest, is_final
 
 
-def statistics(context: Context, model: str, profile: str) -> TableStatistics:
+async def statistics(context: Context, model: str, profile: str) -> TableStatistics:
     """Statistics of the requests for a model's package; raises NotFoundError as `tables`."""
-    opened = package_of(context, model, profile)
+    digest = await _package_digest(context, model, profile)
+    return await run_in_threadpool(_statistics, context, model, profile, digest)
+
+
+def _statistics(context: Context, model: str, profile: str, digest: str | None) -> TableStatistics:
+    opened = _package(context, model, profile, digest)
+    context.known_tables.send_counts()
     figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN)
     names = sorted(opened.model.ranges)
     return TableStatistics(
@@ -55,9 +81,8 @@ def statistics(context: Context, model: str, profile: str) -> TableStatistics:
     )
 
 
-def package_of(context: Context, model: str, profile: str) -> OpenPackage:
-    """The newest package of a model for a profile by name or digest."""
-    digest = _package_digest(context, model, profile)
+def _package(context: Context, model: str, profile: str, digest: str | None) -> OpenPackage:
+    """The package of a digest, the newest one of a model for a profile by name or digest."""
     if digest is None:
         models.get(context, model)
         profiles.get(context, profile)
@@ -70,14 +95,13 @@ def package_of(context: Context, model: str, profile: str) -> OpenPackage:
         raise _no_package(profile, error.message) from None
 
 
-def _package_digest(context: Context, model: str, profile: str) -> str | None:
+async def _package_digest(context: Context, model: str, profile: str) -> str | None:
     if not is_digest(model):
         return None
     wanted = profile if is_digest(profile) else context.builtin_digests.get(profile)
     if wanted is None:
-        wanted = profile_digest(profiles.get(context, profile))
-    found = context.broker.hget(f"tessera:model:{model}:packages", wanted)
-    return found if isinstance(found, str) else None
+        wanted = profile_digest(await run_in_threadpool(profiles.get, context, profile))
+    return await context.reads.hget(f"tessera:model:{model}:packages", wanted)
 
 
 def _no_package(profile: str, reason: str) -> NotFoundError:
