@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from compiler.amounts import bytes_text, count_text, si_text
-from compiler.boundaries import Crossing, crossings, tensors_text
+from compiler.amounts import bytes_text, si_text
+from compiler.boundaries import Crossing, crossings
 from compiler.errors import LimitError, ModelError, ProfileError
 from compiler.options import Options
 from compiler.plan import Plan, Totals
@@ -84,20 +84,37 @@ def advise(plan: Plan, profile: Profile, options: Options, replan: Replan) -> tu
 
 
 def advice_lines(found: tuple[Advice, ...], before: Totals) -> Iterator[str]:
-    """The advice in words, each change with what the whole plan becomes."""
-    for advice in found:
-        groups = advice.crossing.groups
-        names = f"{groups[0]} to {' and '.join(groups[1:]) or 'a later segment'}"
-        yield f"{names} ({bytes_text(advice.crossing.size_bytes)}, {tensors_text(advice.crossing)}):"
-        for tried in advice.helps:
-            assert tried.plan is not None
-            yield f"  with {tried.change} nothing crosses: {_becomes(before, tried.plan.totals)}"
-        checked = [tried.change for tried in advice.tried if tried.unchecked is None]
-        if checked and not advice.helps:
-            yield f"  none of {count_text(len(checked), 'change')} helps: {', '.join(checked)}"
+    """The changes in words: those that help with what the whole plan becomes, then those that do not.
+
+    Boundaries have the numbers of `boundaries.crossing_lines`.
+    """
+    helped: dict[str, list[int]] = {}
+    failed: dict[str, list[int]] = {}
+    unchecked: dict[str, str] = {}
+    plans: dict[str, Plan] = {}
+    for number, advice in enumerate(found, 1):
         for tried in advice.tried:
             if tried.unchecked is not None:
-                yield f"  with {tried.change}: could not be checked: {tried.unchecked}"
+                unchecked[tried.change] = tried.unchecked
+            elif not advice.is_help(tried):
+                failed.setdefault(tried.change, []).append(number)
+        for tried in advice.helps:
+            assert tried.plan is not None
+            helped.setdefault(tried.change, []).append(number)
+            plans[tried.change] = tried.plan
+    for change, numbers in helped.items():
+        yield f"{change}: removes {_numbered(numbers)}; {_becomes(before, plans[change].totals)}"
+    for change, numbers in failed.items():
+        yield f"{change}: does not help {_numbered(numbers)}"
+    for change, reason in unchecked.items():
+        yield f"{change}: could not be checked: {reason}"
+    if not found:
+        yield "none: no boundary costs DRAM traffic above the minimum"
+
+
+def _numbered(numbers: list[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"boundaries {', '.join(first)} and {last}" if first else f"boundary {last}"
 
 
 def _becomes(before: Totals, after: Totals) -> str:

@@ -74,8 +74,11 @@ def crossings(plan: Plan) -> tuple[Crossing, ...]:
     return tuple(sorted(found, key=lambda crossing: -crossing.size_bytes))
 
 
-def crossing_lines(plan: Plan, most: int) -> Iterator[str]:
-    """The costliest boundaries in words, each with why it is there and what may help."""
+def crossing_lines(plan: Plan, most: int, advised: int = 0) -> Iterator[str]:
+    """The costliest boundaries in words, each with why it is there and what may help.
+
+    For the first `advised` of them changes are planned again, and listed elsewhere.
+    """
     found = crossings(plan)
     objective = str(plan.options.get("objective", ""))
     for number, crossing in enumerate(found[:most], 1):
@@ -92,8 +95,11 @@ def crossing_lines(plan: Plan, most: int) -> Iterator[str]:
         priced = any(edge.rule in (None, "FUSE-20") for edge in crossing.edges)
         for why in dict.fromkeys(entry.why for entry in crossing.entries if entry.fields and priced):
             yield f"   because {printable(why, 300)}"
-        unchecked = " (not checked; --advise plans again)" if crossing.fields else ""
-        yield f"   remedy: {remedy(crossing.entries)}{unchecked}"
+        if number <= advised:
+            yield "   remedy: see the changes that were planned again, below"
+        else:
+            unchecked = " (not checked; --advise plans the three costliest again)" if crossing.fields else ""
+            yield f"   remedy: {remedy(crossing.entries)}{unchecked}"
     if len(found) > most:
         rest = sum(crossing.size_bytes for crossing in found[most:])
         yield f"and {len(found) - most} more with {bytes_text(rest)} together"

@@ -19,13 +19,15 @@ _CROSSINGS_SHOWN = 10
 _IDS_SHOWN = 100
 
 
-def explain(plan: Plan, group: str | None = None, report: Report | None = None) -> str:
+def explain(plan: Plan, group: str | None = None, report: Report | None = None, *, advised: int = 0) -> str:
     """The explanation of a whole plan, or of one group or segment by its id; with a report a group's bytes are split.
+
+    For the first `advised` boundaries changes are planned again, and listed elsewhere.
 
     Raises RequestError if there is none of that id, naming those that exist.
     """
     if group is None:
-        return "\n".join([*_whole(plan, report), ""])
+        return "\n".join([*_whole(plan, report, advised), ""])
     segment, found = find(plan, group)
     if found is not None:
         return "\n".join([*explain_group(plan, segment, found, report), ""])
@@ -59,12 +61,12 @@ def find(plan: Plan, name: str) -> tuple[PlanSegment, PlanGroup | None]:
     )
 
 
-def _whole(plan: Plan, report: Report | None) -> Iterator[str]:
+def _whole(plan: Plan, report: Report | None, advised: int) -> Iterator[str]:
     yield title(plan)
     for line in headline(plan, report):
         yield f"{line.label.ljust(LABEL_WIDTH)}{line.text}"
     yield ""
-    crossing = list(crossing_lines(plan, _CROSSINGS_SHOWN))
+    crossing = list(crossing_lines(plan, _CROSSINGS_SHOWN, advised))
     yield (
         "Boundaries between groups, by the DRAM traffic that each costs:"
         if crossing

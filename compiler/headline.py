@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -59,14 +60,16 @@ def title(plan: Plan) -> str:
 
 def headline(plan: Plan, report: Report | None = None) -> tuple[Line, ...]:
     """The figures that decide, a line each. What is estimated says so; without a report nothing was simulated."""
+    works = bool(plan.native.host_macs or plan.native.host_nodes_of_unknown_work)
+    host, apart = Line("Host", host_text(plan.native)), "without the host " if works else ""
     return (
-        Line("Latency", _latency(plan)),
-        Line("Throughput", _throughput(plan, report)),
-        Line("Energy", _energy(plan)),
+        *((host,) if works else ()),
+        Line("Latency", apart + _latency(plan)),
+        Line("Throughput", apart + _throughput(plan, report)),
+        Line("Energy", apart + _energy(plan)),
         Line("DRAM", _dram(plan)),
-        Line("Limited by", _limits(plan)),
-        *(Line("Cores", text) for text in _cores(report)),
-        Line("Host", host_text(plan.native)),
+        Line("Limited by", _simulated_limits(report) or _limits(plan)),
+        *(() if works else (host,)),
         Line("Arithmetic", _arithmetic(plan)),
         Line("Verified", verified_text(plan, report)),
         *(Line("Degraded", degraded_text(entry)) for entry in plan.degraded),
@@ -101,7 +104,7 @@ def _throughput(plan: Plan, report: Report | None) -> str:
         stream = report.stream
         what = "batch" if plan.totals.images > 1 else "image"
         used = sum(bool(chip.segments) for chip in plan.partition.chips)
-        alone = used == 1 and stream.bound_by.startswith("chip ")
+        alone = used == 1 and re.fullmatch(r"chip \d+", stream.bound_by)
         bound = "" if alone else f", limited by {printable(stream.bound_by, 60)}"
         every = f"one {what} every {si_text(stream.interval_s, 's')} in a steady stream{bound}"
         return f"{rate_text(stream.images_per_s)} images/s simulated; {every}"
@@ -126,7 +129,7 @@ def _dram(plan: Plan) -> str:
 
 
 def _limits(plan: Plan) -> str:
-    """What the estimated time of the groups goes to, the largest share first."""
+    """What the groups' time goes to by estimate, the largest share first."""
     cycles: Counter[str] = Counter()
     groups: Counter[str] = Counter()
     for segment in plan.segments:
@@ -134,31 +137,27 @@ def _limits(plan: Plan) -> str:
             cycles[group.bound_by] += group.cycles
             groups[group.bound_by] += 1
     whole = sum(cycles.values())
-    time = "time" if plan.totals.simulated_latency_s is None else "estimated time"
     parts = (
-        f"{_BOUNDS[name]} {share_text(part, whole)} of the {time} ({count_text(groups[name], 'group')})"
+        f"{_BOUNDS[name]} {share_text(part, whole)} of the estimated time ({count_text(groups[name], 'group')})"
         for name, part in cycles.most_common()
     )
     return ", ".join(parts) or "nothing runs on the accelerator"
 
 
-def _cores(report: Report | None) -> Iterator[str]:
-    """What the cores do with their time on average, by simulation."""
-    if report is None or not report.programs:
-        return
+def _simulated_limits(report: Report | None) -> str:
+    """What the cores do with their time on average, by simulation; empty if nothing was simulated."""
     spent: Counter[str] = Counter()
-    for program in report.programs:
+    for program in report.programs if report is not None else ():
         spent.update(next((one.cycles for one in program.engines if one.engine == "core"), {}))
     whole = sum(spent.values())
-    working = spent.pop("work", 0)
     if not whole:
-        return
-    waits = ", ".join(
-        f"{_WAITS.get(cause, cause)} {share_text(cycles, whole)}"
+        return ""
+    shares = [
+        f"{'computation' if cause == 'work' else f'waiting for {_WAITS.get(cause, cause)}'} {share_text(cycles, whole)}"
         for cause, cycles in spent.most_common(_CAUSES)
         if 100 * cycles >= whole
-    )
-    yield f"compute {share_text(working, whole)} of the time{f'; they wait for: {waits}' if waits else ''}"
+    ]
+    return ", ".join([f"{shares[0]} of the cores' time, simulated", *shares[1:]])
 
 
 def host_text(native: NativeShare) -> str:

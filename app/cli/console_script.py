@@ -1,7 +1,8 @@
 """The console script: handles Ctrl-C and closed pipes from the first moment to the last, around every command.
 
 Ctrl-C ends with exit code 130 and no traceback. If a reader closes the pipe early (`| head`), the command ends with
-exit code 0. This module imports little, so that both hold while the commands are imported.
+exit code 0; one that has files to write finishes them first (`outlive_reader`). This module imports little, so that
+all of this holds while the commands are imported.
 """
 
 from __future__ import annotations
@@ -24,15 +25,27 @@ _AGAIN_S: Final = 0.01
 
 
 class _Output(io.FileIO):
-    """Standard output or error; ends the command silently once the reader is gone."""
+    """Standard output or error; ends the command silently once the reader is gone, unless it has files to write."""
+
+    ends_with_reader = True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes bytes; raises SystemExit with code 0 if the reader is gone."""
+        """Writes bytes; raises SystemExit with code 0 if the reader is gone and nothing else is to be written."""
         try:
             return super().write(data)
         except BrokenPipeError:
             _discard(self.fileno())
-            raise SystemExit(0) from None
+            if self.ends_with_reader:
+                raise SystemExit(0) from None
+            return memoryview(data).nbytes
+
+
+def outlive_reader() -> None:
+    """Lets the command go on after its reader is gone, with its output discarded: it has files to write."""
+    for stream in (sys.stdout, sys.stderr):
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if isinstance(raw, _Output):
+            raw.ends_with_reader = False
 
 
 def run() -> None:

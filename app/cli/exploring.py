@@ -18,9 +18,10 @@ from app.cli.shared_parameters import (
     StrictFlag,
     all_settings,
     check_arguments,
+    file_to_write,
     progress_console,
 )
-from app.outputs import check_file, whole_files
+from app.outputs import whole_files
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file, or a zip or tar of one", show_default=False)]
 WorkersOption = Annotated[
@@ -46,7 +47,7 @@ def sweep(
     Ctrl-C keeps the finished points. Outputs are not verified unless `--set verify=values` is given.
     """
     with failures(as_json=as_json):
-        check_file(out)
+        file_to_write(out)
         words = all_settings(settings, strict)
         check_arguments(model, profiles, words, server=server)
         from app.sweeps.grid import parse_words
@@ -96,7 +97,7 @@ def size(
     the target's own figure unless `--set objective=` names another. Ctrl-C keeps the finished values.
     """
     with failures(as_json=as_json):
-        check_file(out)
+        file_to_write(out)
         words = all_settings(settings, strict)
         check_arguments(model, [profile], words, server=server)
         from app.sweeps.target import parse_target

@@ -32,10 +32,12 @@ from app.cli.shared_parameters import (
     all_settings,
     check_arguments,
     excluding,
+    file_to_write,
+    folder_to_write,
     progress_console,
 )
 from app.input_files import existing_arrays, existing_executable, uncompiled_model
-from app.outputs import check_file, check_folder, whole_files
+from app.outputs import whole_files
 from compiler.errors import RequestError
 from compiler.version import COMPILER_VERSION
 
@@ -125,7 +127,7 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
-        check_folder(out, FILE_NAMES)
+        folder_to_write(out, FILE_NAMES)
         from app.printing.plan_table import PlanFirst, groups_csv
 
         console = progress_console(as_json)
@@ -168,7 +170,7 @@ def run_command(
 ) -> None:
     """Run a model (compiled on the way), executable or package on given or made-up inputs, and show its outputs."""
     with failures(as_json=as_json):
-        check_file(outputs)
+        file_to_write(outputs)
         ran = _ran(
             target,
             profile,
@@ -274,7 +276,7 @@ def trace(
 ) -> None:
     """Simulate the timing of a model or an executable and write a trace for Perfetto."""
     with failures(as_json=False):
-        check_file(out)
+        file_to_write(out)
         words = all_settings(settings, strict)
         check_arguments(target, [profile], words, server=server, is_model=False)
         from app.cli import running

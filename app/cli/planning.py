@@ -24,10 +24,10 @@ from app.cli.shared_parameters import (
     all_settings,
     check_arguments,
     excluding,
+    folder_to_write,
     progress_console,
 )
 from app.input_files import uncompiled_model
-from app.outputs import check_folder
 from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def plan(
         from app.client.output_folder import FILE_NAMES
         from compiler.plan import plan_json
 
-        check_folder(out, FILE_NAMES)
-        check_folder(pictures)
+        folder_to_write(out, FILE_NAMES)
+        folder_to_write(pictures)
         console = progress_console(as_json)
         if strategies is not None:
             chip = needed_profile(target, profile)
@@ -162,6 +162,7 @@ def explain(
         _check(target, profile, words, server)
         from app.cli import compiling
         from app.cli.advising import advice_here
+        from compiler.advise import CROSSINGS_MAX
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
 
@@ -177,7 +178,7 @@ def explain(
                 actual=printable(str(target)),
                 hint="Give the ONNX file and --profile",
             )
-        text = in_words(found.plan, group, found.report)
+        text = in_words(found.plan, group, found.report, advised=CROSSINGS_MAX if advise else 0)
         if advise:
             lines = advice_here(target, needed_profile(target, profile), words, console, found.plan)
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"

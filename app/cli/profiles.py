@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import ExitCode, failures
-from app.cli.shared_parameters import JsonFlag, ServerOption
-from app.outputs import check_file, whole_files
+from app.cli.shared_parameters import JsonFlag, ServerOption, file_to_write
+from app.outputs import whole_files
 from app.printing.text_table import Column, print_table
 from compiler.errors import RequestError, printable
 
@@ -82,7 +82,7 @@ def new(
                 actual=printable(str(file)),
                 hint="Give a name that is free, or remove the file",
             )
-        check_file(file)
+        file_to_write(file)
         profile = _profile(base, None)
         named = msgspec.structs.replace(profile, name=_name_for(file), description=f"Started from {profile.name}.")
         with whole_files() as fresh:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from app.cli.console_script import outlive_reader
 from app.client.service_url import service_url
 from app.input_files import (
     is_compiled,
@@ -18,6 +19,7 @@ from app.input_files import (
     uncompiled_model,
     with_schedules,
 )
+from app.outputs import check_file, check_folder
 from compiler.errors import RequestError
 from compiler.options import Options, parse_assignments
 from compiler.rules import RULE_IDS, listed
@@ -62,6 +64,20 @@ def excluding(given: Mapping[str, bool]) -> None:
             actual=" with ".join(both),
             hint="Leave out one of them",
         )
+
+
+def file_to_write(path: Path | None) -> None:
+    """Checks a file that the command is to write, which it then does even if nobody reads what it prints."""
+    check_file(path)
+    if path is not None:
+        outlive_reader()
+
+
+def folder_to_write(path: Path | None, names: tuple[str, ...] = ()) -> None:
+    """As `file_to_write`, of a folder and the files of these names in it."""
+    check_folder(path, names)
+    if path is not None:
+        outlive_reader()
 
 
 def progress_console(as_json: bool) -> Console:

@@ -19,11 +19,12 @@ from app.cli.shared_parameters import (
     StrictFlag,
     all_settings,
     check_arguments,
+    file_to_write,
     progress_console,
 )
 from app.input_files import PACKAGE_MAGIC, starts_with
 from app.limits import bounded, refuse_decided
-from app.outputs import check_file, whole_files
+from app.outputs import whole_files
 from compiler.errors import RequestError, printable
 from compiler.options import parse_assignments
 
@@ -56,7 +57,7 @@ def package(
             )
         if is_package:
             refuse_decided("a package", words)
-        check_file(out)
+        file_to_write(out)
         check_arguments(target, [profile], words, server=None, is_model=False)
         from app.cli import shapes
 
@@ -136,7 +137,7 @@ def loader(
     with failures(as_json=False):
         from app.cli.loader import loader_bytes
 
-        check_file(out)
+        file_to_write(out)
         data = loader_bytes()
         with whole_files() as fresh:
             fresh(out).write_bytes(data)

@@ -231,6 +231,16 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_noise(words: list[
     assert [line for line in answer.stderr.splitlines() if not line.startswith("net.onnx: ")] == []
 
 
+@pytest.mark.parametrize("words", [["compile", "net.onnx", *PROFILE], ["plan", "net.onnx", *PROFILE]])
+def test_a_command_whose_reader_is_gone_writes_its_files(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    answer = tessera(*words, "--out", "out", stdout=write)
+    os.close(write)
+    assert answer.returncode == 0, answer.stderr
+    assert {"plan.json", "report.json", "report.html"} <= {path.name for path in Path("out").iterdir()}
+
+
 @pytest.mark.parametrize("words", [["profiles"], ["version"]])
 def test_output_that_cannot_be_written_is_said_once(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
