@@ -13,7 +13,7 @@ from app.redis_urls import SkippedError
 
 _Asked: TypeAlias = tuple[tuple[str, ...], asyncio.Future[Any]]
 # Exchanges at once: while one is on its way, requests go on.
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 2
 # A server that is not there is tried again after this time.
 _AGAIN_S: Final = 0.05
 

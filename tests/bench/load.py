@@ -37,7 +37,7 @@ from tests.service.harness import Api, conv_chain, light_model, settings, until
 from tests.service.models import images
 
 _CONNECTIONS: Final = 8
-_ROUNDS: Final = int(os.environ.get("R", "9"))
+_ROUNDS: Final = 9
 _REQUESTS: Final = 1500
 _SHAPE: Final = "x:2x3x225x199"
 _UPLOADS: Final = 50

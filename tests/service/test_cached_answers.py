@@ -67,6 +67,9 @@ def test_a_known_table_takes_one_read_and_nothing_of_the_cache(api: Api, service
     assert len(read) == 1
     assert read[0].startswith(f"HGET tessera:model:{model}:packages ")
     assert commands(service.cache_url, "tessera:table", lambda: ask(api, model, shape)) == []
+    client = connect(service.cache_url)
+    client.flushdb()
+    client.close()
     assert ask(api, model, shape).content == first.content
 
 
