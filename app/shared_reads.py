@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import redis
 import redis.asyncio
+from redis.asyncio.connection import Connection
 
 from app.redis_urls import SkippedError
 
@@ -32,6 +33,7 @@ class SharedReads:
         self._waiting: list[_Asked] = []
         self._exchanges: set[asyncio.Task[None]] = set()
         self._is_due = False
+        self._free: list[Connection] = []
         self._silent_until = 0.0
 
     async def hgetall(self, key: str) -> dict[str, str]:
@@ -112,7 +114,10 @@ class SharedReads:
     async def _sent(self, commands: list[tuple[str, ...]]) -> list[Any]:
         """The answers over one connection; a pipeline of redis-py does this in half as much time again."""
         pool = self._client.connection_pool
-        connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+        if self._free:
+            connection = self._free.pop()
+        else:
+            connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         answers: list[Any] = []
         try:
             await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
@@ -123,7 +128,7 @@ class SharedReads:
                     answers.append(refusal)
         except BaseException:  # what is still to come would be taken for the answer to something else
             await connection.disconnect(nowait=True)
-            raise
-        finally:
             await pool.release(connection)
+            raise
+        self._free.append(connection)
         return answers

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from app.context import Context, ContextDependency
+from app.context import Context, ContextDependency, context_of
 from app.errors import NotFoundError
 from app.http import IMMUTABLE, JSON, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
 from app.jobs import events, service
@@ -50,8 +50,9 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
 
 
 @router.get("/{job_id}", operation_id="getJob", response_model=Job, responses=_UNKNOWN)
-async def get_job(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+async def get_job(request: Request, job_id: JobId) -> Response:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
+    context = context_of(request)
     note_location(request, f"/v1/jobs/{job_id}")
     state, body = await service.answer_of(context, job_id)
     headers = {"Cache-Control": "no-store"}
@@ -81,11 +82,12 @@ def delete_job(context: ContextDependency, job_id: JobId) -> None:
 
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
-async def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+async def get_plan(request: Request, job_id: JobId) -> Response:
     """The plan of a job that succeeded, or of a running job as soon as it is known (docs/schemas/plan.json).
 
     The plan of a running job says `provisional`: its times are estimates, and it must not be cached.
     """
+    context = context_of(request)
     fields = await service.record_of(context, job_id)
     digest = service.provisional_plan(fields)
     if digest is None:
@@ -100,8 +102,9 @@ async def get_plan(request: Request, context: ContextDependency, job_id: JobId) 
 
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
-async def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+async def get_report(request: Request, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
+    context = context_of(request)
     fields = await service.record_of(context, job_id)
     return immutable(request, *await service.result(context, job_id, "report", fields))
 
