@@ -11,7 +11,7 @@ WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-sample test-all backend check format bench page page-images export-models zoo openapi changelog lock clean
+.PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench chaos page page-images export-models zoo openapi changelog lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -57,6 +57,16 @@ test-all: $(VENV)/.dev  ## run the tests with the large matrices whole
 backend: $(VENV)/.dev  ## run the ONNX backend suite whole, on simulated chips
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/backend
 
+$(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.dev
+	@echo "set-up: what sends requests made from the API's description (requirements/fuzz.txt)"
+	@$(PIP) install --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+EXAMPLES ?= 200
+SEED ?= 1
+api-fuzz: $(VENV)/.fuzz  ## try every answer of the API against its description (EXAMPLES=200 SEED=1)
+	@$(BIN)/python -m tests.api_fuzz --examples $(EXAMPLES) --seed $(SEED)
+
 check: $(VENV)/.dev  ## lint, format check and strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -68,6 +78,13 @@ format: $(VENV)/.dev  ## apply the formatter and the safe lint fixes
 
 bench: $(VENV)/.dev  ## measure and print the figures of docs/benchmarks
 	@$(BIN)/python -m tests.bench
+
+CHAOS ?= --seed 1 --jobs 300 --faults 200
+
+chaos: $(VENV)/.dev  ## kill, freeze, fill, slow down, damage and upgrade the service (installs a C compiler where there is none)
+	@command -v cc > /dev/null || { apt-get -q update && apt-get -qy install gcc libc6-dev; }
+	@$(BIN)/python -m pytest -q tests/chaos/checks.py
+	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 $(EXPORT_VENV)/.export: requirements/export.txt
 	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \
@@ -101,7 +118,7 @@ page: $(VENV)/.page  ## check the HTML report, and what web pages reach of the s
 page-images: $(VENV)/.page  ## measure the HTML reports of three networks, and make the screenshots of docs
 	@$(BIN)/python -m tests.page --images docs/images
 
-openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas and the fields in profiles.md
+openapi: $(VENV)/.runtime  ## rewrite docs/openapi.json, supported-ops.md, rules.md, the JSON schemas, and tables in profiles.md and service.md
 	@$(BIN)/python -m app.documents
 
 changelog:  ## move the fragments of changelog.d to CHANGELOG.md (VERSION=1.2.3)

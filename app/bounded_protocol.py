@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -58,19 +59,21 @@ _BUSY: Final[_Parts] = {
 
 @dataclass(slots=True, eq=False)
 class Connections:
-    """What the connections of a server share: the limits, and which of them wait for a request, longest first."""
+    """What the connections of a server share: the limits, which of them wait for a request, longest first, and how
+    many were refused, by the problem's code."""
 
     settings: Settings
     most: int
+    refusals: Counter[str]
     idle: dict[BoundedProtocol, None] = field(default_factory=dict)
 
 
-def connections(settings: Settings) -> Connections:
+def connections(settings: Settings, refusals: Counter[str]) -> Connections:
     """The connections of a server with as many descriptors as this process may open."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # who waits for a job has a connection to Redis beside
     room = (descriptors - _RESERVED_DESCRIPTORS) // 2
-    return Connections(settings=settings, most=max(1, min(settings.max_connections, room)))
+    return Connections(settings=settings, most=max(1, min(settings.max_connections, room)), refusals=refusals)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -248,6 +251,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        self._shared.refusals[str(parts["code"])] += 1
         body = problem({**parts, "limit": limit}, status, None).model_dump_json(exclude_none=True).encode()
         own = {"content-type": MEDIA_TYPE, "content-length": str(len(body)), "connection": "close"}
         headers = {**SECURITY_HEADERS, **own}

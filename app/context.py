@@ -1,22 +1,29 @@
-"""Shared state of the endpoints: one object, made when the application starts."""
+"""Shared state of the endpoints: made when the application starts, and given to each request as its sender's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
-from typing import Annotated
+from typing import Annotated, Final
 
 import redis
 import redis.asyncio
+import structlog
 from anyio import CapacityLimiter
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
+from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPBearer
 
 from app.cache_losses import CacheLosses
 from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
+from app.keys.keys import Keys
+from app.keys.owners import Owner
+from app.keys.service import Gate
+from app.keys.use import RequestRates, UploadPlaces
 from app.known import Known, KnownBlobs
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
@@ -37,7 +44,10 @@ from compiler.profile import builtin_names, builtin_profile, profile_digest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Settings, connections and the stores (uploaded models; documents) of one application."""
+    """Settings, connections and the stores (uploaded models; documents) of one application.
+
+    Services show, find and change what belongs to `owner` alone.
+    """
 
     settings: Settings
     models: BlobStore
@@ -60,6 +70,9 @@ class Context:
     tables: TableLookup
     table_bytes: redis.Redis
     builtin_digests: Mapping[str, str]
+    gate: Gate
+    uploads: UploadPlaces
+    owner: Owner
 
 
 def create_context(settings: Settings) -> Context:
@@ -106,18 +119,40 @@ def create_context(settings: Settings) -> Context:
         ),
         table_bytes=table_bytes,
         builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},
+        gate=Gate(keys=Keys(broker, settings), rates=RequestRates(cache, losses), settings=settings),
+        uploads=UploadPlaces(),
+        owner=Owner(),
     )
 
 
-def context_of(request: Request) -> Context:
-    """The context, for endpoints that are asked for often: a dependency costs a tenth of a cached answer."""
+# This only describes keys for OpenAPI; the gate reads them.
+_BEARER: Final = HTTPBearer(
+    scheme_name="key",
+    bearerFormat="tessera_ID_SECRET",
+    description="Needed wherever the service listens beyond loopback (docs/service.md)",
+    auto_error=False,
+)
+
+
+async def _of_nobody(request: Request) -> Context:
     context = request.app.state.context
     assert isinstance(context, Context)
     return context
 
 
-async def _context(request: Request) -> Context:  # a function that is no coroutine would be sent to a thread
-    return context_of(request)
+async def _of_sender(request: Request, _: Annotated[object, Security(_BEARER)]) -> Context:
+    context = await _of_nobody(request)
+    given = request.headers.getlist("authorization")
+    if given:
+        owner = await run_in_threadpool(context.gate.holder, given)
+    else:
+        owner = context.gate.local(request.headers)
+    if owner.key:
+        structlog.contextvars.bind_contextvars(key=owner.key)
+    return context if owner == context.owner else replace(context, owner=owner)
 
 
-ContextDependency = Annotated[Context, Depends(_context)]
+# Whoever needs the context needs a key where keys are required: no endpoint can forget to ask for it.
+ContextDependency = Annotated[Context, Depends(_of_sender)]
+# For answers that say nothing of any owner.
+OpenContextDependency = Annotated[Context, Depends(_of_nobody)]

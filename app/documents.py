@@ -1,4 +1,4 @@
-"""`python -m app.documents`: writes openapi.json, supported-ops.md, rules.md, schemas, fields in profiles.md."""
+"""`python -m app.documents`: writes openapi.json, supported-ops.md, rules.md, schemas, tables in other pages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import msgspec
 
 from app.comparisons.compare import ComparisonDocument
 from app.main import create_app
+from app.metrics import table
 from app.settings import Settings
 from app.simulations.report import SimulationReport
 from app.sweeps.report import SweepReport
 from app.sweeps.sizing import SizeReport
 from app.tables.document import TablesDocument
 from compiler.frontend.supported import supported_ops
+from compiler.option_descriptions import options_table
 from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.profile.annotated import reference
@@ -24,9 +26,10 @@ from compiler.profile.field_descriptions import json_schema
 from compiler.rules_page import rules_page
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
-# Text between these marks in docs/profiles.md is generated.
-_BEGIN: Final = "<!-- fields of the schema: written by make openapi -->"
-_END: Final = "<!-- end of the fields -->"
+# Text between these marks of a page is generated.
+_FIELDS: Final = ("<!-- fields of the schema: written by make openapi -->", "<!-- end of the fields -->")
+_METRICS: Final = ("<!-- metrics: written by make openapi -->", "<!-- end of the metrics -->")
+_OPTIONS: Final = ("<!-- options: written by make openapi -->", "<!-- end of the options -->")
 _SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
     "plan": Plan,
     "report": Report,
@@ -48,7 +51,9 @@ def documents() -> dict[str, str]:
         texts = {"openapi.json": _text(create_app(settings).openapi())}
     texts["supported-ops.md"] = supported_ops()
     texts["rules.md"] = rules_page()
-    texts["profiles.md"] = _with_fields((_DOCS / "profiles.md").read_text())
+    texts["profiles.md"] = _with((_DOCS / "profiles.md").read_text(), _FIELDS, reference())
+    texts["service.md"] = _with((_DOCS / "service.md").read_text(), _METRICS, table())
+    texts["plan.md"] = _with((_DOCS / "plan.md").read_text(), _OPTIONS, options_table())
     for name, kind in _SCHEMAS.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema(kind)}
         texts[f"schemas/{name}.json"] = _text(schema)
@@ -63,11 +68,12 @@ def main() -> None:
         path.write_text(text)
 
 
-def _with_fields(page: str) -> str:
-    """The page with the present profile fields between its two marks."""
-    before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n\n{reference()}\n\n{_END}{after}"
+def _with(page: str, marks: tuple[str, str], text: str) -> str:
+    """The page with the present text between two marks."""
+    begin, end = marks
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def _text(values: object) -> str:

@@ -15,6 +15,7 @@ class NotFoundError(RequestError):
     """The thing the URL names does not exist."""
 
     default_code = "not_found"
+    default_hint = "Check the address and the id; what is old may have been removed"
 
 
 class ConflictError(RequestError):
@@ -35,6 +36,30 @@ class UnsupportedMediaError(RequestError):
     default_code = "unsupported_media_type"
 
 
+class KeyRequiredError(RequestError):
+    """The request has no key, or one that is not valid."""
+
+    default_code = "key_required"
+
+
+class ForbiddenError(RequestError):
+    """The key does not allow this."""
+
+    default_code = "forbidden"
+
+
+class QuotaError(LimitError):
+    """A limit of the key is reached; the request may be sent again later."""
+
+    default_code = "too_many_requests"
+
+    def __init__(
+        self, message: str, *, code: str, actual: int | str, limit: int, hint: str, retry_after_s: int
+    ) -> None:
+        super().__init__(message, code=code, stage="request", actual=actual, limit=limit, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
 class MisdirectedError(RequestError):
     """The request is for a host that this service is not."""
 
@@ -51,9 +76,11 @@ class UnavailableError(TesseraError):
     """Redis or the store does not answer at the moment."""
 
     default_code = "service_unavailable"
+    default_hint = "Try again shortly"
 
 
 class SetupError(TesseraError):
     """The embedded service cannot start on this machine as it is."""
 
     default_code = "setup"
+    default_hint = "Change what is named and start it again; docs/service.md describes the settings"

@@ -29,6 +29,8 @@ _ARRAYS: Final = "an .npz file of tensors"
 _MODEL: Final = "an ONNX model"
 _PROFILE: Final = "a hardware profile"
 _PAGE: Final = "a report page"
+_REPORT: Final = "a report of a compilation"
+_MODEL_HINT: Final = "Give the path of an ONNX file"
 # The commands that take a file of this kind, for files given in the wrong place.
 _TAKERS: Final = {
     _EXECUTABLE: "`tessera run`, `simulate`, `listing` and `trace` take executables, here",
@@ -45,7 +47,8 @@ _BEGINNINGS: Final = (
     (re.compile(rb"\x08[\x01-\x7f][\x12\x1a\x22\x28\x32\x3a\x42]"), _MODEL),
     (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.plan/'), "a plan"),
     (re.compile(rb'\s*\{.*"schema"\s*:\s*"tessera\.profile/|\s*schema\s*:\s*tessera\.profile/', re.DOTALL), _PROFILE),
-    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.'), "a document of Tessera"),
+    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.report/'), _REPORT),
+    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.'), "a document of Tessera, such as a sweep's table"),
     (re.compile(rb'<!doctype html>.{0,200}<meta name="generator" content="Tessera">', re.DOTALL), _PAGE),
 )
 _BEGINNING_BYTES: Final = 2**16
@@ -71,34 +74,39 @@ def kind_of(path: Path) -> str | None:
     return next((kind for pattern, kind in _BEGINNINGS if pattern.match(head)), None)
 
 
-def refuse_other(path: Path, wanted: str) -> None:
-    """Raises RequestError for a file of another known kind; the readers judge unknown files."""
+def refuse_other(path: Path, wanted: str, hint: str | None = None) -> None:
+    """Raises RequestError for a file of another known kind; the readers judge unknown files.
+
+    `hint` says what the command takes in this place; without it, commands that take the file are named.
+    """
     kind = kind_of(path)
     if kind not in (wanted, None):
         raise RequestError(
             f"{printable(str(path), 200)} is {kind}, not {wanted}",
             code="invalid_request",
             actual=kind,
-            hint=_hint_of_page(path) if kind == _PAGE else _TAKERS.get(str(kind)),
+            hint=_hint_beside_plan(path)
+            if kind in (_PAGE, _REPORT)
+            else hint or _TAKERS.get(str(kind)) or f"Give {wanted}",
         )
 
 
-def _hint_of_page(path: Path) -> str:
+def _hint_beside_plan(path: Path) -> str:
     if path.with_name("plan.json").is_file():
         return f"`tessera plan` and `explain` show the folder it is in: give {printable(str(path.parent), 200)}"
     return "`tessera plan` and `explain` show the plan.json that was written with it; else give the ONNX file"
 
 
-def existing_model(path: Path) -> Path:
+def existing_model(path: Path, hint: str = _MODEL_HINT) -> Path:
     """The path of a model file; raises RequestError if it does not exist, ModelError if it is empty."""
-    existing_file(path, "Give the path of an ONNX file")
+    existing_file(path, hint)
     if path.stat().st_size == 0:
         raise ModelError(
             f"the model file {printable(str(path))} is empty",
             code="empty_model",
             stage="import",
             actual=0,
-            hint="Give an ONNX file",
+            hint=hint,
         )
     return path
 
@@ -126,7 +134,9 @@ def is_executable(path: Path) -> bool:
 
 def starts_with(path: Path, first: bytes) -> bool:
     """Whether these are a file's first bytes; raises as `existing_model`."""
-    with existing_model(path).open("rb") as file:
+    with existing_model(path, "Give the path of an ONNX file, or of an executable or a package of one").open(
+        "rb"
+    ) as file:
         return file.read(len(first)) == first
 
 
@@ -236,6 +246,7 @@ def _schedule_text(value: str) -> str:
             code="invalid_schedule",
             actual=path.stat().st_size,
             limit=JSON_BYTES_MAX,
+            hint="Give a plan.json, or an object of groups, fuse and apart",
         )
     try:
         return json.dumps(json.loads(path.read_bytes(), object_pairs_hook=_each_once))

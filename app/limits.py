@@ -35,6 +35,7 @@ def refuse_decided(what: str, settings: Sequence[str]) -> None:
             code="invalid_option",
             actual=printable(odd, 60),
             limit=", ".join(sorted(_BOUNDS)),
+            hint="Leave it out, or give the ONNX file to compile it with other options",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,12 +16,14 @@ from app.compilations.endpoints import router as compilations
 from app.context import create_context
 from app.documentation import install_documentation
 from app.health.endpoints import router as health
+from app.health.figures import RequestFigures
 from app.jobs.endpoints import router as jobs
 from app.middleware import RequestMiddleware
 from app.models.endpoints import router as models
 from app.profiles.endpoints import router as profiles
 from app.settings import Settings
 from app.simulations.endpoints import router as simulations
+from app.stopping import LOOPS_S
 from app.sweeps.endpoints import router as sweeps
 from app.tables.endpoints import router as tables
 from compiler.version import COMPILER_VERSION
@@ -39,8 +41,12 @@ def create_app(settings: Settings) -> FastAPI:
         try:
             yield
         finally:
-            context.opener.stop()
-            context.relay.stop()
+            ends_at = time.monotonic() + LOOPS_S
+            loops = (context.opener, context.relay)
+            for loop in loops:
+                loop.stop()
+            for loop in loops:
+                loop.wait(max(0.0, ends_at - time.monotonic()))
             await context.reads.aclose()
             await context.events.aclose()
             context.broker.close()
@@ -57,10 +63,12 @@ def create_app(settings: Settings) -> FastAPI:
         summary="A neural-network compiler offered as a service.",
         lifespan=lifespan,
     )
-    app.state.refusals = refusals = Counter[str]()
+    app.state.requests = requests = RequestFigures()
+    app.state.refusals = requests.refusals
     problems.install(app)
-    app.add_middleware(AccessMiddleware, settings=settings, refusals=refusals)
-    app.add_middleware(RequestMiddleware)  # outside, so that refusals have a request id and are logged
+    app.add_middleware(AccessMiddleware, settings=settings, refusals=requests.refusals)
+    # outside, so that refusals have a request id and are logged
+    app.add_middleware(RequestMiddleware, figures=requests)
     # Looked through from the first on at each request, so what is asked for most stands first; `include_router` would
     # look twice through all of them.
     for router in (tables, jobs, models, profiles, compilations, simulations, sweeps, comparisons, health):

@@ -1,4 +1,4 @@
-"""The outermost layer of the API: request ids, a log line per request, security headers, every exception handled."""
+"""The outermost layer of the API: request ids, traces, figures, a log line each, security headers, all exceptions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from contextlib import nullcontext
 
 import anyio
 import structlog
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import SECURITY_HEADERS
+from app.health.figures import RequestFigures
 from app.problems import problem_response, retry_headers
+from app.trace_context import TraceContext, enter, leave
 
 log = structlog.get_logger(__name__)
 
@@ -26,33 +29,45 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class RequestMiddleware:
     """Gives each request its id (the caller's `X-Request-ID` if it is a plain word) and logs it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, figures: RequestFigures) -> None:
         self._app = app
+        self._figures = figures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["tessera.request_id"] = request_id
+        trace = TraceContext.after(headers.get("traceparent", ""))
         status, started, begun = 500, False, time.monotonic()
+        received_bytes = sent_bytes = 0
         headed = scope["method"] == "HEAD"
         body = anyio.CancelScope() if headed else None
         # HEAD is GET without the body (RFC 9110): the body is not made, and the rest of the answer is cancelled
         answered = {**scope, "method": "GET"} if headed else scope
 
+        async def receive_counted() -> Message:
+            nonlocal received_bytes
+            message = await receive()
+            received_bytes += len(message.get("body", b""))
+            return message
+
         async def send_with_id(message: Message) -> None:
-            nonlocal status, started
+            nonlocal status, started, sent_bytes
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
                 headers = list(message.get("headers", ()))
                 own = {name for name, _ in headers}
                 headers.append((b"x-request-id", request_id.encode()))
+                headers.append((b"traceresponse", trace.text.encode()))
                 headers += [header for header in _SECURITY_HEADERS if header[0] not in own]
                 message["headers"] = headers
             if not headed:
+                sent_bytes += len(message.get("body", b""))
                 await send(message)
             elif message["type"] == "http.response.start":
                 await send(message)
@@ -60,10 +75,11 @@ class RequestMiddleware:
                 assert body is not None
                 body.cancel()
 
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        structlog.contextvars.bind_contextvars(request_id=request_id, **trace.log_fields)
+        entered = enter(trace)
         try:
             with body or nullcontext():
-                await self._app(answered, receive, send_with_id)
+                await self._app(answered, receive_counted, send_with_id)
         except ClientDisconnect:
             status = 499  # nobody is there to read an answer
         except asyncio.CancelledError:  # only the server cancels, when it stops and waited for long enough
@@ -88,12 +104,15 @@ class RequestMiddleware:
             }
             await problem_response(parts, 500, request_id)(scope, receive, send_with_id)
         finally:
+            duration_s = time.monotonic() - begun
+            self._figures.count(answered, status, duration_s, received_bytes, sent_bytes)
             if scope["path"] not in ("/livez", "/readyz", "/metrics"):
                 log.info(
                     "request",
                     method=scope["method"],
                     path=scope["path"],
                     status=status,
-                    duration_s=round(time.monotonic() - begun, 4),
+                    duration_s=round(duration_s, 4),
                 )
-            structlog.contextvars.unbind_contextvars("request_id")
+            leave(entered)
+            structlog.contextvars.unbind_contextvars("request_id", "key", "job", *trace.log_fields)

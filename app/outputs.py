@@ -28,9 +28,9 @@ def check_file(path: Path | None) -> None:
         raise _refused(path, "it is a folder, not a file", "Name a file in it")
     if path.exists() and not os.access(path, os.W_OK):
         raise _refused(path, "the file that is there may not be changed", "Name another file")
-    if path.exists() and not path.is_file():  # a device or a pipe
+    if _is_device(path):
         return
-    _check_writable(path, path.resolve().parent)
+    _check_writable(path, _resolved(path).parent)
 
 
 def check_folder(path: Path | None, names: tuple[str, ...] = ()) -> None:
@@ -40,7 +40,7 @@ def check_folder(path: Path | None, names: tuple[str, ...] = ()) -> None:
     if path.is_dir():
         for name in names:
             check_file(path / name)
-    folder = path.resolve()
+    folder = _resolved(path)
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     _check_writable(path, folder)
@@ -59,10 +59,11 @@ def whole_files() -> Iterator[Callable[[Path], Path]]:
         folders: dict[Path, Path] = {}
 
         def fresh(path: Path) -> Path:
-            target = path.resolve()  # a link stays, and its target is replaced
+            if _is_device(path):  # the path as it is: a pipe's own name leads nowhere
+                asked.append(path)
+                return path
+            target = _resolved(path)  # a link stays, and its target is replaced
             asked.append(target)
-            if target.exists() and not target.is_file():  # a device or a pipe
-                return target
             if target.parent not in folders:
                 folders[target.parent] = stack.enter_context(_temporary_folder(target.parent))
             waiting = folders[target.parent] / target.name
@@ -81,6 +82,19 @@ def whole_files() -> Iterator[Callable[[Path], Path]]:
             raise _not_written(error, [path for path in asked if path not in moved], moved) from None
 
 
+def _is_device(path: Path) -> bool:
+    """Whether a path leads to a device or a pipe, which is written to as it is."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _resolved(path: Path) -> Path:
+    """The path that a path leads to; raises RequestError for a link to itself."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise _refused(path, "it is a link that leads to itself", "Name another place") from None
+
+
 @contextmanager
 def _temporary_folder(parent: Path) -> Iterator[Path]:
     """A folder for files that are being written; locked, so that one of a killed process is known by its missing lock.
@@ -94,16 +108,15 @@ def _temporary_folder(parent: Path) -> Iterator[Path]:
     while True:
         folder = parent / f".tessera-{secrets.token_hex(8)}"
         folder.mkdir()
-        with ExitStack() as stack:
-            with suppress(FileNotFoundError):
-                stack.enter_context(_locked(folder, fcntl.LOCK_EX))
-            if not folder.exists():  # another process removed it before it was locked
-                continue
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)  # the error that led here is the one to show
-            return
+        try:
+            with ExitStack() as stack:
+                with suppress(OSError):  # a file system without locks: then nobody removes what a kill leaves
+                    stack.enter_context(_locked(folder, fcntl.LOCK_EX))
+                if folder.exists():  # no other process removed it before it was locked
+                    yield folder
+                    return
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # the error that led here is the one to show
 
 
 @contextmanager
@@ -144,7 +157,7 @@ def _not_written(error: OSError, missing: list[Path], moved: list[Path]) -> Requ
     else:
         reason = error.strerror or type(error).__name__
     what = names[0] if len(names) == 1 else f"{names[0]} and the files that belong to it"
-    if any(path.exists() and not (path.is_file() or path.is_dir()) for path in missing):  # a device or a pipe
+    if any(_is_device(path) for path in missing):
         state = "what was written before is not whole"
     elif moved:
         state = f"written before it: {', '.join(printable(str(path), 200) for path in moved)}"

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import redis
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -29,6 +30,8 @@ from compiler.errors import (
 )
 from compiler.program.errors import ExecutableError, ProgramError
 
+log = structlog.get_logger(__name__)
+
 _CHARACTERS = 300
 MEDIA_TYPE = "application/problem+json"
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
@@ -42,6 +45,9 @@ _STATUSES: tuple[tuple[type[TesseraError], HTTPStatus], ...] = (
     (errors.UnsupportedMediaError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
     (errors.MisdirectedError, HTTPStatus.MISDIRECTED_REQUEST),
     (errors.OtherSiteError, HTTPStatus.FORBIDDEN),
+    (errors.KeyRequiredError, HTTPStatus.UNAUTHORIZED),
+    (errors.ForbiddenError, HTTPStatus.FORBIDDEN),
+    (errors.QuotaError, HTTPStatus.TOO_MANY_REQUESTS),
     (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -150,12 +156,21 @@ def problem_response(
 
 
 def install(app: FastAPI) -> None:
-    """Makes the application answer every error with a problem, and its description say so."""
+    """Makes the application answer every error with a problem."""
 
     async def on_tessera_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TesseraError)
         status = status_of(error)
-        headers = retry_headers(request.scope) if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        headers = None
+        if isinstance(error, errors.KeyRequiredError | errors.ForbiddenError | errors.QuotaError):
+            request.app.state.refusals[error.code] += 1
+            log.warning("request_refused", code=error.code, actual=error.actual)
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers = retry_headers(request.scope)
+        elif status == HTTPStatus.UNAUTHORIZED:
+            headers = {"WWW-Authenticate": 'Bearer realm="tessera"'}
+        elif isinstance(error, errors.QuotaError):
+            headers = {"Retry-After": str(error.retry_after_s)}
         return problem_response(error.to_dict(), status, request_id_of(request), headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
@@ -206,33 +221,11 @@ def install(app: FastAPI) -> None:
             raise error
         return problem_response(_STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
 
-    described = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = described()
-        _describe(schema)
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(redis.RedisError, on_redis_error)
     app.add_exception_handler(OSError, on_os_error)
-
-
-def _describe(schema: dict[str, Any]) -> None:
-    """Makes an OpenAPI description say that every error is a Problem, in the media type of problems."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
-    for operations in schema["paths"].values():
-        for operation in operations.values():
-            responses = operation["responses"]
-            for status, response in responses.items():
-                if status[0] in "45":
-                    response["content"] = content
-            responses["default"] = {"description": "Any other error", "content": content}
-    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own
-        schema["components"]["schemas"].pop(name, None)
 
 
 def note_location(request: Request, location: str) -> None:

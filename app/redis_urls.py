@@ -33,7 +33,9 @@ def client_url(url: str) -> str:
     if url.startswith(("redis://", "rediss://")):
         return url
     raise RequestError(
-        "a Redis URL begins with redis://, rediss://, unix:// or redis+socket://", code="invalid_setting"
+        "a Redis URL begins with redis://, rediss://, unix:// or redis+socket://",
+        code="invalid_setting",
+        hint="Such as redis://localhost:6379/0",
     )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import uvicorn
 
+from app import stopping
 from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
 from app.logs import configure_logging
 from app.main import create_app
@@ -32,15 +33,17 @@ def main() -> None:
     configure_logging(settings.log_level, "api")
     os.umask(UMASK)
     close_to_others(settings.data_dir)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=2,
-        http=partial(BoundedProtocol, connections(settings)),  # type: ignore[arg-type]
+        proxy_headers=False,  # who asks is told by Host and the key, which no proxy makes up
+        timeout_graceful_shutdown=stopping.ANSWERS_S,
+        http=partial(BoundedProtocol, connections(settings, app.state.refusals)),  # type: ignore[arg-type]
         ws="none",
         backlog=BACKLOG,
         timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]

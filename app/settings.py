@@ -50,6 +50,18 @@ class Settings(BaseSettings):
     """Upper bound of profiles, options and JSON bodies."""
     max_waiting_jobs: Positive = 20_000
     """Further jobs are refused while as many wait or run; each point of a sweep counts."""
+    require_keys: Literal["auto", "always"] = "auto"
+    """Whether requests without a key are refused: `auto` beyond loopback, `always` there too."""
+    key_stored_bytes: Positive = 20 * GIB
+    """Bytes of models and files of an owner. This and the next four are for keys without limits of their own."""
+    key_waiting_jobs: Positive = 2_000
+    """Jobs of an owner that may wait or run; each point of a sweep counts."""
+    key_sweep_points: Positive = 1024
+    """Points of one sweep."""
+    key_uploads: Positive = 8
+    """Uploads of an owner at once, of each API process."""
+    key_requests_per_minute: Positive = 6_000
+    """Requests with one key; as many may come at once."""
     max_wait_s: Seconds = 30.0
     """Upper bound of `Prefer: wait=N`."""
 
@@ -71,6 +83,8 @@ class Settings(BaseSettings):
 
     lease_s: Seconds = 4.0
     """A worker that is silent for this long counts as lost."""
+    hung_after_s: Seconds = 60.0
+    """The embedded service restarts a Redis, the API or the worker if it gives no sign of life for this long."""
     max_attempts: Positive = 3
     time_limit_s: Seconds = 600.0
     """Default and upper bound of the option of the same name."""
@@ -133,6 +147,20 @@ class Settings(BaseSettings):
         except ValueError:
             return self.host.lower() == "localhost"
         return address.is_loopback or address.is_unspecified
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether every request needs a key, as where others than this machine's users may send them."""
+        return self.require_keys == "always" or not self.reached_on_loopback_alone
+
+    @property
+    def reached_on_loopback_alone(self) -> bool:
+        """Whether the service listens on loopback, and is known by no other names."""
+        try:
+            is_loopback = ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            is_loopback = self.host.lower() == "localhost"
+        return is_loopback and not self.allowed_names
 
     @property
     def store_dir(self) -> Path:

@@ -30,14 +30,18 @@ def cache_key(model_sha256: str, profile: Profile, options: Options, *, name: st
     return _digest(parts)
 
 
-def simulation_key(executable_sha256: str, *, inputs_sha256: str | None, seed: int, judge: tuple[str, ...] = ()) -> str:
-    """SHA-256 over executable, its inputs (a file's digest, or the seed), what judges the outputs, compiler version."""
+def simulation_key(
+    executable_sha256: str, *, name: str = "", inputs_sha256: str | None, seed: int, judge: tuple[str, ...] = ()
+) -> str:
+    """SHA-256 over executable, its displayed name, its inputs (a file's digest, or the seed), what judges the outputs,
+    compiler version."""
     parts: dict[str, object] = {
         "compiler": COMPILER_VERSION,
         "executable": executable_sha256,
         "inputs": seed if inputs_sha256 is None else inputs_sha256,
         "judge": judge,
         "kind": "simulation",
+        "name": name,
     }
     return _digest(parts)
 

@@ -11,10 +11,12 @@ class TesseraError(Exception):
     """A failure that a person can act on.
 
     Subclasses say who can cure it: the model, the profile, the request, a limit, or us. The message reads: what,
-    where, actual, limit, next step. `code` is stable and meant for programs, the rest for people.
+    where, actual, limit, next step. `code` is stable and meant for programs, the rest for people. An error without a
+    hint of its own has that of its class.
     """
 
     default_code: ClassVar[str] = "error"
+    default_hint: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class TesseraError(Exception):
         self.op_type = op_type
         self.actual = None if actual is None else _plain(actual)
         self.limit = None if limit is None else _plain(limit)
-        self.hint = hint
+        self.hint = hint or self.default_hint
 
     def __str__(self) -> str:
         where = [
@@ -78,30 +80,35 @@ class ModelError(TesseraError):
     """The model has to change."""
 
     default_code = "invalid_model"
+    default_hint = "Correct what is named and export the model again; onnx.checker.check_model checks the file"
 
 
 class ProfileError(TesseraError):
     """The hardware profile has to change."""
 
     default_code = "invalid_profile"
+    default_hint = "`tessera profiles check FILE` lists all that is wrong; docs/profiles.md describes every field"
 
 
 class RequestError(TesseraError):
     """The request (its options, names or form) has to change."""
 
     default_code = "invalid_request"
+    default_hint = "Change what is named; docs/plan.md describes the options, docs/service.md the requests"
 
 
 class LimitError(TesseraError):
     """A stated limit was reached."""
 
     default_code = "limit_exceeded"
+    default_hint = "Make the model or the request smaller; where the limit is a setting or an option, raise it"
 
 
 class InternalError(TesseraError):
     """Tessera is at fault: an invariant between two passes does not hold."""
 
     default_code = "internal_error"
+    default_hint = "This is Tessera's fault: report it with the model, the profile and the options"
 
 
 class CompilationCancelledError(Exception):
@@ -121,7 +128,8 @@ def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The question that an error asks about a mistyped name, or "" if no known name is near."""
-    near = near_names(name, known, most=1)
+    known = list(known)
+    near = near_names(name, known, most=1) or [one for one in known if one.lower() == name.lower()]
     return f"Did you mean {near[0]}?" if near else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.amounts import bytes_text, count_text
 from compiler.boundaries import crossing_lines
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError, did_you_mean, printable
 from compiler.explain_group import explain_group, group_part, rules_line
 from compiler.explain_search import search_line
 from compiler.headline import LABEL_WIDTH, headline, title
@@ -58,6 +58,7 @@ def find(plan: Plan, name: str) -> tuple[PlanSegment, PlanGroup | None]:
         stage="explain",
         actual=printable(name, 60),
         limit=", ".join(shown) or "no segments",
+        hint=did_you_mean(name, known) or "Give an id of the plan's table: s0.g3 for a group, s0 for a segment",
     )
 
 

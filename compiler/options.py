@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
 
 from compiler.errors import RequestError, did_you_mean, printable
 from compiler.linear_rules import LinearRule, bounded, parsed
+from compiler.option_descriptions import DESCRIPTIONS
+from compiler.profile.quantities import quantity
 from compiler.rules import BY_ID, LIMITED_RULES, RULE_IDS, id_of, listed, named
 from compiler.schedule import Schedule, parse_schedule
 
@@ -20,6 +23,17 @@ Objective = Literal["latency", "dram_bytes", "energy", "edp"]
 MAX_ADDED_RULES = 16
 _RULE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 ,_/-]{0,59}")
 _RESERVED = ("FUSE-", "TILE-", "PROG-")
+_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "int": "a whole number",
+        "float": "a number",
+        "str": "a text",
+        "bool": "true or false",
+        "array": "a list",
+        "object": "an object",
+        "null": "null",
+    }
+)
 _Bound = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
@@ -195,7 +209,8 @@ def parse_options(values: Mapping[str, object]) -> Options:
                 f"unknown option {printable(str(name), 60)!r}",
                 code="unknown_option",
                 actual=printable(str(name), 60),
-                hint=f"Known options: {', '.join(sorted(known))}",
+                limit=None if did_you_mean(str(name), known) else ", ".join(sorted(known)),
+                hint=did_you_mean(str(name), known) or "`tessera options` lists the options with their values",
             )
     plain = dict(values)
     profit = plain.get("profit")
@@ -206,15 +221,7 @@ def parse_options(values: Mapping[str, object]) -> Options:
     try:
         options = msgspec.structs.replace(msgspec.convert(plain, Options), schedule=schedule)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `")
-        path = path.rstrip("`").removeprefix("$.")
-        name = path.partition(".")[0].partition("[")[0]
-        raise RequestError(
-            f"option {printable(name) or 'object'} is not valid at {printable(path) or 'its root'}: {message}",
-            code="invalid_option",
-            actual=printable(json.dumps(values.get(name), default=str)),
-            limit=_allowed(name) or message,
-        ) from None
+        raise _invalid(values, str(error)) from None
     options = msgspec.structs.replace(options, rules=_by_id(options.rules))
     _check_ranges(options)
     _check_split(options)
@@ -227,6 +234,53 @@ def parse_options(values: Mapping[str, object]) -> Options:
             hint="Switch one of them off and the other on",
         )
     return options
+
+
+def _invalid(values: Mapping[str, object], error: str) -> RequestError:
+    """The refusal of a value, from the words of the library that converts it."""
+    message, _, path = error.partition(" - at `")
+    path = path.rstrip("`").removeprefix("$.")
+    name = path.partition(".")[0].partition("[")[0]
+    value = values.get(name)
+    if path.startswith(f"{name}[...]") and isinstance(value, dict):  # the library does not say which entry
+        key = next(key for key, entry in value.items() if not _converts(name, {key: entry}))
+        path, value, inner = path.replace("[...]", f".{key}", 1), value[key], path.removeprefix(f"{name}[...]")
+    else:
+        inner = path.removeprefix(name)
+    if name not in DESCRIPTIONS:
+        return RequestError(
+            f"the options are not valid: {message}",
+            code="invalid_option",
+            hint='Give an object of options, such as {"objective": "energy"}',
+        )
+    for key in inner.lstrip(".").split("."):
+        value = value[key] if isinstance(value, dict) and key in value else value
+    described, words = DESCRIPTIONS[name], _in_words(message)
+    nearest = did_you_mean(value, described.values.split(", ")) if isinstance(value, str) else ""
+    shown = printable(json.dumps(value, default=str))
+    return RequestError(
+        f"option {printable(path)} cannot be {shown}" + ("" if _allowed(name) else f": {words}"),
+        code="invalid_option",
+        actual=shown,
+        limit=_allowed(name) or words.removeprefix("expected ").partition(", got ")[0],
+        hint=nearest or f"Give {described.values}, such as --set {described.example}",
+    )
+
+
+def _in_words(message: str) -> str:
+    """A message of the library that converts values, without its names of types."""
+    found = re.sub(
+        r"`([a-z| ]+)`", lambda types: " or ".join(_TYPES.get(one, one) for one in types[1].split(" | ")), message
+    )
+    return found[:1].lower() + found[1:]
+
+
+def _converts(name: str, value: object) -> bool:
+    try:
+        msgspec.convert({name: value}, Options)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _by_id(
@@ -245,9 +299,15 @@ def _by_id(
                 code="invalid_option",
                 actual=printable(word, 60),
                 limit="another name for an added rule",
+                hint="Give the added rule a name that no rule has; docs/rules.md lists the names",
             )
         if rule_id in found:
-            raise RequestError(f"rule {named(rule_id)} stands twice in option rules", code="invalid_option")
+            raise RequestError(
+                f"rule {named(rule_id)} stands twice in option rules",
+                code="invalid_option",
+                actual=printable(word, 60),
+                hint="Name each rule once, by its name or its id",
+            )
         if setting.limit is not None and rule_id not in LIMITED_RULES:
             raise RequestError(
                 f"rule {printable(named(rule_id), 120)} has no limit of its own to set",
@@ -260,7 +320,11 @@ def _by_id(
     added = sum(setting.is_added for setting in found.values())
     if added > MAX_ADDED_RULES:
         raise RequestError(
-            "option rules adds too many rules", code="invalid_option", actual=added, limit=f"{MAX_ADDED_RULES} rules"
+            "option rules adds too many rules",
+            code="invalid_option",
+            actual=added,
+            limit=f"{MAX_ADDED_RULES} rules",
+            hint="Join rules into one comparison, or leave some out",
         )
     if isinstance(rules, dict):
         return found
@@ -286,6 +350,7 @@ def _check_added(name: str, setting: RuleSetting) -> None:
             code="invalid_option",
             actual=printable(name, 60),
             limit="a letter, then letters, digits, spaces and , _ / - : at most 60 characters",
+            hint="Choose another name, such as few images",
         )
     _added(name, setting)
 
@@ -302,6 +367,7 @@ def _added(name: str, setting: RuleSetting) -> LinearRule:
         code="invalid_option",
         actual=printable(msgspec.json.encode(setting).decode(), 120),
         limit="figure with at_most or at_least, or holds alone",
+        hint="Such as --set 'rules.few images.figure=maps' --set 'rules.few images.at_most=12'",
     )
 
 
@@ -319,6 +385,7 @@ def _check_ranges(options: Options) -> None:
                 code="invalid_option",
                 actual=f"{low} to {high}",
                 limit="a minimum of at most the maximum",
+                hint="Lower the minimum or raise the maximum",
             )
 
 
@@ -353,6 +420,7 @@ def _check_split(options: Options) -> None:
                 code="invalid_option",
                 actual=printable(str(given), 20),
                 limit="ratios from 1/100 to 99/100",
+                hint=f"Such as --set {DESCRIPTIONS['granularity'].example}",
             )
     twice = [axis for number, axis in enumerate(options.order) if axis in options.order[:number]]
     if twice:
@@ -361,6 +429,7 @@ def _check_split(options: Options) -> None:
             code="invalid_option",
             actual=printable(", ".join(options.order), 120),
             limit="each axis once",
+            hint=f"Such as --set '{DESCRIPTIONS['order'].example}'",
         )
 
 
@@ -376,25 +445,66 @@ def _allowed(name: str) -> str:
 
 
 def parse_assignments(assignments: Iterable[str]) -> Options:
-    """Options from `key=value` words; a value is JSON where it parses as such, else text; dots go into objects."""
+    """Options from `key=value` words; a value is JSON where it parses as such, else text; dots go into objects.
+
+    Sizes and times may have units, such as 4GiB. Raises RequestError for an option that is given two values.
+    """
     values: dict[str, object] = {}
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator or not key:
-            raise RequestError(f"{printable(assignment, 80)!r} is not of the form key=value", code="invalid_option")
+            raise RequestError(
+                f"{printable(assignment, 80)!r} is not of the form key=value",
+                code="invalid_option",
+                actual=printable(assignment, 80),
+                limit="key=value",
+                hint=_hint_of_word(assignment.strip("= ")),
+            )
         try:
             value: object = json.loads(text)
         except (ValueError, RecursionError):
-            value = text
+            value = _amount(key, text)
         # a dimension's name may hold dots itself
         *parents, leaf = key.split(".", 1) if key.startswith("dims.") else key.split(".")
         target = values
         for parent in parents:
             inner = target.setdefault(parent, {})
             if not isinstance(inner, dict):
-                raise RequestError(f"option {printable(parent, 60)} is set twice", code="invalid_option")
+                raise _set_twice(key, inner, value)
             target = inner
-        known = target.get(leaf)
-        # an object adds to what was said of the same option before, as the words with dots do
-        target[leaf] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+        _add(target, leaf, value, key)
     return parse_options(values)
+
+
+def _add(target: dict[str, object], name: str, value: object, path: str) -> None:
+    """Adds what a word says to what others said; an object adds to an object, as words with dots do."""
+    known = target.setdefault(name, value)
+    if known is value or known == value:
+        return
+    if not isinstance(known, dict) or not isinstance(value, dict):
+        raise _set_twice(path, known, value)
+    target[name] = merged = dict(known)
+    for key, entry in value.items():
+        _add(merged, key, entry, f"{path}.{key}")
+
+
+def _set_twice(path: str, first: object, second: object) -> RequestError:
+    return RequestError(
+        f"option {printable(path, 80)} is given two values",
+        code="invalid_option",
+        actual=printable(f"{json.dumps(first)} and {json.dumps(second)}", 160),
+        limit="one value",
+        hint="Leave out one of them",
+    )
+
+
+def _amount(key: str, text: str) -> object:
+    """The number of an amount with a unit, where the option is a size or a time; else the text."""
+    unit = DESCRIPTIONS[key].unit if key in DESCRIPTIONS else ""
+    return quantity(text, unit) if unit else text
+
+
+def _hint_of_word(word: str) -> str:
+    if word in DESCRIPTIONS:
+        return f"Give {DESCRIPTIONS[word].values}, such as --set {DESCRIPTIONS[word].example}"
+    return "Such as --set objective=energy; `tessera options` lists the options"

@@ -35,7 +35,6 @@ from worker.broker import HeldMessages
 log = structlog.get_logger(__name__)
 
 _HEARTBEAT_S = 1.0
-_HEARTBEAT_TTL_S = 5.0
 _LOOK_AFTER_CHILDREN_S = 0.25
 
 
@@ -129,7 +128,7 @@ class Worker:
 
     def _beat(self) -> None:
         with suppress(redis.RedisError, OSError):
-            self._main_records().heartbeat(self.name, _HEARTBEAT_TTL_S)
+            self._main_records().heartbeat(self.name)
 
     def _end_hung(self) -> None:
         """Ends children that hang on a computation given to others: they would hold their slot for ever.

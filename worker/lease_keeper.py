@@ -8,7 +8,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -63,13 +63,22 @@ class Keeper:
         self._polled_at = 0.0
         self._baseline_bytes = anonymous_bytes()
         self._tightest_limit_bytes = 0
+        self._begun = time.monotonic()
+        self._limit_at: float | None = None
         self._peak_bytes = 0
+        self._phase: tuple[str, float] | None = None
+        self._phases: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     @property
     def peak_bytes(self) -> int:
         """The highest memory use seen."""
         return self._peak_bytes
+
+    @property
+    def phases(self) -> Mapping[str, float]:
+        """How long each phase took that has ended, in seconds."""
+        return self._phases
 
     def used_bytes(self) -> int:
         """Memory used now beyond the use at the start."""
@@ -84,11 +93,14 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        self._end_phase()
         self._thread.join(timeout=5)
         self._limit_address_space(None)
 
     def phase(self, name: str, step: int, total: int) -> None:
         """The compiler begins a pass."""
+        self._end_phase()
+        self._phase = name, time.monotonic()
         return_free_memory()
         try:
             answer = self._records.progress(self._lease, name, step, total)
@@ -110,6 +122,12 @@ class Keeper:
             self._renew()
         return self._told_to_stop_at is not None
 
+    def _end_phase(self) -> None:
+        if self._phase is not None:
+            name, begun = self._phase
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - begun
+            self._phase = None
+
     def _run(self) -> None:
         renewed_at = time.monotonic()
         interval_s = self._settings.lease_s / 4
@@ -117,7 +135,9 @@ class Keeper:
             used = self.used_bytes()
             self._peak_bytes = max(self._peak_bytes, used)
             over = 0 < self._tightest_limit_bytes < used
-            if over or self._tightest_limit_bytes == 0 or time.monotonic() - renewed_at >= interval_s:
+            late = self._limit_at is not None and time.monotonic() > self._limit_at
+            unknown = self._tightest_limit_bytes == 0
+            if over or late or unknown or time.monotonic() - renewed_at >= interval_s:
                 self._renew()
                 renewed_at = time.monotonic()
             stopping = self._told_to_stop_at
@@ -126,12 +146,14 @@ class Keeper:
 
     def _renew(self) -> None:
         try:
-            renewal = self._records.renew(self._lease, self._peak_bytes)
+            now = time.monotonic()
+            renewal = self._records.renew(self._lease, self._peak_bytes, now - self._begun)
         except (redis.RedisError, OSError) as error:
             # The lease may outlive the failure; if not, the fence reports it at the next try.
             log.warning("renewal_failed", error=type(error).__name__)
             return
         self._tightest_limit_bytes = renewal.memory_limit_bytes
+        self._limit_at = now + renewal.time_left_s if renewal.time_left_s else None
         if renewal.answer != "keep":
             self._stop()
 

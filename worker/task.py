@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -14,9 +15,11 @@ import structlog
 from app.jobs.options_text import options_text
 from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
+from app.metrics import Observation, record
 from app.settings import Settings
 from app.store import BlobStore
 from app.sweeps.figures import figures_json, figures_of
+from app.trace_context import TraceContext
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.source import ModelSource
@@ -53,11 +56,18 @@ class Computer:
         lease = self.records.lease(content, fence, worker)
         if lease is None:
             return "duplicate"
-        structlog.contextvars.bind_contextvars(content=content, fence=fence, attempt=lease.attempt)
+        trace = TraceContext.after(lease.trace)
         try:
-            return self._work(lease)
+            with structlog.contextvars.bound_contextvars(
+                content=content,
+                fence=fence,
+                attempt=lease.attempt,
+                jobs=lease.jobs,
+                request_id=lease.request_id,
+                **trace.log_fields,
+            ):
+                return self._work(lease)
         finally:
-            structlog.contextvars.unbind_contextvars("content", "fence", "attempt")
             gc.collect()
             return_free_memory()
 
@@ -71,14 +81,26 @@ class Computer:
             if cacheable:
                 self._remember(lease.content, outcome)
             answer = self.records.publish(lease, outcome)
+        duration_s = time.monotonic() - begun
         log.info(
             "computed",
             answer=answer,
             state=outcome["state"],
-            duration_s=round(time.monotonic() - begun, 4),
+            duration_s=round(duration_s, 4),
             peak_bytes=keeper.peak_bytes,
         )
+        if answer == "published":
+            self._record(lease, outcome["state"], duration_s, keeper.phases)
         return answer
+
+    def _record(self, lease: Lease, state: str, duration_s: float, phases: Mapping[str, float]) -> None:
+        """Adds what was measured to the figures of the service."""
+        measured = [
+            Observation("queue_wait_seconds", (lease.kind,), lease.waited_s),
+            Observation("computation_seconds", (lease.kind, state), duration_s),
+            *(Observation("phase_seconds", (lease.kind, phase), seconds) for phase, seconds in phases.items()),
+        ]
+        record(self.records.client, measured)
 
     def _remember(self, content: str, outcome: Outcome) -> None:
         """Puts an outcome into the cache before it is published, so that a later identical request finds it.

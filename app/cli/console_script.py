@@ -1,4 +1,6 @@
-"""The console script: handles Ctrl-C and closed pipes from the first moment to the last, around every command.
+"""The console script: handles Ctrl-C and closed pipes around every command, its imports included.
+
+Python's own start, some hundredths of a second before this module, is not covered.
 
 Ctrl-C ends with exit code 130 and no traceback. If a reader closes the pipe early (`| head`), the command ends with
 exit code 0; one that has files to write finishes them first (`outlive_reader`). This module imports little, so that
@@ -11,11 +13,12 @@ import io
 import os
 import signal
 import sys
-import threading
-from types import FrameType
-from typing import TYPE_CHECKING, Final, TextIO
 
+TYPE_CHECKING = False  # typing itself takes time in which Ctrl-C is not handled
 if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Final, TextIO
+
     from _typeshed import ReadableBuffer
 
 INTERRUPTED: Final = 130
@@ -75,6 +78,8 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 def _interrupt_again(failed: sys.UnraisableHookArgs) -> None:
     """Repeats a Ctrl-C that arrived in a callback, where Python prints exceptions and drops them."""
     if failed.exc_type is KeyboardInterrupt:
+        import threading
+
         threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(failed)

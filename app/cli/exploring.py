@@ -60,13 +60,13 @@ def sweep(
         swept = Swept(model=model, profiles=profiles, settings=words)
         with sweeper(swept, progress_console(as_json), server=server, workers=workers) as sweeps:
             report = sweeps.run(varied)
-        if out is not None:
-            with whole_files() as fresh:
-                fresh(out).write_bytes(sweep_json(report))
         if as_json:
             sys.stdout.write(sweep_json(report).decode())
         else:
             print_sweep(report, Console(markup=False, highlight=False))
+        if out is not None and any(point.state != "cancelled" for point in report.points):
+            with whole_files() as fresh:
+                fresh(out).write_bytes(sweep_json(report))
         if report.state == "cancelled":
             raise typer.Exit(ExitCode.INTERRUPTED)
         raise_unless_any(report)
@@ -77,7 +77,12 @@ def size(
     profile: ProfileOption,
     field: Annotated[str, typer.Option("--field", help="A field of the profile, such as sram", show_default=False)],
     target: Annotated[
-        str, typer.Option("--target", help="Such as 2ms, 3MiB, 5mJ, 1.05xminimum or latency=2ms", show_default=False)
+        str,
+        typer.Option(
+            "--target",
+            help="At most this latency (2ms), DRAM traffic (3MiB; 1.05xminimum) or energy (5mJ)",
+            show_default=False,
+        ),
     ],
     low: Annotated[str | None, typer.Option("--from", help="The least value [a 16th of the profile's]")] = None,
     high: Annotated[str | None, typer.Option("--to", help="The largest value [16 times the profile's]")] = None,
@@ -93,7 +98,8 @@ def size(
 ) -> None:
     """Find the smallest value of a profile field that reaches a target, and show the curve.
 
-    Doublings from --from to --to are tried, then halvings below the first value that reaches the target. Plans minimise
+    A target in bytes is DRAM traffic, not the size of a memory. Doublings from --from to --to are tried, then halvings
+    below the first value that reaches the target; a target below the minimum is refused after two. Plans minimise
     the target's own figure unless `--set objective=` names another. Ctrl-C keeps the finished values.
     """
     with failures(as_json=as_json):

@@ -155,7 +155,8 @@ def failures(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(exit_code_of(error)) from None
     except OSError as error:
         where = "the output" if error.filename is None else printable(str(error.filename), 200)
-        show(RequestError(f"{where}: {error.strerror}", code="file_error", actual=where), as_json=as_json)
+        hint = "Choose another path, or free the space or the rights that are missing"
+        show(RequestError(f"{where}: {error.strerror}", code="file_error", actual=where, hint=hint), as_json=as_json)
         raise typer.Exit(ExitCode.USAGE) from None
     except (KeyboardInterrupt, typer.Exit, typer.Abort):
         raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from app.cli import exploring, planning, profiles, table_commands
+from app.cli import exploring, keys, planning, profiles, table_commands
 from app.cli.console_script import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
 from app.cli.shared_parameters import (
@@ -66,6 +66,7 @@ cli.command()(table_commands.table)
 cli.command()(table_commands.package)
 cli.command()(table_commands.loader)
 cli.add_typer(profiles.cli, name="profiles")
+cli.add_typer(keys.cli, name="keys")
 
 
 @cli.callback()
@@ -134,18 +135,16 @@ def compile_command(
         table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
         for_people = not (as_json or as_csv)
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
-        written: list[str] = []
-        if out is not None:
-            written = write(found, out, program=True, trace=trace)
         if as_json:
             sys.stdout.write(found.plan.decode() + "\n")
-            return
-        if as_csv:
+        elif as_csv:
             sys.stdout.write(groups_csv(found.plan_document()))
-            return
-        table.finish(found.plan_document(), found.report_document())
-        if out is not None:
-            Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
+        else:
+            table.finish(found.plan_document(), found.report_document())
+        if out is not None:  # after the output: a disk that is full takes the files, not the result
+            written = write(found, out, program=True, trace=trace)
+            if for_people:
+                Console(markup=False, highlight=False).print(f"Wrote {', '.join(written)} to {out}", soft_wrap=True)
 
 
 @cli.command(name="run")
@@ -186,16 +185,16 @@ def run_command(
         from app.cli import running
         from app.printing.run_table import print_outputs
 
-        if outputs is not None:
-            with whole_files() as fresh:
-                fresh(outputs).write_bytes(ran.outputs)
+        console = Console(markup=False, highlight=False)
         if as_json:
             sys.stdout.write(json.dumps(running.report_json(ran)) + "\n")
         else:
-            console = Console(markup=False, highlight=False)
             print_outputs(ran.report, console)
-            if outputs is not None:
-                console.print(f"wrote {outputs}")
+        if outputs is not None:
+            with whole_files() as fresh:
+                fresh(outputs).write_bytes(ran.outputs)
+            if not as_json:
+                console.print(f"Wrote {outputs}", soft_wrap=True)
         if check or against is not None:
             running.raise_unless_equal(ran, ours=against is None)
 
@@ -291,6 +290,18 @@ def trace(
 
 
 @cli.command()
+def options(
+    name: Annotated[str | None, typer.Argument(help="One option alone", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the options that --set takes: the values of each, the default first, and what it means."""
+    with failures(as_json=as_json):
+        from app.cli.option_help import print_options
+
+        print_options(name, as_json=as_json)
+
+
+@cli.command()
 def version() -> None:
     """Print the version of the compiler."""
     sys.stdout.write(COMPILER_VERSION + "\n")
@@ -335,5 +346,5 @@ def _light_model(name: str) -> Path:
     """A network that comes with the onnx package."""
     package = find_spec("onnx")
     if package is None or package.origin is None:
-        raise RequestError("the package onnx is not installed", code="no_onnx")
+        raise RequestError("the package onnx is not installed", code="no_onnx", hint="Install it with pip install onnx")
     return Path(package.origin).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"

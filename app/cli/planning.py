@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +78,7 @@ def plan(
         from app.client.output_folder import FILE_NAMES
         from compiler.plan import plan_json
 
-        folder_to_write(out, FILE_NAMES)
+        folder_to_write(out, FILE_NAMES if strategies is None else ())
         folder_to_write(pictures)
         console = progress_console(as_json)
         if strategies is not None:
@@ -93,13 +92,16 @@ def plan(
             return
         chip = needed_profile(target, profile)
         found = compiled(target, chip, words, console, server, only_plan=not verify)
-        said = [] if verify or found.job is None else [_goes_on(found.job, server)]
-        said += _written(found, out, pictures)
-        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide, said=said)
+        _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide)
+        said = _written(found, out, pictures)
+        if not (as_json or as_csv):
+            goes_on = [] if verify or found.job is None else [_goes_on(found.job, server)]
+            for line in goes_on + said:
+                Console(markup=False, highlight=False).print(line, soft_wrap=True)
 
 
-def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool, said: Sequence[str] = ()) -> None:
-    """Prints a plan as its JSON text, as CSV, or for people, who are told more in lines below it."""
+def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool) -> None:
+    """Prints a plan as its JSON text, as CSV, or for people."""
     from app.printing.plan_table import groups_csv, print_plan
 
     if as_json:
@@ -109,8 +111,6 @@ def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: b
     else:
         console = Console(markup=False, highlight=False)
         print_plan(found.plan, found.report, console, wide=wide)
-        for line in said:
-            console.print(line, soft_wrap=True)
 
 
 def _written(found: CompiledNow, out: Path | None, pictures: Path | None) -> list[str]:
@@ -196,31 +196,32 @@ def compiled_before(
 
     if _is_model(target, profile, server):
         return None
-    is_job = not is_saved(target)
-    if words or verify:
+    found = saved(target) if is_saved(target) else None
+    given = {"--set": bool(words), "--verify": verify, "--profile": profile is not None}
+    odd = [name for name, is_given in given.items() if is_given]
+    if odd:
         raise RequestError(
             "what was compiled before is shown as it is",
             code="invalid_request",
-            actual=f"--set {printable(words[0], 60)}" if words else "--verify",
-            hint="Leave them out, or give the model and --profile to plan it again",
+            actual=f"{printable(str(target), 200)} with {' and '.join(odd)}",
+            hint=f"Leave out {' and '.join(odd)}, or give the model and --profile to plan it again",
         )
-    if not is_job:
-        found = saved(target)
-        if server is not None:
-            raise RequestError(
-                "what is saved here is shown without a service",
-                code="invalid_request",
-                actual=f"--server with {printable(str(target), 200)}",
-                hint="Leave out --server, or give a model and --profile, or the id of a job",
-            )
+    if found is not None and server is not None:
+        raise RequestError(
+            "what is saved here is shown without a service",
+            code="invalid_request",
+            actual=f"--server with {printable(str(target), 200)}",
+            hint="Leave out --server, or give a model and --profile, or the id of a job",
+        )
+    if found is not None:
         return found
     with Client(str(server)) as client:
         return of_job(client, str(target))
 
 
 def _is_model(target: Path, profile: str | None, server: str | None) -> bool:
-    is_job = server is not None and not target.exists()
-    return profile is not None or not (is_job or is_saved(target))
+    is_job = server is not None and not target.exists() and profile is None
+    return not (is_job or is_saved(target))
 
 
 def _check(target: Path, profile: str | None, words: list[str], server: str | None) -> None:
@@ -264,8 +265,11 @@ def _compare(
 
     from app.cli.compare_table import print_comparison
     from app.cli.comparing import compare, parse_strategies
+    from app.client.output_folder import FILE_NAMES
 
     names = parse_strategies(strategies)
+    for name in names:
+        folder_to_write(None if out is None else out / name, FILE_NAMES)
     comparison = compare(model, profile, settings, names, console, server=server, out=out)
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")

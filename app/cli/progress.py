@@ -29,6 +29,7 @@ class ProgressBar:
         self._console = console
         self._title = printable(title, 60)
         self._said: set[str] = set()
+        self._tenths = -1
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -70,6 +71,14 @@ class ProgressBar:
             self._console.print(f"{self._title}: {_PHASES[name]}", highlight=False, soft_wrap=True)
         if total > 0:
             self._progress.update(self._task, total=total, completed=step - 1, phase=printable(name, 40))
+
+    def points(self, done: int, total: int) -> None:
+        """So many points of a sweep are done; a line for each tenth of them if stderr is not a terminal."""
+        text, tenths = f"{done} of {total} points", 10 * done // max(total, 1)
+        if not self._console.is_terminal and tenths > self._tenths:
+            self._tenths = tenths
+            self._console.print(f"{self._title}: {text}", highlight=False, soft_wrap=True)
+        self.phase(text, done + 1, total)
 
     def cancelled(self) -> bool:
         """Never; Ctrl-C ends the process."""

@@ -155,6 +155,7 @@ def raise_unless_equal(ran: Ran, *, ours: bool) -> None:
             code="not_compared",
             stage="compare",
             actual="the model is not known" if comparison is None else comparison.reason,
+            hint="Name the ONNX file with --against, or leave out --check",
         )
     for output in comparison.outputs:
         if not output.holds:
@@ -238,6 +239,7 @@ def _executable(target: Target, console: Console) -> tuple[Executable, str, Repo
             "the profile describes what programs cannot do, so there is no executable",
             code="no_executable",
             actual=compilation.report.values.reason,
+            hint="`tessera plan` shows its plan; for an executable change the profile or option precision",
         )
     hashed = hashlib.sha256()
     for piece in write(compilation.executable):

@@ -31,7 +31,7 @@ def saved(target: Path) -> Compiled:
     """The plan and report in a folder, or a plan with the report beside it; raises RequestError for other paths."""
     path = target / "plan.json" if target.is_dir() else target
     report = path.with_name("report.json")
-    refuse_other(existing_file(path, HINT), "a plan")
+    refuse_other(existing_file(path, HINT), "a plan", HINT)
     plan = document(_bytes(path), Plan, str(path))
     described = document(_bytes(report), Report, str(report)) if report.is_file() else None
     if plan.totals.images < 1 or "objective" not in plan.options or not all(e.groups for e in plan.gap.entries):

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from app.errors import SetupError
 from app.settings import Settings
-from compiler.errors import RequestError
+from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
     from app.supervisor.service import EmbeddedService
@@ -45,6 +45,8 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
         console.print(f"Tessera listens on        {service.url}")
         console.print(f"interactive documentation {service.url}/docs")
         console.print(f"data and logs in          {settings.data_dir}")
+        if settings.keys_required:
+            console.print("every request needs a key  `tessera keys create NAME` makes one (docs/service.md)")
         if _ready_unless(ended, service):
             console.print(f"ready after {time.monotonic() - begun:.1f} s; Ctrl-C stops it")
         ended.wait()
@@ -64,9 +66,17 @@ def demo(model: Path, profile: str) -> None:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tessera-demo-") as folder:
         settings = read_settings(
-            {"data_dir": Path(folder), "host": "127.0.0.1", "port": 0, "broker_url": None, "cache_url": None}
+            {
+                "data_dir": Path(folder),
+                "host": "127.0.0.1",
+                "port": 0,
+                "allowed_hosts": "",
+                "require_keys": "auto",
+                "broker_url": None,
+                "cache_url": None,
+            }
         )
-        with EmbeddedService(settings) as service, Client(service.url) as client:
+        with EmbeddedService(settings) as service, Client(service.url, key="") as client:
             service.wait_until("/livez")
             console.print(f"embedded service on {service.url} (Redis, a Celery worker and the API)")
             uploaded = client.upload_model(model)
@@ -92,7 +102,12 @@ def read_settings(given: dict[str, object]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "TESSERA_" + "_".join(map(str, first["loc"])).upper() if first["loc"] else "the settings"
-        raise RequestError(f"{name}: {first['msg']}", code="invalid_setting") from None
+        raise RequestError(
+            f"{name}: {first['msg']}",
+            code="invalid_setting",
+            actual=printable(str(first["input"]), 80),
+            hint="docs/service.md describes the settings; unset it for the default",
+        ) from None
 
 
 def _ready_unless(ended: threading.Event, service: EmbeddedService) -> bool:

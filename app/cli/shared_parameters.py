@@ -22,16 +22,14 @@ from app.input_files import (
 from app.outputs import check_file, check_folder
 from compiler.errors import RequestError
 from compiler.options import Options, parse_assignments
-from compiler.rules import RULE_IDS, listed
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="An option of the compilation, key=value; repeatable. Options: "
-        + ", ".join(sorted(Options.__struct_fields__))
-        + f". Fusion rules for option rules, by name or id (docs/rules.md): {listed(RULE_IDS)}",
+        help="An option of the compilation, such as objective=energy; repeatable. `tessera options` shows what each"
+        " takes and means: " + ", ".join(sorted(Options.__struct_fields__)),
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Machine-readable output")]

@@ -57,9 +57,13 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     console.print()
     print_headline([Line(f"Host, {name}", host_text(side.native)) for name, side in sides], console)
     console.print()
+    simulated = all(
+        side is None or side.simulated_latency_s is not None for pair in document.groups for side in (pair.a, pair.b)
+    )
+    kind = "simulated" if simulated else "estimated"
     columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
-    columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))
-    print_table(columns, [_group_cells(pair) for pair in document.groups], console)
+    columns += map(Column, ("DRAM a", "DRAM b", f"{kind} latency a", "b"))
+    print_table(columns, [_group_cells(pair, simulated=simulated) for pair in document.groups], console)
 
 
 def _side(side: Side) -> str:
@@ -81,16 +85,16 @@ def _amount(value: float | None, unit: str) -> str:
     return si_text(value, unit) if unit else f"{value:.0f}"
 
 
-def _group_cells(pair: ComparedGroups) -> list[str]:
+def _group_cells(pair: ComparedGroups, *, simulated: bool) -> list[str]:
+    """A row of the table; its latencies are all simulated, or all estimated."""
     sides = (pair.a, pair.b)
     shown = [str(len(pair.nodes)), span(pair.nodes), *("" if side is None else _ids(side) for side in sides)]
     shown += ["" if side is None else bytes_text(side.dram_bytes) for side in sides]
-    return [*shown, *("" if side is None else si_text(_latency_s(side), "s") for side in sides)]
+    for side in sides:
+        latency_s = None if side is None else side.simulated_latency_s if simulated else side.estimated_latency_s
+        shown.append("" if latency_s is None else si_text(latency_s, "s"))
+    return shown
 
 
 def _ids(side: GroupSum) -> str:
     return side.groups[0] + (f" +{len(side.groups) - 1}" if len(side.groups) > 1 else "")
-
-
-def _latency_s(side: GroupSum) -> float:
-    return side.estimated_latency_s if side.simulated_latency_s is None else side.simulated_latency_s

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
-from app.cli.sweep_table import value_text
-from app.cli.sweeping import Sweeper
+from app.cli.sweep_table import is_impossible, short_name, value_text
+from app.cli.sweeping import Sweeper, no_point_succeeded
 from app.sweeps.grid import VariedField
 from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import Amount, CurvePoint, Range, SizeReport, curve_of, is_interrupted, range_of, smallest
-from app.sweeps.target import Target
+from app.sweeps.target import Target, parse_target
 from compiler.errors import LimitError
 from compiler.profile.fields import Field
+
+# What a target's figure cannot go below, and what to do about a target below it.
+_LEAST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dram_bytes": "the minimum (inputs, weights and outputs once)",
+        "latency": "the bound (all arithmetic units busy, or the minimum DRAM traffic at full bandwidth)",
+    }
+)
+_REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dram_bytes": "A target in bytes is DRAM traffic, not a memory's size; aim at --target 1.05xminimum or more",
+        "latency": "Aim higher, or vary what the bound depends on: --field dram_bandwidth, clock or cores",
+    }
+)
 
 
 def with_objective(settings: Sequence[str], target: Target) -> list[str]:
@@ -75,24 +90,30 @@ def _report(
     )
 
 
-def _above(point: CurvePoint) -> float:
-    """A point's distance from the target, as a ratio."""
-    assert point.actual is not None
-    return point.actual / point.limit if point.limit else inf
-
-
 def raise_unless_reached(report: SizeReport) -> None:
-    """Raises LimitError with the nearest value if no value that was tried reaches the target."""
+    """Raises LimitError that says why no value that was tried reaches the target."""
     if report.smallest is not None:
         return
+    target, name = parse_target(report.target), short_name(report.field)
     best = next((point for point in report.curve if point.value == report.best), None)
+    if best is None or best.row.figures is None or best.actual is None:
+        raise no_point_succeeded([point.row for point in report.curve], "size")
+    limit = target.text(target.limit_for(best.row.figures))
+    if is_impossible(report):
+        least = target.text(target.least(best.row.figures))
+        raise LimitError(
+            f"no value of {name} reaches {target.words}: {_LEAST[target.figure]} is {least}",
+            code="target_impossible",
+            stage="size",
+            actual=f"at least {least}",
+            limit=limit,
+            hint=_REMEDIES[target.figure],
+        )
     raise LimitError(
-        f"no value of {report.field} that was tried reaches {report.target}",
+        f"no value of {name} that was tried reaches {target.words}",
         code="target_not_reached",
         stage="size",
-        actual=None if best is None else best.actual,
-        limit=None if best is None else best.limit,
-        hint="No value of the range compiles"
-        if best is None
-        else f"Nearest is {value_text(report.field, best.value)}; widen --from and --to, or vary another field",
+        actual=target.text(best.actual),
+        limit=limit,
+        hint=f"Nearest is {value_text(report.field, best.value)}; widen --from and --to, or vary another field",
     )

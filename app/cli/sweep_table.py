@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from app.printing.plan_table import print_headline
-from app.printing.text_table import Column, print_table, print_text
+from app.printing.text_table import Column, Remark, print_table, print_text
 from app.sweeps.report import PointReport, SweepReport
 from app.sweeps.sizing import SizeReport
 from app.sweeps.target import parse_target
@@ -27,8 +27,6 @@ _LATENCY: Final[Mapping[str | None, str]] = MappingProxyType(
         None: "no point has figures",
     }
 )
-_TARGETS: Final = MappingProxyType({"dram_bytes": "DRAM traffic", "latency": "a latency", "energy": "an energy"})
-_UNITS: Final = MappingProxyType({"latency": "s", "energy": "J"})
 _OWNERS: Final = MappingProxyType({"sram": "cluster", "nram": "core", "wram": "core"})
 _MARK: Final = Column("", "words")
 _FIGURES: Final = tuple(map(Column, ("latency", "energy", "DRAM", "× minimum", "chip memory")))
@@ -49,7 +47,7 @@ def print_sweep(report: SweepReport, console: Console) -> None:
         for number, point in enumerate(report.points)
     ]
     named = [Column("profile", "names")] if len(profiles) > 1 else []
-    columns = [_MARK, *named, *(Column(_short(path)) for path in fields), *_FIGURES]
+    columns = [_MARK, *named, *(Column(short_name(path)) for path in fields), *_FIGURES]
     title = f"{printable(report.model.name, 60)} on {printable(', '.join(profiles), 120)}"
     print_table(columns, rows, console, title=title)
     console.print()
@@ -64,16 +62,15 @@ def print_size(report: SizeReport, console: Console) -> None:
         [
             "*" if point.value == report.smallest else "",
             value_text(report.field, point.value),
-            "reached" if point.reached else "missed" if point.row.figures else point.row.state,
+            "reached" if point.reached else "missed" if point.row.figures else "",
             *_figures(point.row, None),
         ]
         for point in report.curve
     ]
     names = f"{printable(report.model.name, 60)} on {printable(report.profile.name, 60)}"
-    columns = [_MARK, Column(_short(report.field)), Column("target", "words"), *_FIGURES]
-    print_table(
-        columns, rows, console, title=f"{names}: the smallest {_short(report.field)} for {_target(report.target)}"
-    )
+    columns = [_MARK, Column(short_name(report.field)), Column("target", "words"), *_FIGURES]
+    aim = parse_target(report.target).words
+    print_table(columns, rows, console, title=f"{names}: the smallest {short_name(report.field)} for {aim}")
     console.print()
     points = [point.row for point in report.curve]
     for line in (*_findings(report), *_problems(points)):
@@ -93,16 +90,14 @@ def value_text(path: str, value: Value) -> str:
     return amount_text(value, unit, " ")
 
 
-def _target(text: str) -> str:
-    """A target in the words of the plan's summary."""
-    target = parse_target(text)
-    if target.of_floor:
-        return f"DRAM traffic of at most {target.limit:g} × the minimum"
-    most = bytes_text(target.limit) if target.figure == "dram_bytes" else si_text(target.limit, _UNITS[target.figure])
-    return f"{_TARGETS[target.figure]} of at most {most}"
+def is_impossible(report: SizeReport) -> bool:
+    """Whether a bound shows for each value tried that it cannot reach the target."""
+    target = parse_target(report.target)
+    return bool(report.curve) and all(target.impossible(point.row.figures) for point in report.curve)
 
 
-def _short(path: str) -> str:
+def short_name(path: str) -> str:
+    """The name of a field as users write it."""
     return _SHORT.get(path, path)
 
 
@@ -110,7 +105,7 @@ def _figures(point: PointReport, latency: str | None) -> list[str]:
     """The figures of a row in words; for a point without figures, its state."""
     figures = point.figures
     if figures is None:
-        return [point.state if point.problem is None else str(point.problem["code"])]
+        return [Remark(point.state if point.problem is None else f"{point.state}: {point.problem['code']}")]
     floor = figures.dram_bytes_floor
     return [
         si_text(figures.estimated_latency_s if latency == "estimated" else figures.latency_s, "s")
@@ -143,17 +138,20 @@ def _common(points: Sequence[PointReport], fields: Sequence[str]) -> Iterator[Li
     for path in fields:
         memory = path.partition(".")[0]
         if memory in _OWNERS and path in _SHORT:
-            yield Line(_short(path), f"of each {_OWNERS[memory]}")
+            yield Line(short_name(path), f"of each {_OWNERS[memory]}")
     shares = Counter(host_text(point.figures.native) for point in points if point.figures and point.figures.native)
     for text, number in shares.items():
         yield Line("Host", text if len(shares) == 1 else f"in {count_text(number, 'point')}: {text}")
 
 
 def _findings(report: SizeReport) -> Iterator[str]:
-    name, grain = _short(report.field), value_text(report.field, report.granularity)
+    name, grain = short_name(report.field), value_text(report.field, report.granularity)
     if report.state == "cancelled":
         yield f"Interrupted: {len(report.curve)} values done, the search is not finished."
     if report.smallest is None and not report.curve:
+        return
+    if is_impossible(report):
+        yield "The target is below what any of these values can reach, so no others were tried."
         return
     if report.smallest is None:
         best = "" if report.best is None else f"; {value_text(report.field, report.best)} comes nearest"

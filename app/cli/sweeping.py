@@ -22,6 +22,7 @@ from app.jobs.records import State
 from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, points_of
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
+from compiler.amounts import count_text
 from compiler.errors import InternalError, ProfileError, RequestError, TesseraError, printable
 from compiler.options import parse_assignments
 from compiler.plan import ModelRef, ProfileRef
@@ -124,12 +125,12 @@ class HereSweeper:
         done = len(points) - len(valid)
         try:
             with ProgressBar(self.console, self.swept.model.name) as bar:
-                bar.phase(f"{done} of {len(points)} points", done + 1, len(points))
+                bar.points(done, len(points))
                 for index, computed in self._pool.run([profile for _, profile in valid]):
                     number = valid[index][0]
                     rows[number] = _row(points[number], computed)
                     done += 1
-                    bar.phase(f"{done} of {len(points)} points", done + 1, len(points))
+                    bar.points(done, len(points))
         except KeyboardInterrupt:
             return rows, "cancelled"
         return rows, "succeeded" if any(row.figures is not None for row in rows) else "failed"
@@ -175,7 +176,7 @@ class ServerSweeper:
         try:
             with ProgressBar(self.console, self.swept.model.name) as bar:
                 for event in self._client.follow(job.id):
-                    bar.phase(f"{event.step} of {event.total} points", event.step + 1, event.total)
+                    bar.points(event.step, event.total)
         except KeyboardInterrupt:
             self._client.cancel(job.id)
             for _ in self._client.follow(job.id):  # the last worker stops within seconds
@@ -187,14 +188,21 @@ def raise_unless_any(report: SweepReport) -> None:
     """Raises InternalError or ProfileError with the first point's problem if no point of a sweep succeeded."""
     if report.state != "failed":
         return
-    problem = next(point.problem for point in report.points if point.problem is not None)
+    raise no_point_succeeded(report.points, "sweep")
+
+
+def no_point_succeeded(points: Sequence[PointReport], stage: str) -> TesseraError:
+    """The error about points that all failed: the first one's problem, and what its hint says to do."""
+    problem = next(point.problem for point in points if point.problem is not None)
     kind: type[TesseraError] = InternalError if problem["code"] in _OURS else ProfileError
-    raise kind(
-        f"none of the {report.total} points succeeded",
+    return kind(
+        f"none of {count_text(len(points), 'point')} succeeded: "
+        + printable(str(problem.get("message") or problem.get("detail"))),
         code="no_point_succeeded",
-        stage="sweep",
+        stage=stage,
         actual=problem["code"],
-        hint=printable(str(problem.get("message") or problem.get("detail"))),
+        limit=problem.get("limit"),
+        hint=str(problem.get("hint") or "See the reason of each point in the table, or with --json"),
     )
 
 

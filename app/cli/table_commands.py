@@ -19,6 +19,7 @@ from app.cli.shared_parameters import (
     StrictFlag,
     all_settings,
     check_arguments,
+    excluding,
     file_to_write,
     progress_console,
 )
@@ -99,10 +100,7 @@ def table(
     Optimised tables are made afterwards and shown at the next request for the shape.
     """
     with failures(as_json=as_json):
-        if no_cache and cache is not None:
-            raise RequestError(
-                "these options exclude each other", code="invalid_request", actual="--cache with --no-cache"
-            )
+        excluding({"--cache": cache is not None, "--no-cache": no_cache})
         words = all_settings(settings, strict=False, no_verify=True)
         options = parse_assignments(words)
         if starts_with(target, PACKAGE_MAGIC):

@@ -134,5 +134,6 @@ def _limit(text: str) -> int:
             code="invalid_request",
             actual=printable(text, 40),
             limit="a whole number of bytes",
+            hint="Such as TESSERA_TABLES_BYTES=1073741824, or unset it",
         )
     return int(text)

@@ -103,6 +103,7 @@ def _print_runs(document: TablesDocument, console: Console, routine: int) -> Non
             code="unknown_routine",
             actual=routine,
             limit=f"0 to {len(document.routines) - 1}",
+            hint="Leave out --routine to see all of them",
         )
     one = document.routines[routine]
     axes = ", ".join(map(str, one.tiled)) or "none"

@@ -79,6 +79,7 @@ def _model_bytes(model: bytes | ModelProto) -> bytes:
             "a model is a path, the bytes of a file, or an onnx.ModelProto",
             code="invalid_request",
             actual=type(model).__name__,
+            hint="Such as compile(pathlib.Path('model.onnx'), 'edge4')",
         )
     try:
         return bytes(serialise())

@@ -8,15 +8,17 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial, wraps
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from app.client.errors import ServiceError, UnreachableError
+from app.client.service_key import key_headers, service_key
 from app.client.service_url import service_url
 from app.client.transport import AwaitedTransport, BlockingTransport, Transport
 from app.client.types import Job, JobEvent, JobPage, Model, ProfilePage, ProfileSummary
@@ -33,10 +35,15 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 1024 * 1024
 _RECONNECTS = 30
+# For how long a request is sent again that the service refuses because of too many.
+_PATIENCE_S = 60.0
 
 
 class AsyncClient:
     """A connection to a service; use as an asynchronous context manager.
+
+    `key` is the key of the service, by default of TESSERA_KEY or in the file that TESSERA_KEY_FILE names; "" for none.
+    What the service refuses because too much was asked for at once is sent again when it says, for up to a minute.
 
     Every method raises ServiceError for a problem, UnreachableError if no Tessera service answers at the URL, and
     RequestError for an invalid URL. A job can be given by its id or as a Job.
@@ -46,11 +53,13 @@ class AsyncClient:
         self,
         url: str,
         *,
+        key: str | None = None,
         timeout_s: float = 60.0,
-        transport: Callable[[str, float], Transport] = AwaitedTransport,
+        transport: Callable[[str, float, Mapping[str, str]], Transport] = AwaitedTransport,
     ) -> None:
         self.url = service_url(url)
-        self._transport = transport(url, timeout_s)
+        self._key = service_key(key)
+        self._transport = transport(url, timeout_s, key_headers(self._key))
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,12 +88,11 @@ class AsyncClient:
             if found.status_code == 200:
                 return msgspec.json.decode(found.content, type=Model)
             size_bytes = file.seek(0, 2)
-            file.seek(0)
             answer = await self._request(
                 "PUT",
                 f"/v1/models/{digest}",
                 params={"name": own_name if name is None else name},
-                content=iter(partial(file.read, _CHUNK_BYTES), b""),
+                content=_Pieces(file),
                 headers={"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)},
             )
         return msgspec.json.decode(answer.content, type=Model)
@@ -183,7 +191,7 @@ class AsyncClient:
         return Compilation(
             plan=await self._typed(done, Plan),
             report=await self._typed(done, Report),
-            executable=executable_of_job(self.url, done.id) if "executable" in done.links else None,
+            executable=executable_of_job(self.url, done.id, self._key) if "executable" in done.links else None,
             server=self.url,
             job=done.id,
         )
@@ -366,7 +374,7 @@ class AsyncClient:
         while True:
             headers = {} if last_id is None else {"Last-Event-ID": last_id}
             try:
-                async with self._transport.stream(f"/v1/jobs/{_id(job)}/events", headers) as answer:
+                async with self._stream(f"/v1/jobs/{_id(job)}/events", headers) as answer:
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
@@ -383,7 +391,11 @@ class AsyncClient:
                 pass
             failures += 1
             if failures > _RECONNECTS:
-                raise UnreachableError(f"the events of job {_id(job)} broke off", actual=self.url)
+                raise UnreachableError(
+                    f"the events of job {_id(job)} broke off",
+                    actual=self.url,
+                    hint="The job goes on there; ask for it again by its id",
+                )
             await self._transport.sleep(min(0.1 * failures, 1.0))
 
     async def finished(self, job: Job | str, *, on_plan: OnPlan | None = None, on_phase: OnPhase | None = None) -> Job:
@@ -450,7 +462,7 @@ class AsyncClient:
 
     async def _save(self, url: str, path: Path) -> None:
         try:
-            async with self._transport.stream(url, {}) as answer:
+            async with self._stream(url, {}) as answer:
                 if not answer.is_success:
                     await self._transport.read(answer)
                     raise _problem(answer)
@@ -459,6 +471,19 @@ class AsyncClient:
                         file.write(piece)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from None
+
+    @asynccontextmanager
+    async def _stream(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """Sends a GET and reads its answer as it arrives."""
+        waited_s = 0.0
+        while True:
+            async with self._transport.stream(path, headers) as answer:
+                wait_s = _wait_s(answer, waited_s)
+                if wait_s is None:
+                    yield answer
+                    return
+            waited_s += wait_s
+            await self._transport.sleep(wait_s)
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
@@ -476,10 +501,17 @@ class AsyncClient:
         content: bytes | Iterable[bytes] | None = None,
         **arguments: Any,
     ) -> httpx.Response:
-        try:
-            answer = await self._transport.request(method, path, content=content, **arguments)
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from None
+        waited_s = 0.0
+        while True:
+            try:
+                answer = await self._transport.request(method, path, content=content, **arguments)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                raise self._unreachable(error) from None
+            wait_s = _wait_s(answer, waited_s)
+            if wait_s is None:
+                break
+            waited_s += wait_s
+            await self._transport.sleep(wait_s)
         # every answer of the service has an id; a failure without one may come from a proxy in front of it
         if "x-request-id" not in answer.headers and answer.status_code < 500:
             raise UnreachableError(
@@ -517,8 +549,8 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 class Client:
     """A connection to a service whose methods block; use as a context manager. Methods and errors as AsyncClient."""
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
-        self.awaited = AsyncClient(url, timeout_s=timeout_s, transport=BlockingTransport)
+    def __init__(self, url: str, *, key: str | None = None, timeout_s: float = 60.0) -> None:
+        self.awaited = AsyncClient(url, key=key, timeout_s=timeout_s, transport=BlockingTransport)
 
     def __enter__(self) -> Self:
         return self
@@ -579,6 +611,26 @@ class Client:
 
 def _id(job: Job | str) -> str:
     return job.id if isinstance(job, Job) else job
+
+
+class _Pieces:
+    """A file in pieces, from its begin each time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        return iter(partial(self._file.read, _CHUNK_BYTES), b"")
+
+
+def _wait_s(answer: httpx.Response, waited_s: float) -> float | None:
+    """After how long a request may be sent again that was refused because of too many; None if that is no use."""
+    after = answer.headers.get("retry-after", "")
+    if answer.status_code != HTTPStatus.TOO_MANY_REQUESTS or not after.isdecimal():
+        return None
+    wait_s = max(1.0, float(after))
+    return wait_s if waited_s + wait_s <= _PATIENCE_S else None
 
 
 def _problem(answer: httpx.Response) -> ServiceError:

@@ -33,3 +33,4 @@ class UnreachableError(TesseraError):
     """No Tessera service answers at the URL."""
 
     default_code = "service_unreachable"
+    default_hint = "Check the URL, and whether `tessera serve` runs there"

@@ -273,6 +273,7 @@ class Compilation:
                 "the profile describes what programs cannot do, so there is no executable",
                 code="no_executable",
                 actual=self.report.values.reason,
+                hint="The plan is complete; for an executable change the profile or option precision",
             )
         return self.executable
 
@@ -298,13 +299,13 @@ class Compilation:
         print_plan(self.plan, self.report, console, wide=True)
 
 
-def executable_of_job(server: str, job: str) -> Executable:
+def executable_of_job(server: str, job: str, key: str) -> Executable:
     """The executable of a job on a service, fetched at its first use."""
 
     def fetched() -> Program:
         from app.client.client import Client
 
-        with tempfile.TemporaryDirectory() as folder, Client(server) as client:
+        with tempfile.TemporaryDirectory() as folder, Client(server, key=key) as client:
             path = Path(folder) / "executable.tsx"
             client.save_executable(job, path)
             return _program_at(path)

@@ -52,9 +52,9 @@ class Transport(Protocol):
 class AwaitedTransport:
     """Requests on the event loop of the caller."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
         # The user's own service: no proxy from the environment is used.
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, trust_env=False)
+        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, trust_env=False, headers=headers)
 
     async def request(
         self, method: str, path: str, *, content: bytes | Iterable[bytes] | None, **arguments: Any
@@ -112,8 +112,8 @@ class AwaitedTransport:
 class BlockingTransport:
     """Requests that block; nothing here ever suspends, so `send(None)` runs a caller's coroutine to its end."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False)
+    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False, headers=headers)
 
     async def request(
         self, method: str, path: str, *, content: bytes | Iterable[bytes] | None, **arguments: Any

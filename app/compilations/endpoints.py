@@ -26,14 +26,22 @@ router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 _PARTS = {
     "model": {"type": "string", "description": "The ONNX file, or a zip or tar of one, or the id of an uploaded model"},
     "profile": {"type": "string", "description": "A profile file (JSON or YAML), or a name or digest"},
-    "options": {"type": "string", "description": "A JSON object"},
+    "options": {"type": "object", "description": "As JSON"},
 }
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
             JSON: {"schema": CompilationRequest.model_json_schema()},
-            MULTIPART: {"schema": {"type": "object", "required": ["model", "profile"], "properties": _PARTS}},
+            MULTIPART: {
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["model", "profile"],
+                    "properties": _PARTS,
+                },
+                "encoding": {"options": {"contentType": JSON}},
+            },
         },
     }
 }
@@ -91,9 +99,10 @@ async def _from_json(request: Request, context: Context) -> Wanted:
 
 async def _from_form(request: Request, context: Context) -> Wanted:
     settings = context.settings
-    form = await receive_form(
-        request, context.models, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
-    )
+    with context.uploads.place(context.owner):
+        form = await receive_form(
+            request, context.models, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
+        )
     with form:
         return await run_in_threadpool(_resolve_form, context, form)
 

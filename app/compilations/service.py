@@ -14,6 +14,7 @@ from app.jobs.options_text import kept_options
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.profiles import service as profiles
+from app.trace_context import current_traceparent
 from compiler.cache_key import cache_key
 from compiler.errors import LimitError, RequestError, printable
 from compiler.options import Options, parse_options
@@ -97,6 +98,8 @@ def job_request(
         memory_limit_bytes=wanted.options.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
+        trace=current_traceparent(),
     )
 
 

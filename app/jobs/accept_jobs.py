@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Final
 
+import structlog
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import Context
-from app.errors import UnavailableError
+from app.errors import QuotaError, UnavailableError
 from app.http import preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES, Accepted, Idempotency, JobRequest, SweepRequest
+from app.keys.use import too_many_bytes
 from app.problems import RECORDS_FULL_HINT, note_location
 from compiler.errors import RequestError, printable
+
+_JOBS_RETRY_S: Final = 5
+log = structlog.get_logger(__name__)
 
 
 def accept(
@@ -23,8 +29,16 @@ def accept(
 ) -> Accepted:
     """Records a job, with its outcome if known; raises RequestError for a key used for another request."""
     key = _idempotency(idempotency_key, fingerprint)
-    accepted = context.records.accept(request, outcome=context.results.get(request.content), key=key)
-    return _checked(context, accepted, idempotency_key)
+    accepted = context.records.accept(
+        request,
+        outcome=context.results.get(request.content),
+        key=key,
+        limits=context.owner.limits,
+    )
+    _checked(context, accepted, idempotency_key)
+    if accepted.answer == "accepted":
+        log.info("job_accepted", job=accepted.job, content=request.content)
+    return accepted
 
 
 def accept_sweep(
@@ -41,7 +55,8 @@ def accept_sweep(
     """
     key = _idempotency(idempotency_key, fingerprint)
     known = [(point, context.results.get(point.content) if outcome is None else outcome) for point, outcome in points]
-    return _checked(context, context.records.accept_sweep(request, known, key=key), idempotency_key)
+    accepted = context.records.accept_sweep(request, known, key=key, limits=context.owner.limits)
+    return _checked(context, accepted, idempotency_key)
 
 
 def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) -> Accepted:
@@ -53,6 +68,17 @@ def _checked(context: Context, accepted: Accepted, idempotency_key: str | None) 
             actual=printable(idempotency_key or "", 80),
             hint="Use a new key for a new request",
         )
+    if accepted.answer == "too_many_jobs":
+        raise QuotaError(
+            "too many of your jobs wait or run",
+            code="too_many_jobs",
+            actual=int(accepted.job),
+            limit=context.owner.limits.waiting_jobs,
+            hint="Wait for some of them or cancel them; each point of a sweep counts",
+            retry_after_s=_JOBS_RETRY_S,
+        )
+    if accepted.answer == "too_many_bytes":
+        raise too_many_bytes(context.owner, int(accepted.job))
     if accepted.answer in ("queue_full", "records_full"):
         raise _no_room(context, accepted)
     context.relay.wake()
@@ -81,6 +107,7 @@ def _no_room(context: Context, accepted: Accepted) -> UnavailableError:
 
 async def answer(request: Request, context: Context, accepted: Accepted, *, resource: str = "jobs") -> Response:
     """Answers 202 with a location, or 200 if the job is final already or becomes final while the caller waits."""
+    structlog.contextvars.bind_contextvars(job=accepted.job)
     headers = {"Location": f"/v1/{resource}/{accepted.job}"}
     note_location(request, headers["Location"])
     job = await run_in_threadpool(service.get, context, accepted.job)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from app.context import Context, ContextDependency, context_of
+from app.context import Context, ContextDependency
 from app.errors import NotFoundError
 from app.http import IMMUTABLE, JSON, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
-from app.jobs.schemas import Job, JobEvent, JobPage
+from app.jobs.schemas import Job, JobPage
 from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem, note_location
 from app.report_page import page
@@ -35,6 +35,21 @@ ListedCommands = Annotated[
 Number = Annotated[int, Path(ge=0, le=1_000_000)]
 _BINARY = "application/octet-stream"
 _FILE = {"type": "string", "format": "binary"}
+# One server-sent event (OpenAPI 3.2).
+_EVENT: Final = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"const": "job"},
+        "id": {"type": "string", "pattern": events.ID_PATTERN},
+        "retry": {"type": "integer"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/JobEvent"},
+        },
+    },
+}
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
 _DOCUMENT: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified"},
@@ -50,9 +65,8 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
 
 
 @router.get("/{job_id}", operation_id="getJob", response_model=Job, responses=_UNKNOWN)
-async def get_job(request: Request, job_id: JobId) -> Response:
+async def get_job(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
-    context = context_of(request)
     note_location(request, f"/v1/jobs/{job_id}")
     state, body = await service.answer_of(context, job_id)
     headers = {"Cache-Control": "no-store"}
@@ -82,12 +96,11 @@ def delete_job(context: ContextDependency, job_id: JobId) -> None:
 
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
-async def get_plan(request: Request, job_id: JobId) -> Response:
+async def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan of a job that succeeded, or of a running job as soon as it is known (docs/schemas/plan.json).
 
     The plan of a running job says `provisional`: its times are estimates, and it must not be cached.
     """
-    context = context_of(request)
     fields = await service.record_of(context, job_id)
     digest = service.provisional_plan(fields)
     if digest is None:
@@ -102,9 +115,8 @@ async def get_plan(request: Request, job_id: JobId) -> Response:
 
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
-async def get_report(request: Request, job_id: JobId) -> Response:
+async def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
-    context = context_of(request)
     fields = await service.record_of(context, job_id)
     return immutable(request, *await service.result(context, job_id, "report", fields))
 
@@ -240,7 +252,10 @@ def get_trace(
     operation_id="followJob",
     response_class=EventSourceResponse,
     responses={
-        200: {"model": JobEvent, "description": "Server-sent events whose data is a JobEvent"},
+        200: {
+            "content": {"text/event-stream": {"itemSchema": _EVENT}},
+            "description": "Events whose data is a JobEvent",
+        },
         204: {"description": "The job is final and every event was seen"},
         404: {"model": Problem},
     },
@@ -249,7 +264,9 @@ async def follow_job(
     request: Request,
     context: ContextDependency,
     job_id: JobId,
-    last_event_id: Annotated[str | None, Header(description="Resume after this event")] = None,
+    last_event_id: Annotated[
+        str | None, Header(description="Resume after this event", json_schema_extra={"pattern": events.ID_PATTERN})
+    ] = None,
 ) -> Response:
     """The events of a job as they happen, from the start or after `Last-Event-ID`, until the job is final.
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import redis
 import redis.asyncio
@@ -19,7 +19,7 @@ _BLOCK_MS = 500
 ANSWER_S = 1.8
 # Reads without events, after which the record says whether the job is still there.
 _READS = 10
-_ID = re.compile(r"\d{1,20}-\d{1,20}")
+ID_PATTERN: Final = "^[0-9]{1,20}-[0-9]{1,20}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Event:
 
 def checked_event_id(text: str) -> str:
     """The id of an event as a client sent it back; raises RequestError for any other text."""
-    if not _ID.fullmatch(text) or any(int(part) >= 2**64 for part in text.split("-")):
+    if not re.fullmatch(ID_PATTERN, text) or any(int(part) >= 2**64 for part in text.split("-")):
         raise RequestError(
             "Last-Event-ID is not the id of an event of this service",
             code="invalid_event_id",

@@ -17,16 +17,21 @@ from typing import Any, Literal, cast
 import msgspec
 import redis
 
+from app.errors import UnavailableError
+from app.jobs.durability import BrokerDurability
+from app.jobs.leases import LeaseWatch
+from app.keys.owners import NO_LIMITS, Limits
 from app.settings import Settings
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 QUEUES = ("short", "long")
-JOBS_KEY = "tessera:jobs"
 WORKERS_KEY = "tessera:workers"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
+HEARTBEAT_TTL_S = 5
+"""How long a worker counts as alive after its last sign of life."""
 
 _SCRIPTS = (
     "accept",
@@ -49,7 +54,10 @@ _SCRIPTS = (
     "profile_delete",
 )
 _STOP_REMEMBERED_S = 24 * 3600
-# Scripts that bring something new. A Redis that is full refuses them; what was accepted goes on.
+# Less than the patience of the API's connection.
+_SYNC_MS = 700
+# Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
+# is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
@@ -74,7 +82,12 @@ class JobRequest:
     memory_limit_bytes: int
     compiler_version: str
     request_id: str
+    trace: str = ""
+    """The `traceparent` of the request."""
     kind: Kind = "compilation"
+    owner: str = ""
+    attached_bytes: int = 0
+    """Of files that came with the request and are kept for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +103,8 @@ class SweepRequest:
     options: str
     compiler_version: str
     request_id: str
+    trace: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +119,20 @@ class Idempotency:
 class Accepted:
     """The answer to a request for a job."""
 
-    answer: Literal["accepted", "finished", "replayed", "conflict", "unknown_model", "queue_full", "records_full"]
+    answer: Literal[
+        "accepted",
+        "finished",
+        "replayed",
+        "conflict",
+        "unknown_model",
+        "too_many_jobs",
+        "too_many_bytes",
+        "queue_full",
+        "records_full",
+    ]
     job: str
-    """Of the answers `queue_full` and `records_full`: how many jobs wait, how many bytes the records take."""
+    """Of `too_many_jobs` and `queue_full` how many jobs wait, of `too_many_bytes` how many the owner would have stored,
+    of `records_full` how many the records take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +147,12 @@ class Lease:
     options: str
     attempt: int
     kind: Kind = "compilation"
+    waited_s: float = 0.0
+    """In the queue."""
+    trace: str = ""
+    request_id: str = ""
+    jobs: tuple[str, ...] = ()
+    """The first ones that wait, for the log; trace and request are those of the first of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +166,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Whether to continue, and the tightest memory limit among the waiting jobs (0 if unknown)."""
+    """Whether to continue, and the tightest limits among the waiting jobs (0 if unknown)."""
 
     answer: Literal["keep", "stop", "lost"]
     memory_limit_bytes: int
+    time_left_s: float
 
 
 class Records:
@@ -146,6 +179,8 @@ class Records:
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self._redis = client
         self._settings = settings
+        self._leases = LeaseWatch(settings.lease_s)
+        self._durability = BrokerDurability(client)
         folder = resources.files("app.jobs") / "scripts"
         common = (folder / "common.lua").read_text()
         self._scripts = {
@@ -160,11 +195,21 @@ class Records:
         """The connection, for plain reads."""
         return self._redis
 
+    @property
+    def durability(self) -> BrokerDurability:
+        """What the broker does with what it has answered."""
+        return self._durability
+
     def accept(
-        self, request: JobRequest, *, outcome: Mapping[str, str] | None = None, key: Idempotency | None = None
+        self,
+        request: JobRequest,
+        *,
+        outcome: Mapping[str, str] | None = None,
+        key: Idempotency | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> Accepted:
         """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key, 1), _json(_wanted(request, outcome, {})))
+        answer, job = self._run("accept", self._asked(request, key, 1, limits), _json(_wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -173,23 +218,29 @@ class Records:
         points: Sequence[tuple[JobRequest, Mapping[str, str] | None]],
         *,
         key: Idempotency | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
         wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
-        answer, job = self._run("accept_sweep", self._asked(request, key, len(points)), _json(fields), _json(wanted))
+        asked = self._asked(request, key, len(points), limits)
+        answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
 
-    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int) -> str:
+    def _asked(self, request: JobRequest | SweepRequest, key: Idempotency | None, jobs: int, limits: Limits) -> str:
         """The `request` of common.lua: what identifies a repeated request, and what decides whether there is room."""
         return _json(
             {
                 "job": request.job,
+                "owner": request.owner,
                 "model": request.model,
-                "idempotency": "" if key is None else f"tessera:idempotency:{key.key}",
+                "idempotency": "" if key is None else owned(request.owner, f"idempotency:{key.key}"),
                 "fingerprint": "" if key is None else key.fingerprint,
                 "idempotency_ms": _ms(self._settings.keep_idempotency_s),
                 "jobs": jobs,
+                "most_of_owner": limits.waiting_jobs,
+                "attached_bytes": request.attached_bytes if isinstance(request, JobRequest) else 0,
+                "most_bytes": limits.stored_bytes,
                 "most_waiting": self._settings.max_waiting_jobs,
             }
         )
@@ -235,8 +286,13 @@ class Records:
         return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
-        """Ends computations that ran out of time or lost their worker; returns pairs of action and content key."""
-        return [(what, to) for what, to in self._run("reap", self._settings.max_attempts, count)]
+        """Ends leases that gave no sign of life for their time; returns pairs of action and content key.
+
+        To be called again and again by one thread: how long a lease is silent is measured between the calls.
+        """
+        done, leases = self._run("reap", self._settings.max_attempts, count, _json(self._leases.silent()))
+        self._leases.look(dict(zip(leases[::2], map(float, leases[1::2]), strict=True)))
+        return [(what, to) for what, to in done]
 
     def restart(self) -> int:
         """Treats every lease as lost and every queued computation as unsent; returns the number queued."""
@@ -247,10 +303,10 @@ class Records:
 
         `worker` is the worker's name, with what tells its calls apart after a slash.
         """
-        fields = self._run("lease", content, fence, worker, _ms(self._settings.lease_s))
+        fields = self._run("lease", content, fence, worker)
         if fields is None:
             return None
-        model, model_name, profile, options, attempt, kind = fields
+        model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
         return Lease(
             content=content,
             fence=fence,
@@ -259,13 +315,18 @@ class Records:
             profile=profile,
             options=options,
             attempt=int(attempt),
-            kind=kind or "compilation",  # computations of the previous version have none
+            # computations of the previous version have none of these
+            kind=kind or "compilation",
+            trace=trace or "",
+            request_id=request_id or "",
+            waited_s=max(0, int(started_ms) - int(queued_ms)) / 1000,
+            jobs=tuple(jobs.split()),
         )
 
-    def renew(self, lease: Lease, memory_bytes: int = 0) -> Renewal:
-        """Prolongs a lease and reports the memory in use, which fails the jobs whose limit it exceeds."""
-        answer, limit = self._run("renew", lease.content, lease.fence, _ms(self._settings.lease_s), memory_bytes)
-        return Renewal(answer=answer, memory_limit_bytes=int(limit))
+    def renew(self, lease: Lease, memory_bytes: int = 0, elapsed_s: float = 0.0) -> Renewal:
+        """Prolongs a lease; reports memory and time, which fail the jobs whose limits they exceed."""
+        answer, limit, left_ms = self._run("renew", lease.content, lease.fence, memory_bytes, round(elapsed_s * 1000))
+        return Renewal(answer=answer, memory_limit_bytes=int(limit), time_left_s=int(left_ms) / 1000)
 
     def progress(self, lease: Lease, phase: str, step: int, total: int) -> Literal["keep", "stop", "lost"]:
         """Reports the phase to the waiting jobs."""
@@ -294,11 +355,11 @@ class Records:
         """Report that the worker under this fence is dead, which ends its lease at once."""
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
-    def heartbeat(self, worker: str, ttl_s: float) -> None:
+    def heartbeat(self, worker: str) -> None:
         """Records that a worker is alive."""
         now = float(self._redis.time()[0])
         pipeline = self._redis.pipeline()
-        pipeline.zadd(WORKERS_KEY, {worker: now + ttl_s})
+        pipeline.zadd(WORKERS_KEY, {worker: now + HEARTBEAT_TTL_S})
         pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
         pipeline.execute()
 
@@ -318,39 +379,73 @@ class Records:
     def workers(self) -> int:
         """The number of workers with a recent heartbeat."""
         now = self._redis.time()[0]
-        return self._redis.zcount(WORKERS_KEY, now, "+inf")
+        # a later end is from before the clock was set
+        return self._redis.zcount(WORKERS_KEY, now, now + HEARTBEAT_TTL_S)
 
-    def pin_model(self, model: str, pin_s: float = 60.0) -> bool:
-        """Keep a model from being deleted while its file moves into place; False while a deletion runs."""
-        return bool(self._run("model_pin", model, _ms(pin_s)) == "pinned")
+    def pin_model(
+        self,
+        model: str,
+        *,
+        owner: str = "",
+        size_bytes: int = 0,
+        limits: Limits = NO_LIMITS,
+        pin_s: float = 60.0,
+    ) -> tuple[Literal["pinned", "deleting", "full"], int]:
+        """Keeps a model from being deleted while its file moves into place.
 
-    def register_model(self, model: str, name: str, size_bytes: int) -> bool:
-        """Makes a model known and unpins it; True if it is new."""
-        return bool(self._run("model_register", model, name, size_bytes))
+        `deleting` while a deletion runs; `full` if the owner would have more bytes than allowed, and how many.
+        """
+        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, limits.stored_bytes, _ms(pin_s))
+        return answer, int(bytes_then)
 
-    def delete_model(self, model: str) -> Literal["deleted", "unknown", "in_use"]:
-        """Forget a model; its file may be removed until `deleted_model` is called."""
-        return cast(Literal["deleted", "unknown", "in_use"], self._run("model_delete", model, _ms(30.0)))
+    def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
+        """Makes a model known to its owner and unpins it; True if it is new to this owner."""
+        return bool(self._run("model_register", owner, model, name, size_bytes))
+
+    def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
+        """Forgets an owner's model: `left` if others own it too, else its file may be removed until `deleted_model`."""
+        answer = self._run("model_delete", owner, model, _ms(30.0))
+        return cast(Literal["deleted", "left", "unknown", "in_use"], answer)
 
     def delete_job(self, job: str) -> Literal["deleted", "unknown", "not_final", "point"]:
         """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
         return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
 
-    def register_profile(self, digest: str, name: str) -> tuple[bool, int]:
+    def register_profile(self, digest: str, name: str, *, owner: str = "") -> tuple[bool, int]:
         """Makes a user's profile known under its name; whether it is new, and since when it is known, in ms."""
-        is_new, created_ms = self._run("profile_register", digest, name)
+        is_new, created_ms = self._run("profile_register", owner, digest, name)
         return bool(is_new), int(created_ms)
 
-    def delete_profile(self, digest: str) -> Literal["deleted", "unknown"]:
+    def delete_profile(self, digest: str, *, owner: str = "") -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""
-        return cast(Literal["deleted", "unknown"], self._run("profile_delete", digest))
+        return cast(Literal["deleted", "unknown"], self._run("profile_delete", owner, digest))
 
     def deleted_model(self, model: str) -> None:
         """Records that the file of a deleted model is removed."""
         self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
-        return self._scripts[name](keys=(), args=(_ms(self._settings.keep_finished_s), *arguments))
+        words = (_ms(self._settings.keep_finished_s), *arguments)
+        if name not in _NEW or not self._durability.present().waits:
+            return self._scripts[name](keys=(), args=words)
+        with self._redis.pipeline(transaction=False) as pipeline:  # one connection: it waits for what it wrote itself
+            self._scripts[name](keys=(), args=words, client=pipeline)
+            pipeline.execute_command("WAITAOF", 1, 0, _SYNC_MS)  # type: ignore[no-untyped-call]
+            answer, (synced, _) = pipeline.execute()
+        if synced < 1:
+            raise UnavailableError(
+                "the broker did not write the record to its disk in time",
+                code="records_not_saved",
+                stage="service",
+                actual=f"{_SYNC_MS} ms",
+                hint="Try again in a few seconds with the same Idempotency-Key; the request may have been accepted",
+            )
+        return answer
+
+
+def owned(owner: str, name: str) -> str:
+    """The key of what belongs to an owner, as in common.lua: "" owns what was made before there were owners."""
+    return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
 def job_key(job: str) -> str:
@@ -376,6 +471,8 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "options": request.options,
         "compiler_version": request.compiler_version,
         "request_id": request.request_id,
+        "owner": request.owner,
+        "trace": request.trace,
     }
     if isinstance(request, SweepRequest):
         return {**shared, "kind": "sweep"}
@@ -396,6 +493,7 @@ def _wanted(request: JobRequest, outcome: Mapping[str, str] | None, more: Mappin
         "model": request.model,
         "queue": request.queue,
         "time_limit_ms": _ms(request.time_limit_s),
+        "attached_bytes": request.attached_bytes,
         "fields": {**_fields(request), **more},
     }
     return wanted if outcome is None else {**wanted, "outcome": outcome}

@@ -44,10 +44,13 @@ class Relay:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stops after the present round."""
+        """Begins no further round."""
         self._stop.set()
         self._wake.set()
-        self._thread.join(timeout=5)
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for the present round, or abandons it: what it did not send is due again."""
+        self._thread.join(timeout_s)
 
     def _room(self) -> dict[str, int]:
         """The number of further messages that each of Celery's lists may hold: just enough to keep workers busy."""
@@ -61,9 +64,14 @@ class Relay:
 
         celery = create_celery(self._settings)
         pause_s = self._settings.relay_interval_s
+        concerns: tuple[str, ...] = ()
         while not self._stop.is_set():
             self._wake.clear()
             try:
+                durability = self._records.durability.present()
+                if durability.concerns != concerns:
+                    concerns = durability.concerns
+                    log.warning("broker_may_lose_records", why=concerns)
                 for what, to in self._records.reap():
                     log.warning("reaped", outcome=what, of=to)
                 for delivery in self._records.claim(room=self._room()):

@@ -14,8 +14,9 @@ from fastapi.concurrency import run_in_threadpool
 from app.context import Context
 from app.errors import ConflictError, NotFoundError, UnavailableError
 from app.jobs.options_text import options_text
-from app.jobs.records import FINAL_STATES, JOBS_KEY, JobRequest, Kind, State, job_key
+from app.jobs.records import FINAL_STATES, JobRequest, Kind, State, job_key, owned
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
+from app.keys.owners import LOCAL
 from app.listing import page
 from app.problems import Problem, problem
 from app.report_page.page import FILE_NAME as PAGE_NAME
@@ -88,7 +89,7 @@ def _shown(context: Context, job_id: str, fields: dict[str, str]) -> Job:
 
 def listed(context: Context, cursor: str | None, limit: int) -> JobPage:
     """A page of the requested jobs; the points of a sweep are in its table."""
-    rows, following = page(context.broker, JOBS_KEY, cursor, limit)
+    rows, following = page(context.broker, owned(context.owner.name, "jobs"), cursor, limit)
     pipeline = context.broker.pipeline(transaction=False)
     for job_id, _ in rows:
         pipeline.hgetall(f"tessera:job:{job_id}")
@@ -138,24 +139,30 @@ def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
 
 
 def fields_of(context: Context, job_id: str) -> dict[str, str]:
-    """The record of a job; raises NotFoundError."""
-    fields = context.records.job(job_id) if job_id.isalnum() else None
-    if fields is None:
+    """The record of a job; raises NotFoundError, also for a job of another owner."""
+    return own_fields(context, job_id, context.records.job(job_id) if job_id.isalnum() else None)
+
+
+def own_fields(context: Context, job_id: str, fields: dict[str, str] | None) -> dict[str, str]:
+    """The record of a job as it was read; raises NotFoundError if there is none, or it is another owner's."""
+    if not fields or fields.get("owner", LOCAL) != context.owner.name:
         raise unknown_job(job_id)
     return fields
 
 
 async def record_of(context: Context, job_id: str) -> dict[str, str]:
-    """The record of a job, read together with those of other requests; raises NotFoundError."""
-    fields = await context.reads.hgetall(job_key(job_id)) if job_id.isalnum() else None
-    if not fields:
-        raise unknown_job(job_id)
-    return fields
+    """The record of a job, read together with those of other requests; raises as `fields_of`."""
+    return own_fields(context, job_id, await context.reads.hgetall(job_key(job_id)) if job_id.isalnum() else None)
 
 
 def unknown_job(job_id: str) -> NotFoundError:
     """The error for a job that does not exist, or no longer."""
-    return NotFoundError(f"there is no job {printable(job_id, 80)}", code="unknown_job", actual=printable(job_id, 80))
+    return NotFoundError(
+        f"there is no job {printable(job_id, 80)}",
+        code="unknown_job",
+        actual=printable(job_id, 80),
+        hint="GET /v1/jobs lists your jobs; a job that ended long ago is removed",
+    )
 
 
 def kind_of(fields: dict[str, str]) -> Kind:
@@ -238,6 +245,7 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         compiler_version=fields["compiler_version"],
         request_id="",
         kind="simulation" if kind == "simulation" else "compilation",
+        owner=context.owner.name,
     )
     if wanted.compiler_version == COMPILER_VERSION and context.records.accept(wanted).answer == "accepted":
         context.relay.wake()

@@ -46,6 +46,7 @@ _BODY: dict[str, Any] = {
                 "schema": {
                     "type": "object",
                     "required": ["model"],
+                    "additionalProperties": False,
                     "properties": {"model": {"type": "string", "format": "binary"}},
                 }
             },
@@ -72,16 +73,18 @@ async def upload_model(
     200 if it was there already.
     """
     settings = context.settings
-    if media_type(request, (*_RAW_TYPES, MULTIPART), _HOW) == MULTIPART:
-        form = await receive_form(
-            request,
-            context.models,
-            settings.max_upload_bytes,
-            settings.max_document_bytes,
-            frozenset(["model"]),
-        )
-    else:
-        form = await receive_raw(request, context.models, settings.max_upload_bytes, file_name(name))
+    kind = media_type(request, (*_RAW_TYPES, MULTIPART), _HOW)
+    with context.uploads.place(context.owner):
+        if kind == MULTIPART:
+            form = await receive_form(
+                request,
+                context.models,
+                settings.max_upload_bytes,
+                settings.max_document_bytes,
+                frozenset(["model"]),
+            )
+        else:
+            form = await receive_raw(request, context.models, settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, None)
 
 
@@ -101,7 +104,8 @@ async def put_model(
 ) -> Response:
     """Upload an ONNX file, or a zip or tar of one, whose SHA-256 is known; refused if the bytes have another."""
     media_type(request, _RAW_TYPES, _HOW)
-    form = await receive_raw(request, context.models, context.settings.max_upload_bytes, file_name(name))
+    with context.uploads.place(context.owner):
+        form = await receive_raw(request, context.models, context.settings.max_upload_bytes, file_name(name))
     return await _keep(context, form, model_id)
 
 
@@ -143,6 +147,15 @@ async def _keep(context: ContextDependency, form: Form, expected_sha256: str | N
                 code="missing_model",
                 stage="request",
                 actual=", ".join(printable(name, 60) for name in form.fields) or "no parts",
+            )
+        if form.fields:
+            unknown = printable(min(form.fields), 60)
+            raise RequestError(
+                f"the form has an unknown part {unknown!r}",
+                code="invalid_request",
+                stage="request",
+                actual=unknown,
+                limit="model",
             )
         model, new = await run_in_threadpool(service.keep, context, received, expected_sha256)
     return JSONResponse(

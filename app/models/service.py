@@ -8,6 +8,8 @@ from typing import cast
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
+from app.jobs.records import owned
+from app.keys.use import too_many_bytes
 from app.listing import page
 from app.models.schemas import Model, ModelPage
 from app.store import is_digest
@@ -20,7 +22,8 @@ DEFAULT_NAME = "model.onnx"
 def keep(context: Context, received: ReceivedFile, expected_sha256: str | None = None) -> tuple[Model, bool]:
     """Move a received file into the store and make it known; True if it is new.
 
-    Raises ModelError for an empty file, RequestError if the digest is not the expected one.
+    Raises ModelError for an empty file, RequestError if the digest is not the expected one, QuotaError if the owner has
+    no room for it.
     """
     writer = received.writer
     if writer.size_bytes == 0:
@@ -41,13 +44,20 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             limit=expected_sha256,
         )
     for _ in range(200):
-        if context.records.pin_model(digest):
+        answer, bytes_then = context.records.pin_model(
+            digest, owner=context.owner.name, size_bytes=writer.size_bytes, limits=context.owner.limits
+        )
+        if answer == "full":
+            raise too_many_bytes(context.owner, bytes_then)
+        if answer == "pinned":
             break
         time.sleep(0.05)  # its deletion is in progress, which takes as long as removing a file
     else:
         raise ConflictError("this model is being deleted", code="model_in_use", actual=digest)
     writer.commit()
-    new = context.records.register_model(digest, received.filename or DEFAULT_NAME, writer.size_bytes)
+    new = context.records.register_model(
+        digest, received.filename or DEFAULT_NAME, writer.size_bytes, owner=context.owner.name
+    )
     return get(context, digest), new
 
 
@@ -65,27 +75,30 @@ def get(context: Context, digest: str) -> Model:
 
 
 def find(context: Context, digest: str) -> dict[str, str] | None:
-    """The record of a model, or None; one whose file was lost is unknown, so that it is uploaded again."""
-    if not is_digest(digest) or not context.models.holds(digest):
+    """The owner's record of a model, or None; one whose file was lost is unknown, so that it is uploaded again."""
+    if not is_digest(digest):
         return None
-    return cast(dict[str, str], context.broker.hgetall(f"tessera:model:{digest}")) or None
+    fields = cast(dict[str, str], context.broker.hgetall(_record(context, digest)))
+    # the file is looked at last: how long that takes would say that another owner has it
+    return fields if fields and context.models.holds(digest) else None
 
 
 def listed(context: Context, cursor: str | None, limit: int) -> ModelPage:
     """A page of the models."""
-    rows, following = page(context.broker, "tessera:models", cursor, limit)
+    rows, following = page(context.broker, owned(context.owner.name, "models"), cursor, limit)
     pipeline = context.broker.pipeline(transaction=False)
     for digest, _ in rows:
-        pipeline.hgetall(f"tessera:model:{digest}")
+        pipeline.hgetall(_record(context, digest))
     records = pipeline.execute()
     items = [_model(digest, fields) for (digest, _), fields in zip(rows, records, strict=True) if fields]
     return ModelPage(items=items, next_cursor=following)
 
 
 def delete(context: Context, digest: str) -> None:
-    """Forget a model and remove its file; raises NotFoundError, or ConflictError while a job needs it."""
+    """Forgets a model, and removes its file with the last owner's; raises NotFoundError, or ConflictError while a job
+    needs it."""
     get(context, digest)
-    answer = context.records.delete_model(digest)
+    answer = context.records.delete_model(digest, owner=context.owner.name)
     if answer == "in_use":
         raise ConflictError(
             "the model is needed by a job that has not finished",
@@ -96,6 +109,10 @@ def delete(context: Context, digest: str) -> None:
     if answer == "deleted":
         context.models.delete(digest)
         context.records.deleted_model(digest)
+
+
+def _record(context: Context, digest: str) -> str:
+    return owned(context.owner.name, f"model:{digest}")
 
 
 def _model(digest: str, fields: dict[str, str]) -> Model:

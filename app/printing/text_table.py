@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final, Literal, NamedTuple
@@ -18,6 +19,8 @@ _SPAN: Final = " … "
 # Names keep at least this; with less room than `_SPAN_WIDTH` for two names, the last one is shown alone.
 _NAMES_WIDTH: Final = 8
 _SPAN_WIDTH: Final = 24
+# The space between a number and its unit.
+_AMOUNT: Final = re.compile(r"(\d) (?=(?:[KMGT]iB|B|[mµnp]?[sJ]|%|×|of \d)(?![A-Za-z]))")
 
 
 class Column(NamedTuple):
@@ -27,16 +30,24 @@ class Column(NamedTuple):
     holds: Literal["numbers", "words", "names"] = "numbers"
 
 
+class Remark(str):
+    """The last cell of a row that has no others: it may be wider than its column."""
+
+    __slots__ = ()
+
+
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], console: Console, *, title: str = "", wide: bool = False
 ) -> None:
-    """Prints a title, headings and rows; short rows are filled up.
+    """Prints a title, headings and rows; short rows are filled up, by a remark if they end with one.
 
     No column is left out. A table wider than the terminal has its names shortened in the middle, the widest first,
     unless it is `wide` or goes to a file or a pipe.
     """
     headings = [column.heading for column in columns]
-    filled = ([*row, *[""] * (len(headings) - len(row))] for row in (headings, *rows))
+    remarks = [row[-1] if row and isinstance(row[-1], Remark) else "" for row in (headings, *rows)]
+    plain = [row[:-1] if remark else row for row, remark in zip((headings, *rows), remarks, strict=True)]
+    filled = ([*row, *[""] * (len(headings) - len(row))] for row in plain)
     cells = [[printable(cell, len(cell)) for cell in row] for row in filled]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     names = [place for place, column in enumerate(columns) if column.holds == "names"]
@@ -50,12 +61,13 @@ def print_table(
     if title:
         print_text(title, console, style="bold")
         console.print()
-    for number, row in enumerate(cells):
+    for number, (row, remark) in enumerate(zip(cells, remarks, strict=True)):
         shown = [
             shortened(cell, width).rjust(width) if column.holds == "numbers" else shortened(cell, width).ljust(width)
             for cell, width, column in zip(row, widths, columns, strict=True)
         ]
-        print_line(Text(_GAP.join(shown).rstrip(), style="" if number else "bold"), console)
+        text = _GAP.join(shown[: len(plain[number])] if remark else shown)
+        print_line(Text((text + _GAP + remark if remark else text).rstrip(), style="" if number else "bold"), console)
 
 
 def print_line(text: Text, console: Console) -> None:
@@ -64,11 +76,16 @@ def print_line(text: Text, console: Console) -> None:
     console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
-def print_text(text: str, console: Console, *, style: str = "") -> None:
-    """Prints a sentence or a title; only a terminal has it in several lines."""
-    lines = wrap(text, console.width, break_on_hyphens=False) if console.is_terminal else [text]
-    for line in lines:
-        print_line(Text(line, style=style), console)
+def print_text(text: str, console: Console, *, style: str = "", indent: int = 0) -> None:
+    """Prints a sentence or a title; only a terminal has it in several lines, all of them indented."""
+    for line in wrapped(text, console.width - indent) if console.is_terminal else [text]:
+        print_line(Text(" " * indent + line, style=style), console)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of a width, which keep a number and its unit together."""
+    joined = _AMOUNT.sub("\\1\N{NO-BREAK SPACE}", text)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrap(joined, width, break_on_hyphens=False)]
 
 
 def table_csv(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

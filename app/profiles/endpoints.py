@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -14,13 +15,14 @@ from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem
 from app.profiles import service
 from app.profiles.schemas import ProfilePage, ProfileSummary
-from compiler.profile import profile_digest, profile_json
+from compiler.profile import builtin_profile, profile_digest, profile_json
 
 router = APIRouter(prefix="/v1/profiles", tags=["profiles"])
 
 ProfileName = Annotated[str, Path(description="Name or digest", max_length=200)]
 _OBJECT = {"schema": {"type": "object", "description": "docs/schemas/profile.json"}}
-_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {JSON: _OBJECT, YAML: _OBJECT}}}
+_EXAMPLE = {"examples": {"edge4": {"value": json.loads(profile_json(builtin_profile("edge4")))}}}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {JSON: _OBJECT | _EXAMPLE, YAML: _OBJECT}}}
 
 
 @router.post(

@@ -8,10 +8,11 @@ from typing import cast
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
 from app.http import decode_cursor, encode_cursor
+from app.jobs.records import owned
 from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
 from app.store import is_digest
-from compiler.errors import RequestError, printable
+from compiler.errors import RequestError, did_you_mean, printable
 from compiler.profile import (
     Profile,
     builtin_names,
@@ -20,9 +21,6 @@ from compiler.profile import (
     profile_digest,
     profile_json,
 )
-
-_NAMES = "tessera:profile-names"
-_LIST = "tessera:profiles"
 
 
 def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
@@ -42,7 +40,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
     if profile.name in builtin_names():  # an identical profile is known already and listed once
         return ProfileSummary(name=profile.name, digest=profile_digest(profile), builtin=True), False
     digest = keep(context, profile)
-    is_new, created_ms = context.records.register_profile(digest, profile.name)
+    is_new, created_ms = context.records.register_profile(digest, profile.name, owner=context.owner.name)
     return _user_summary(digest, {"name": profile.name, "created_ms": str(created_ms)}), is_new
 
 
@@ -58,9 +56,9 @@ def resolve(context: Context, name: str) -> Profile:
     """A profile by name (built-in or a user's latest of that name) or digest; raises RequestError."""
     if name in builtin_names():
         return builtin_profile(name)
-    digest = name if is_digest(name) else context.broker.hget(_NAMES, name)
+    digest = name if is_digest(name) else context.broker.hget(_key(context, "profile-names"), name)
     if isinstance(digest, str):
-        known = context.broker.exists(f"tessera:profile:{digest}")
+        known = context.broker.exists(_key(context, f"profile:{digest}"))
         if known and context.store.exists(digest):
             return parse_profile(context.store.read(digest))
         for builtin in map(builtin_profile, builtin_names()):
@@ -72,7 +70,10 @@ def resolve(context: Context, name: str) -> Profile:
         code="unknown_profile",
         stage="profile",
         actual=printable(name, 80),
-        hint=f"Built-in profiles: {names}; upload others with POST /v1/profiles",
+        hint=(
+            f"{did_you_mean(name, builtin_names())} Built-in profiles: {names};"
+            " upload others with POST /v1/profiles, or give a profile file on the command line"
+        ).lstrip(),
     )
 
 
@@ -93,11 +94,13 @@ def listed(context: Context, cursor: str | None, limit: int) -> ProfilePage:
     shown = () if seen is None else names[seen : seen + limit]
     items = [ProfileSummary(name=name, digest=context.builtin_digests[name], builtin=True) for name in shown]
     if seen is not None and len(shown) == limit:
-        more = seen + limit < len(names) or context.broker.exists(_LIST)
+        more = seen + limit < len(names) or context.broker.exists(_key(context, "profiles"))
         return ProfilePage(items=items, next_cursor=encode_cursor((-1.0 - seen - limit, "")) if more else None)
-    rows, following = page(context.broker, _LIST, cursor if seen is None else None, limit - len(shown))
+    rows, following = page(
+        context.broker, _key(context, "profiles"), cursor if seen is None else None, limit - len(shown)
+    )
     for digest, _ in rows:
-        fields = cast(dict[str, str], context.broker.hgetall(f"tessera:profile:{digest}"))
+        fields = cast(dict[str, str], context.broker.hgetall(_key(context, f"profile:{digest}")))
         if fields:
             items.append(_user_summary(digest, fields))
     return ProfilePage(items=items, next_cursor=following)
@@ -117,7 +120,11 @@ def delete(context: Context, name: str) -> None:
             actual=printable(profile.name, 80),
             hint="Only uploaded profiles can be deleted; GET /v1/profiles lists both",
         )
-    context.records.delete_profile(profile_digest(profile))
+    context.records.delete_profile(profile_digest(profile), owner=context.owner.name)
+
+
+def _key(context: Context, name: str) -> str:
+    return owned(context.owner.name, name)
 
 
 def _builtins_seen(cursor: str) -> int | None:

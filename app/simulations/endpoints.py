@@ -27,23 +27,34 @@ _PARTS = {
     "executable": {
         "type": "string",
         "format": "binary",
-        "description": "An executable file (docs/executable.md), unless `job` names one",
+        "description": "An executable file (docs/executable.md); either this or `job`",
     },
-    "job": {"type": "string", "description": "Id of a compilation that succeeded, unless `executable` is sent"},
+    "job": {"type": "string", "description": "Id of a compilation that succeeded; either this or `executable`"},
     "inputs": {
         "type": "string",
         "format": "binary",
-        "description": "An .npz file whose keys are the names of the model's inputs, unless they are made up",
+        "description": "An .npz file whose keys are the names of the model's inputs; without it they are made up",
     },
-    "seed": {"type": "string", "description": f"Of the inputs that are made up [{DEFAULT_SEED}]"},
-    "options": {"type": "string", "description": "A JSON object: time_limit_s, memory_limit_bytes"},
+    "seed": {
+        "type": "string",
+        "pattern": "^[0-9]{1,19}$",
+        "description": f"Of the inputs that are made up [{DEFAULT_SEED}]; not together with `inputs`",
+    },
+    "options": {"type": "object", "description": "time_limit_s and memory_limit_bytes, as JSON"},
 }
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
             JSON: {"schema": SimulationRequest.model_json_schema()},
-            MULTIPART: {"schema": {"type": "object", "properties": _PARTS}},
+            MULTIPART: {
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": _PARTS,
+                },
+                "encoding": {"options": {"contentType": JSON}},
+            },
         },
     }
 }
@@ -104,7 +115,10 @@ def _resolved(context: Context, body: SimulationRequest) -> Wanted:
 
 async def _from_form(request: Request, context: Context) -> Wanted:
     settings = context.settings
-    form = await receive_form(request, context.store, settings.max_upload_bytes, settings.max_document_bytes, _FILES)
+    with context.uploads.place(context.owner):
+        form = await receive_form(
+            request, context.store, settings.max_upload_bytes, settings.max_document_bytes, _FILES
+        )
     with form:
         return await run_in_threadpool(_resolve_form, context, form)
 

@@ -13,7 +13,7 @@ from typing import Final
 from app.errors import UnavailableError
 from app.http import closing
 from app.store import BlobStore
-from compiler.errors import InternalError, RequestError, printable
+from compiler.errors import InternalError, RequestError, did_you_mean, printable
 from compiler.program.executable import ChipSegment, Executable, HostSegment, read
 from compiler.program.listing import ListingOptions, listing
 from compiler.version import COMPILER_VERSION
@@ -72,6 +72,7 @@ def lines(executable: Executable, wanted: Wanted) -> Iterator[str]:
             stage="listing",
             actual=printable(wanted.group, 60),
             limit=", ".join(printable(name, 60) for name in list(known)[:20]) or "no groups",
+            hint=did_you_mean(wanted.group, known) or "Give the id of a group of the plan's table, such as s0.g0",
         )
     return chain.from_iterable(parts)
 

@@ -16,6 +16,7 @@ from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.simulations.options import SimulationOptions
+from app.trace_context import current_traceparent
 from compiler.cache_key import simulation_key
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
@@ -98,6 +99,8 @@ def _submit(
         time_limit_s=wanted.time_limit_s,
         memory_limit_bytes=wanted.memory_limit_bytes,
     )
+    files = [target.executable] if target.job is None else []
+    files += [] if wanted.inputs is None else [wanted.inputs]
     text = msgspec.json.encode(options, order="deterministic").decode()
     queue: Literal["short", "long"] = (
         "long" if context.store.size_bytes(target.executable) >= settings.long_model_bytes else "short"
@@ -107,6 +110,7 @@ def _submit(
         kind="simulation",
         content=simulation_key(
             target.executable,
+            name=target.name,
             inputs_sha256=wanted.inputs,
             seed=wanted.seed,
             judge=(model, report or "") if model else (),
@@ -121,5 +125,8 @@ def _submit(
         memory_limit_bytes=wanted.memory_limit_bytes or settings.memory_limit_bytes,
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
+        attached_bytes=sum(map(context.store.size_bytes, files)),
+        trace=current_traceparent(),
     )
     return accept_jobs.accept(context, request, idempotency_key=idempotency_key, fingerprint=("simulation", text))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
@@ -68,6 +69,17 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(sig)
 
+    def end(self, pid: int, timeout_s: float) -> None:
+        """Tells a process of this child to end, and kills it if it takes too long; its successor is left alone."""
+        process = self._process
+        if process is None or process.pid != pid:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
     def wait(self, timeout_s: float) -> None:
         """Waits for the end, and kills the program if it takes too long."""
         if self._process is None:
@@ -82,21 +94,26 @@ class Child:
 
 
 def _pump(pipe: IO[bytes], path: Path) -> None:
-    """Copies a child's output to its log file, which is bounded in size and keeps one predecessor."""
-    descriptor = pipe.fileno()
-    file = BufferedWriter(private_file(path, "a"))
-    try:
-        while chunk := os.read(descriptor, 65536):
-            if file.tell() + len(chunk) > _LOG_BYTES:
+    """Copies a child's output to its log file, which is bounded in size and keeps one predecessor.
+
+    A disk that is full does not stop the child: what finds no room is dropped, and the file goes on when there is some.
+    """
+    descriptor, file = pipe.fileno(), None
+    while chunk := os.read(descriptor, 65536):
+        try:
+            if file is not None and file.tell() + len(chunk) > _LOG_BYTES:
                 file.close()
                 path.replace(path.with_suffix(".1.log"))
+                file = None
+            if file is None:
                 file = BufferedWriter(private_file(path, "a"))
             file.write(chunk)
             file.flush()
-    except OSError:
-        # A full disk must not stop the child: keep its pipe empty.
-        while os.read(descriptor, 65536):
-            pass
-    finally:
+        except OSError:
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+            file = None
+    if file is not None:
         file.close()
-        pipe.close()
+    pipe.close()

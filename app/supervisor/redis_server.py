@@ -68,7 +68,12 @@ def program_version(program: Path) -> str:
     text = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+)", text)
     if match is None:
-        raise SetupError(f"{program} does not say that it is a redis-server", code="no_redis_server", stage="setup")
+        raise SetupError(
+            f"{program} does not say that it is a redis-server",
+            code="no_redis_server",
+            stage="setup",
+            hint="Set REDIS_SERVER to the path of a redis-server",
+        )
     return match.group(1)
 
 

@@ -1,7 +1,9 @@
-"""The embedded service (API-2): starts two Redis, the worker and the API, and restarts those that die."""
+"""The embedded service (API-2): starts two Redis, the worker and the API, and restarts those that die or hang."""
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import shutil
 import signal
@@ -23,7 +25,9 @@ from app.jobs.records import LEASES_KEY, QUEUES, Records
 from app.private_files import close_to_others, private_folder
 from app.redis_urls import connect
 from app.settings import Settings
+from app.stopping import API_STOP_S
 from app.store import document_store, model_store
+from app.supervisor import hung
 from app.supervisor.child import Child
 from app.supervisor.lock import DirectoryLock
 from app.supervisor.redis_server import RedisServer, Role
@@ -34,6 +38,11 @@ _LAST_BACKOFF_S = 5.0
 _STEADY_S = 10.0
 _DEATHS_AT_START = 3
 _WORKER_STOP_S = 3.0
+_ASK_S = 1.0
+# A hung child is told to end, and killed after this time.
+_END_S = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class EmbeddedService:
@@ -51,6 +60,7 @@ class EmbeddedService:
         self._children: list[Child] = []
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._asker: threading.Thread | None = None
         self._idle = threading.Event()
         self._released = threading.Event()
         self._stop_once = threading.Lock()
@@ -138,12 +148,15 @@ class EmbeddedService:
             if self._watcher is not None:
                 # It lives until its children have stopped: its forked children die with it (PR_SET_PDEATHSIG).
                 self._idle.wait()
+            if self._asker is not None:
+                self._asker.join()
+                self._asker = None
             for child in self._children:
                 if child.name in ("api", "worker"):
                     child.signal(signal.SIGTERM)
             for child in self._children:
                 if child.name == "api":
-                    child.wait(4.0)
+                    child.wait(API_STOP_S)
                 elif child.name == "worker":
                     # Celery stops slowly even when idle. Without leases there is nothing to wait for, and an
                     # interrupted lease is taken up at the next start.
@@ -181,7 +194,12 @@ class EmbeddedService:
                 private_folder(folder)
         except OSError as error:
             raise SetupError(
-                f"the data directory {self._data_dir} cannot be used: {error.strerror}", stage="setup"
+                f"the data directory {self._data_dir} cannot be used: {error.strerror}",
+                code="data_dir_unusable",
+                stage="setup",
+                actual=str(error.filename or self._data_dir),
+                limit="a folder that this user may write to",
+                hint="Choose another with --data-dir or TESSERA_DATA_DIR",
             ) from None
         self._lock.acquire()
         for store in (model_store(self._settings.store_dir), document_store(self._settings.store_dir)):
@@ -206,6 +224,8 @@ class EmbeddedService:
         worker.start()
         self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
         self._watcher.start()
+        self._asker = threading.Thread(target=self._ask, name="supervisor-hung", daemon=True)
+        self._asker.start()
 
     def _may_start(self, child: Child) -> bool:
         """Whether it makes sense to start a child: a Redis that cannot write ends at once."""
@@ -230,13 +250,14 @@ class EmbeddedService:
         except OSError as error:
             if listener is not None:
                 listener.close()
+            is_of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
             raise SetupError(
                 f"cannot listen on {host} port {port}: {error.strerror}",
-                code="host_unknown" if isinstance(error, socket.gaierror) else "port_taken",
+                code="host_unknown" if is_of_host else "port_taken",
                 stage="setup",
-                actual=host if isinstance(error, socket.gaierror) else port,
-                hint="Choose an address of this machine with --host"
-                if isinstance(error, socket.gaierror)
+                actual=host if is_of_host else port,
+                hint="Choose an address of this machine with --host, such as 127.0.0.1"
+                if is_of_host
                 else "Choose another with --port, or --port 0 for any that is free",
             ) from None
         return listener
@@ -313,3 +334,33 @@ class EmbeddedService:
                         continue
         self._idle.set()
         self._released.wait()
+
+    def _ask(self) -> None:
+        """Ends children that give no sign of life for `hung_after_s`; `_watch` then restarts them."""
+        assert self._listener is not None
+        host, port = self._listener.getsockname()[:2]
+        address = ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+        clients = {role: connect(server.url, patience_s=hung.ANSWER_S) for role, server in self._servers.items()}
+        silence = hung.Silence(self._settings.hung_after_s)
+        while not self._stopping.wait(_ASK_S):
+            children = {child.pid: child for child in self._children if child.running()}
+            answers: dict[int, bool | None] = {}
+            for pid, child in children.items():
+                if child.name == "api":
+                    answers[pid] = hung.api_answers(address)
+                elif child.name == "worker":
+                    answers[pid] = hung.worker_answers(clients[Role.BROKER], pid)
+                else:
+                    answers[pid] = hung.redis_answers(clients[Role(child.name)])
+            found = silence.look(answers)
+            if found is not None and not self._stopping.is_set():
+                self._end(children[found], found, clients[Role.BROKER])
+        for client in clients.values():
+            client.close()
+
+    def _end(self, child: Child, pid: int, broker: redis.Redis) -> None:
+        """Ends a hung child, by force if it does not end by itself; what its worker was doing counts as no attempt."""
+        log.warning("%s (process %d) gives no sign of life and is restarted", child.name, pid)
+        if child.name == "worker":
+            hung.note_stop(broker, self._settings, pid)
+        child.end(pid, _END_S)

@@ -74,6 +74,7 @@ def get_sweep(request: Request, context: ContextDependency, sweep_id: SweepId) -
     """The table and front of a sweep (docs/schemas/sweep.json); while it runs, of its final points."""
     report = service.report(context, sweep_id)
     body = sweep_json(report)
-    if report.state in FINAL_STATES:
-        return immutable(request, hashlib.sha256(body).hexdigest(), body)
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store", "Retry-After": "1"})
+    answer = immutable(request, hashlib.sha256(body).hexdigest(), body)
+    if report.state not in FINAL_STATES:
+        answer.headers.update({"Cache-Control": "no-store", "Retry-After": "1"})
+    return answer

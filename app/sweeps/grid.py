@@ -82,11 +82,11 @@ def places_of(bases: Sequence[T], grid: Grid) -> Iterator[tuple[T, dict[str, Val
             yield base, {varied.field: value for varied, value in zip(grid, chosen, strict=True)}
 
 
-def points_of(profiles: Sequence[Profile], grid: Grid) -> list[Point]:
-    """All points in grid order; raises RequestError for more than MAX_POINTS."""
+def points_of(profiles: Sequence[Profile], grid: Grid, most: int = MAX_POINTS) -> list[Point]:
+    """All points in grid order; raises RequestError for more than `most` or MAX_POINTS."""
     count = len(profiles) * prod(len(varied.values) for varied in grid)
-    if count > MAX_POINTS:
-        raise _too_many("points", count, MAX_POINTS)
+    if count > min(most, MAX_POINTS):
+        raise _too_many("points", count, min(most, MAX_POINTS))
     return [
         Point(base=base, values=values, profile=_varied(base, values)) for base, values in places_of(profiles, grid)
     ]

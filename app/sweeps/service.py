@@ -22,6 +22,7 @@ from app.sweeps.figures import Figures
 from app.sweeps.grid import Grid, Point, parse_grid, places_of, points_of
 from app.sweeps.options import SweepOptions
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
+from app.trace_context import current_traceparent
 from compiler.errors import TesseraError
 from compiler.options import Options
 from compiler.plan import ModelRef, ProfileRef
@@ -61,7 +62,7 @@ def resolved(
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:
     """Accepts a sweep with all its points, or nothing; raises RequestError as a compilation does, LimitError."""
     record = compilations.known_model(context, wanted.model)
-    points = points_of(wanted.profiles, wanted.grid)
+    points = points_of(wanted.profiles, wanted.grid, context.owner.limits.sweep_points)
     options = SweepOptions(
         profiles=tuple(
             ProfileRef(name=profile.name, digest=profiles.keep(context, profile)) for profile in wanted.profiles
@@ -77,6 +78,8 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         options=kept_options(context.store, text),
         compiler_version=COMPILER_VERSION,
         request_id=request_id or "",
+        owner=context.owner.name,
+        trace=current_traceparent(),
     )
     accepted = accept_jobs.accept_sweep(
         context,

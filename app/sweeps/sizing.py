@@ -16,8 +16,8 @@ from compiler.errors import RequestError, printable
 from compiler.execution import Part
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile
-from compiler.profile.fields import Field, value_of
-from compiler.profile.quantities import quantity
+from compiler.profile.fields import Field, has_part, no_part, value_of
+from compiler.profile.quantities import amount_text, quantity
 
 # The default range: from a sixteenth of the profile's value to sixteen times as much, in 64ths of it.
 _RANGE: Final = 16
@@ -80,6 +80,8 @@ class SizeReport(Part, frozen=True, kw_only=True):
 
 def range_of(profile: Profile, field: Field, *, low: str | None, high: str | None, granularity: str | None) -> Range:
     """The values to try for a field of a profile; raises RequestError for a field without amounts or an empty range."""
+    if not has_part(profile, field):
+        raise no_part(profile, field)
     base = value_of(profile, field)
     if field.kind not in ("integer", "number") or isinstance(base, bool | str):
         raise _invalid(f"{field.path} has no size", actual=printable(str(base), 80))
@@ -96,11 +98,13 @@ def range_of(profile: Profile, field: Field, *, low: str | None, high: str | Non
     step = own / _PARTS if given[2] is None else given[2]
     if field.kind == "integer":
         step = max(1, int(step))
+    amounts = (amount_text(amount, field.unit, " ") for amount in (least, most, step))
+    nothing = _invalid(f"the range of {field.path} holds nothing", actual="{} to {} by {}".format(*amounts))
     if not (0 < step <= most and least <= most and math.isfinite(most)):
-        raise _invalid(f"the range of {field.path} holds nothing", actual=f"{least:g} to {most:g} by {step:g}")
+        raise nothing
     found = Range(granularity=quantity(step, ""), first=max(1, math.ceil(least / step)), last=math.floor(most / step))
     if found.first > found.last:
-        raise _invalid(f"the range of {field.path} holds nothing", actual=f"{least:g} to {most:g} by {step:g}")
+        raise nothing
     return found
 
 
@@ -108,12 +112,21 @@ def smallest(within: Range, target: Target, evaluate: Evaluate) -> Mapping[int, 
     """Tries a ladder of doublings, then halvings below the first rung that reaches the target; rows by multiple.
 
     A planner's result may not be monotone in a capacity, so untried values stay unknown. The search stops once a row is
-    cancelled.
+    cancelled. It stops after both ends of the range if a bound shows that neither can reach the target.
     """
+
+    def tried(numbers: Sequence[int]) -> dict[int, PointReport]:
+        return dict(zip(numbers, evaluate([within.value(number) for number in numbers]), strict=True))
+
     ladder = [within.first]
     while ladder[-1] < within.last:
         ladder.append(min(2 * ladder[-1], within.last))
-    rows = dict(zip(ladder, evaluate([within.value(number) for number in ladder]), strict=True))
+    rows: dict[int, PointReport] = {}
+    if target.has_bound:
+        rows = tried(sorted({ladder[0], ladder[-1]}))
+        if is_interrupted(rows) or all(target.impossible(row.figures) for row in rows.values()):
+            return rows
+    rows |= tried([number for number in ladder if number not in rows])
     reaching = [number for number in ladder if target.reached(rows[number].figures)]
     if not reaching or reaching[0] == ladder[0] or is_interrupted(rows):
         return rows
@@ -121,7 +134,7 @@ def smallest(within: Range, target: Target, evaluate: Evaluate) -> Mapping[int, 
     below = ladder[ladder.index(above) - 1]
     while above - below > 1 and not is_interrupted(rows):
         middle = (above + below) // 2
-        (rows[middle],) = evaluate([within.value(middle)])
+        rows |= tried([middle])
         if target.reached(rows[middle].figures):
             above = middle
         else:

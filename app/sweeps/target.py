@@ -12,11 +12,13 @@ from types import MappingProxyType
 from typing import Final
 
 from app.sweeps.figures import Figures
+from compiler.amounts import bytes_text, si_text
 from compiler.errors import RequestError, printable
 from compiler.profile.quantities import quantity
 
 # The figures that a target may name, with their units.
 _UNITS: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "B", "latency": "s", "energy": "J"})
+_WORDS: Final = MappingProxyType({"dram_bytes": "DRAM traffic", "latency": "a latency", "energy": "an energy"})
 _OF_FLOOR: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*[x×*]\s*(?:minimum|floor)")
 
 
@@ -32,6 +34,31 @@ class Target:
         """The target's figure of a point; latency is simulated if there is a program."""
         values = {"dram_bytes": figures.dram_bytes, "latency": figures.latency_s, "energy": figures.energy_j}
         return values[self.figure]
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether the limit may be below what the figure can be at least."""
+        return not self.of_floor and self.figure != "energy"
+
+    def least(self, figures: Figures) -> float:
+        """What the target's figure cannot go below on a point's accelerator; 0 where no bound is known."""
+        values = {"dram_bytes": figures.dram_bytes_floor, "latency": figures.latency_bound_s}
+        return values.get(self.figure, 0)
+
+    def impossible(self, figures: Figures | None) -> bool:
+        """Whether the limit is below what the point's figure can be at least."""
+        return figures is not None and self.least(figures) > self.limit_for(figures)
+
+    @property
+    def words(self) -> str:
+        """The target in the words of the plan's summary."""
+        if self.of_floor:
+            return f"DRAM traffic of at most {self.limit:g} × the minimum"
+        return f"{_WORDS[self.figure]} of at most {self.text(self.limit)}"
+
+    def text(self, value: float) -> str:
+        """A value of the target's figure for people."""
+        return bytes_text(value) if self.figure == "dram_bytes" else si_text(value, _UNITS[self.figure])
 
     def limit_for(self, figures: Figures) -> float:
         """The upper limit for a point."""
@@ -56,6 +83,15 @@ def parse_target(text: str) -> Target:
             actual=printable(text, 80),
             limit=", ".join(_UNITS),
             hint="Aim at dram_bytes=1.05xminimum, dram_bytes=12MiB, latency=1.2ms, or at 12MiB, 1.2ms, 5mJ",
+        )
+    if of_floor is not None and float(of_floor[1]) < 1:
+        raise RequestError(
+            "no DRAM traffic is below the minimum",
+            code="invalid_target",
+            stage="size",
+            actual=printable(text, 80),
+            limit="at least 1xminimum",
+            hint="Aim at 1xminimum or more, such as --target 1.05xminimum",
         )
     if of_floor is not None:
         return Target(figure=figure, limit=float(of_floor[1]), of_floor=True)

@@ -45,18 +45,28 @@ class TableCounts:
         self._count = client.register_script((resources.files("app.tables") / "scripts" / "count.lua").read_text())
 
     def add(
-        self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None, *, times: int = 1
+        self,
+        package: str,
+        counts: Mapping[str, int],
+        extents: Sequence[int] | None = None,
+        *,
+        times: int = 1,
+        owner: str = "",
     ) -> None:
-        """Counts for a package; `extents` gives the values of its dimensions by name, if a shape was requested."""
+        """Counts for a package, and for the owner who asked.
+
+        `extents` gives the values of the package's dimensions by name, if a shape was requested, so many `times`.
+        """
         pairs = [part for pair in sorted(counts.items()) for part in pair]
         shape = "" if extents is None else ",".join(map(str, extents))
-        self._count(keys=(), args=(package, shape, MAX_SHAPES, self._keep_ms, times, *pairs))
+        self._count(keys=(), args=(package, owner, shape, MAX_SHAPES, self._keep_ms, times, *pairs))
 
-    def of(self, package: str, shapes: int) -> Figures:
-        """The counts of a package, with at most that many shapes."""
+    def of(self, package: str, shapes: int, *, owner: str = "") -> Figures:
+        """The counts of a package, of all requests or an owner's, with at most that many shapes."""
+        counted = f"{package}:{owner}" if owner else package
         pipeline = self._redis.pipeline(transaction=True)
-        pipeline.hgetall(f"tessera:package:{package}:counts")
-        pipeline.zrevrange(f"tessera:package:{package}:shapes", 0, shapes - 1, withscores=True)
+        pipeline.hgetall(f"tessera:package:{counted}:counts")
+        pipeline.zrevrange(f"tessera:package:{counted}:shapes", 0, shapes - 1, withscores=True)
         counts, found = pipeline.execute()
         return Figures(
             counts={name: int(count) for name, count in counts.items()},

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.context import ContextDependency, context_of
+from app.context import ContextDependency
 from app.http import etag, not_modified
 from app.models.endpoints import ModelId
 from app.problems import Problem
@@ -34,13 +34,15 @@ _REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"mod
     response_model=dict[str, Any],
     responses={304: {"description": "Not modified"}, **_REFUSED},
 )
-async def get_tables(request: Request, model_id: ModelId, profile: ProfileName, shape: Shapes) -> Response:
+async def get_tables(
+    request: Request, context: ContextDependency, model_id: ModelId, profile: ProfileName, shape: Shapes
+) -> Response:
     """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
 
     After a miss they are simple tables; optimised ones replace them as workers make them. They belong to the package of
     the latest requested compilation of this model and profile, whose digest is in `package`.
     """
-    answer = await service.tables(context_of(request), model_id, profile, shape)
+    answer = await service.tables(context, model_id, profile, shape)
     headers = {"ETag": etag(answer.digest), "Cache-Control": "private, no-cache"}
     if not_modified(request, answer.digest):
         return Response(status_code=304, headers=headers)

@@ -15,6 +15,7 @@ from app.tables.document import TablesDocument, tables_json
 # Of an answer beside its bytes, roughly.
 _ENTRY_BYTES: Final = 1000
 _Counted: TypeAlias = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
+_ByOwner: TypeAlias = tuple[str, _Counted]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +49,15 @@ class KnownTables:
         self._counts = counts
         self._known = Known[TablesAnswer](limit_bytes)
         self._lock = threading.Lock()
-        self._uncounted: dict[_Counted, int] = {}
+        self._uncounted: dict[_ByOwner, int] = {}
 
-    def get(self, package: str, shapes: Sequence[str]) -> TablesAnswer | None:
-        """The answer for shapes, counted as one request, if it is known."""
+    def get(self, package: str, shapes: Sequence[str], owner: str) -> TablesAnswer | None:
+        """The answer for shapes, counted as one request of the owner, if it is known."""
         found = self._known.get((package, tuple(shapes)))
         if found is not None:
             with self._lock:
-                self._uncounted[found.counted] = self._uncounted.get(found.counted, 0) + 1
+                key = owner, found.counted
+                self._uncounted[key] = self._uncounted.get(key, 0) + 1
         return found
 
     def put(self, package: str, shapes: Sequence[str], answer: TablesAnswer) -> None:
@@ -69,16 +71,17 @@ class KnownTables:
             uncounted, self._uncounted = self._uncounted, {}
         try:
             while uncounted:
-                (package, extents, counts), times = uncounted.popitem()
+                (owner, counted), times = uncounted.popitem()
+                package, extents, counts = counted
                 try:
-                    self._counts.add(package, _times(counts, times), extents, times=times)
+                    self._counts.add(package, _times(counts, times), extents, times=times, owner=owner)
                 except BaseException:
-                    uncounted[package, extents, counts] = times
+                    uncounted[owner, counted] = times
                     raise
         finally:
             with self._lock:
-                for counted, times in uncounted.items():
-                    self._uncounted[counted] = self._uncounted.get(counted, 0) + times
+                for key, times in uncounted.items():
+                    self._uncounted[key] = self._uncounted.get(key, 0) + times
 
 
 def _times(counts: tuple[tuple[str, int], ...], times: int) -> Mapping[str, int]:

@@ -46,7 +46,7 @@ class TableLookup:
     pace: Pace
     settings: Settings
 
-    def find(self, opened: OpenPackage, dims: Mapping[str, int]) -> tuple[Found, ...]:
+    def find(self, opened: OpenPackage, dims: Mapping[str, int], *, owner: str = "") -> tuple[Found, ...]:
         """The tables of a model at given dimensions, one per routine; requests optimised tables for those not final."""
         self.pace.asked()
         asked = opened.asked(dims)
@@ -65,7 +65,7 @@ class TableLookup:
         found = tuple(Found(asked=one, cache=caches.get(one.key, "miss"), table=tables[one.key]) for one in asked)
         counted = Counter(answered(one.cache, one.table.kind) for one in found)
         counted |= {REQUESTS: 1} | ({made("simple"): count} if count else {})
-        self.counts.add(opened.digest, counted, [dims[name] for name in sorted(dims)])
+        self.counts.add(opened.digest, counted, [dims[name] for name in sorted(dims)], owner=owner)
         return found
 
     def _from_buckets(

@@ -34,9 +34,12 @@ class PackageOpener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops after the package that is being opened, or abandons it: it only reads."""
+        """Opens no further package."""
         self._stop.set()
-        self._thread.join(timeout=1)
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for the package that is being opened, or abandons it: it only reads."""
+        self._thread.join(timeout_s)
 
     def open_newest(self) -> None:
         """Opens the packages made since the last call; raises redis.RedisError."""

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.context import Context
 from app.errors import NotFoundError
+from app.jobs.records import owned
 from app.models import service as models
 from app.profiles import service as profiles
 from app.store import is_digest
@@ -33,7 +34,7 @@ async def tables(context: Context, model: str, profile: str, shapes: Sequence[st
     package's ranges.
     """
     digest = await _package_digest(context, model, profile)
-    known = None if digest is None else context.known_tables.get(digest, shapes)
+    known = None if digest is None else context.known_tables.get(digest, shapes, context.owner.name)
     if known is not None:
         context.tables.pace.asked()
         return known
@@ -49,7 +50,7 @@ def _found(
     """The tables as found or made now, the digest of their package, and whether they will stay as they are."""
     opened = _package(context, model, profile, digest)
     dims = opened.model.dims_of_words(shapes)
-    found = context.tables.find(opened, dims)
+    found = context.tables.find(opened, dims, owner=context.owner.name)
     is_final = all(one.cache == "hit" and one.table.settled for one in found)
     return tables_answer(tables_document(opened, dims, found)), opened.digest, is_final
 
@@ -63,7 +64,7 @@ async def statistics(context: Context, model: str, profile: str) -> TableStatist
 def _statistics(context: Context, model: str, profile: str, digest: str | None) -> TableStatistics:
     opened = _package(context, model, profile, digest)
     context.known_tables.send_counts()
-    figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN)
+    figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN, owner=context.owner.name)
     names = sorted(opened.model.ranges)
     return TableStatistics(
         package=opened.digest,
@@ -73,8 +74,8 @@ def _statistics(context: Context, model: str, profile: str, digest: str | None) 
             for cache in get_args(Hit)
             for kind in get_args(Kind)
         ],
-        simple_made=figures.counts.get(made("simple"), 0),
-        optimised_made=figures.counts.get(made("optimised"), 0),
+        simple_made=context.tables.counts.count(opened.digest, made("simple")),
+        optimised_made=context.tables.counts.count(opened.digest, made("optimised")),
         shapes=[
             ShapeCount(dims=dict(zip(names, extents, strict=True)), requests=count) for extents, count in figures.shapes
         ],
@@ -101,7 +102,7 @@ async def _package_digest(context: Context, model: str, profile: str) -> str | N
     wanted = profile if is_digest(profile) else context.builtin_digests.get(profile)
     if wanted is None:
         wanted = profile_digest(await run_in_threadpool(profiles.get, context, profile))
-    return await context.reads.hget(f"tessera:model:{model}:packages", wanted)
+    return await context.reads.hget(owned(context.owner.name, f"model:{model}:packages"), wanted)
 
 
 def _no_package(profile: str, reason: str) -> NotFoundError:

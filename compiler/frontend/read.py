@@ -43,6 +43,13 @@ class ReadModel:
 
     def run(self, source: ModelSource) -> OnnxModel:
         """Raises ModelError if the file is not an ONNX model of a known version, LimitError if it is too large."""
+        try:
+            return self._read(source)
+        except ModelError as error:
+            error.message = f"{printable(source.name, 120)}: {error.message}"
+            raise
+
+    def _read(self, source: ModelSource) -> OnnxModel:
         if source.size_bytes == 0:
             raise ModelError(
                 "the model file is empty",

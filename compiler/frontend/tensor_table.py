@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 
-from compiler.errors import ModelError, RequestError, printable
+from compiler.errors import ModelError, RequestError, did_you_mean, printable
 from compiler.frontend.constant_values import (
     constant_of,
     declared_extent,
@@ -125,17 +125,19 @@ class ValueTable:
                 self.empty_inputs.append(value.name)
             else:
                 self._input(value.name, shape, dtype)
-        if missing:
-            raise missing_dims(missing)
         for name in self.dims:
             if name not in self.fixed:
+                known = sorted(printable(n, 40) for n in _dynamic(graph))
                 raise RequestError(
                     f"option dims names {printable(name, 80)!r}, which no input of the model has",
                     code="unknown_dim",
                     stage="import",
                     actual=printable(name, 80),
-                    limit=", ".join(sorted(printable(n, 40) for n in _dynamic(graph))) or "no dynamic dimensions",
+                    limit=", ".join(known) or "no dynamic dimensions",
+                    hint=_hint_of_dims(name, known),
                 )
+        if missing:
+            raise missing_dims(missing)
 
     def _input(self, name: str, shape: tuple[int, ...] | None, dtype: str) -> None:
         self.tensors[name] = Tensor(
@@ -252,6 +254,12 @@ class ValueTable:
 def dimension_name(dim: onnx.TensorShapeProto.Dimension, tensor: str, axis: int) -> str:
     """The name in option dims of a dimension without an extent: its own, else x.1 for axis 1 of input x."""
     return dim.dim_param or f"{tensor}.{axis}"
+
+
+def _hint_of_dims(name: str, known: list[str]) -> str:
+    if not known:
+        return "Leave out option dims: every extent of this model is fixed"
+    return did_you_mean(name, known) or f"Name one of the model's dimensions, such as --set dims.{known[0]}=1"
 
 
 def _dynamic(graph: onnx.GraphProto) -> set[str]:

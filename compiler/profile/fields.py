@@ -105,10 +105,10 @@ def with_fields(profile: Profile, changes: Mapping[str, Value]) -> Profile:
     for path, value in changes.items():
         *parents, leaf = path.split(".")
         target = values
-        for depth, part in enumerate(parents, 1):
+        for part in parents:
             target = target.get(part)
             if target is None:
-                raise _no_part(profile, path, ".".join(parents[:depth]))
+                raise no_part(profile, field_named(path))
         target[leaf] = value
     changed = profile_from_values(values, origin=profile.name)
     if changed == profile:
@@ -128,14 +128,30 @@ def on_chip_bytes(profile: Profile) -> int:
     return profile.chips * profile.clusters_per_chip * (per_cluster + profile.cores_per_cluster * per_core)
 
 
-def _no_part(profile: Profile, path: str, part: str) -> ProfileError:
+def has_part(profile: Profile, field: Field) -> bool:
+    """Whether a profile has the part that a field belongs to, so that the field can be varied."""
+    values: Any = msgspec.to_builtins(profile)
+    for part in field.path.split(".")[:-1]:
+        values = values.get(part) if isinstance(values, dict) else None
+    return values is not None
+
+
+def no_part(profile: Profile, field: Field) -> ProfileError:
+    """The error about a field of a part that a profile lacks; names fields of the same unit that it has."""
+    part = field.path.rpartition(".")[0]
+    others = [
+        short
+        for short, path in SHORT_NAMES.items()
+        if (other := field_named(path)).unit == field.unit and value_of(profile, other) is not None
+    ]
     return ProfileError(
-        f"profile {printable(profile.name, 80)} has no {part}, so {path} cannot be varied",
+        f"profile {printable(profile.name, 80)} has no {part}, so {field.path} cannot be varied",
         code="no_such_part",
         stage="profile",
         actual="absent",
         limit=part,
-        hint="Vary a part that the profile has, or give a profile file that has this one",
+        hint=(f"It has {', '.join(others)}: vary one of them, or" if others else "Vary a part that it has, or")
+        + f" give a profile file that has {part}",
     )
 
 

@@ -15,6 +15,7 @@ class ProgramError(TesseraError):
     """
 
     default_code: ClassVar[str] = "invalid_program"
+    default_hint = "Compile the model again; if that fails in the same way, report it with the command you gave"
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class ExecutableError(TesseraError):
     """
 
     default_code: ClassVar[str] = "invalid_executable"
+    default_hint = "Compile the model again: the file is damaged, or of another version"
 
     def __init__(
         self,

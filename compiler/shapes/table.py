@@ -52,6 +52,7 @@ class TableError(TesseraError):
     """A parameter table that does not cover its shape, or asks of a unit what it does not accept."""
 
     default_code: ClassVar[str] = "invalid_table"
+    default_hint = "Make the table again: it is damaged, or of another version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

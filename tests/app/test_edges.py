@@ -23,6 +23,7 @@ from app.cli.failures import show
 from app.documents import documents
 from app.http import decode_cursor, encode_cursor, not_modified, preferred_wait_s
 from app.jobs.queue import create_celery
+from app.keys.owners import Owner
 from app.problems import problem, status_of
 from app.profiles import service as profiles
 from app.redis_urls import celery_url, client_url
@@ -337,21 +338,36 @@ def test_a_profile_that_is_deleted_twice_at_once_is_not_taken_for_a_builtin_one(
     """Both requests found it; the second comes after the first has deleted it."""
     mine = msgspec.structs.replace(builtin_profile("edge4"), name="mine")
     monkeypatch.setattr(profiles, "get", lambda _context, _name: mine)
-    context = MagicMock()
+    context = MagicMock(owner=Owner(name="ann"))
     context.records.delete_profile.return_value = "unknown"
     profiles.delete(context, "mine")
-    context.records.delete_profile.assert_called_once_with(profile_digest(mine))
+    context.records.delete_profile.assert_called_once_with(profile_digest(mine), owner="ann")
 
 
 def test_the_description_of_the_api_says_that_errors_are_problems() -> None:
     """API-4: it said application/json, and FastAPI's own form of some errors."""
     described = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    components = described["components"]
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
-            errors = {code: one for code, one in operation["responses"].items() if code[0] in "45d"}
-            assert "default" in errors
-            for code, response in errors.items():
-                content = response["content"]
-                assert list(content) == ["application/problem+json"], (path, method, code)
-                assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
-    assert "HTTPValidationError" not in described["components"]["schemas"]
+            for code, response in operation["responses"].items():
+                if code[0] in "45":
+                    named = components["responses"][response["$ref"].rpartition("/")[2]]
+                    assert list(named["content"]) == ["application/problem+json"], (path, method, code)
+    for response in components["responses"].values():
+        assert response["content"]["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+    assert "HTTPValidationError" not in components["schemas"]
+
+
+def test_the_description_states_each_answer_and_leaves_none_open() -> None:
+    """API-8: `default` stood for what was not described, and what any request can get was missing."""
+    described = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    anywhere = {"400", "403", "408", "421", "431", "500", "503", "507"}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            answers = operation["responses"].keys()
+            assert "default" not in answers
+            assert anywhere <= answers, (path, method)
+            assert "requestBody" not in operation or {"413", "415", "422"} <= answers, (path, method)
+    events = described["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]
+    assert list(events) == ["text/event-stream"]  # it said application/json

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from app.cli import compiling
 from app.cli.main import cli
 from app.client.output_folder import Compiled
-from app.outputs import whole_files
+from app.outputs import check_file, whole_files
 from compiler.errors import RequestError
 from tests.service.models import network
 
@@ -169,7 +169,7 @@ def test_a_device_that_is_full_is_not_said_to_be_as_it_was() -> None:
 WRITE_AND_WAIT = """
 import sys
 from pathlib import Path
-from app.outputs import whole_files
+from app.outputs import check_file, whole_files
 
 with whole_files() as fresh:
     fresh(Path("out/plan.json")).write_text("half")
@@ -231,6 +231,53 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_noise(words: list[
     assert [line for line in answer.stderr.splitlines() if not line.startswith("net.onnx: ")] == []
 
 
+def test_a_pipe_is_written_to_as_it_is() -> None:
+    read, write = os.pipe()
+    with whole_files() as fresh:
+        check_file(Path(f"/proc/self/fd/{write}"))
+        fresh(Path(f"/proc/self/fd/{write}")).write_text("all of it")
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read() == "all of it"
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_link_to_itself_is_refused_before_the_work(writer: str) -> None:
+    Path("loop").symlink_to("loop")
+    assert "leads to itself" in refused(command(writer, "loop"))
+
+
+@pytest.mark.usefixtures("no_work")
+def test_the_folder_of_each_compared_strategy_is_checked_before_the_work() -> None:
+    Path("out").mkdir()
+    Path("out/none").touch()
+    assert "none is a file" in refused(command("plan --compare", "out"))
+
+
+def test_a_file_system_without_locks_takes_files_and_keeps_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with whole_files() as fresh:
+        fresh(Path("text")).write_text("written")
+    assert Path("text").read_text() == "written"
+    assert not list(Path().glob(".tessera-*"))
+
+
+@pytest.mark.parametrize("words", [["compile", "net.onnx", *PROFILE], ["plan", "net.onnx", *PROFILE]])
+def test_a_plan_is_shown_though_its_files_cannot_be_written(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "out")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    answer = CliRunner().invoke(cli, [*words, "--out", "out"])
+    assert answer.exit_code == 2
+    assert "the disk is full" in answer.stderr
+    assert "Limited by" in answer.stdout
+
+
 @pytest.mark.parametrize("words", [["compile", "net.onnx", *PROFILE], ["plan", "net.onnx", *PROFILE]])
 def test_a_command_whose_reader_is_gone_writes_its_files(words: list[str]) -> None:
     read, write = os.pipe()
@@ -290,7 +337,7 @@ def test_ctrl_c_during_an_import_is_exit_code_130_and_no_traceback(module: str) 
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 0.9])
-def test_ctrl_c_at_any_moment_is_exit_code_130_and_no_traceback(seconds: float) -> None:
+def test_ctrl_c_once_python_has_started_is_exit_code_130_and_no_traceback(seconds: float) -> None:
     interrupted("", seconds)
 
 

@@ -14,6 +14,7 @@ import redis
 from redis.connection import AbstractConnection
 
 from app.jobs.records import Records
+from app.keys.owners import Owner
 from app.profiles import service
 from app.redis_urls import connect
 from app.settings import Settings
@@ -31,7 +32,9 @@ def uploaded(**changes: Any) -> bytes:
 
 
 def context_on(client: redis.Redis, folder: Path) -> Any:
-    return SimpleNamespace(broker=client, records=Records(client, Settings()), store=document_store(folder))
+    return SimpleNamespace(
+        broker=client, records=Records(client, Settings()), store=document_store(folder), owner=Owner()
+    )
 
 
 def check_agreement(client: redis.Redis) -> int:

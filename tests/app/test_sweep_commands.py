@@ -179,7 +179,7 @@ def test_a_point_whose_process_dies_each_time_fails_and_the_others_are_computed(
     assert (computed.problem["code"], computed.problem["actual"]) == ("worker_lost", MAX_ATTEMPTS)
 
 
-@pytest.mark.parametrize("done", [0, 2])
+@pytest.mark.parametrize("done", [0, 1])
 def test_an_interrupted_size_shows_and_writes_the_values_that_are_finished(
     done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,11 +255,38 @@ def test_a_size_is_the_least_value_tried_that_reaches_the_target() -> None:
 
 
 def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
-    answer = sized("--target", "latency=1ns", "--from", "64KiB", "--to", "128KiB")
+    answer = sized("--target", "energy=1nJ", "--from", "64KiB", "--to", "128KiB")
     assert answer.exit_code == 3
     assert "None of the 2 values tried reaches the target" in answer.stdout.replace("\n", " ")
     assert "target_not_reached" in answer.stderr
     assert "Nearest is" in answer.stderr
+    assert "1 nJ" in answer.stderr, "figures in the error have units"
+
+
+@pytest.mark.parametrize(("target", "least"), [("1KiB", "the minimum"), ("latency=1ns", "the bound")])
+def test_a_target_below_the_bound_is_refused_after_the_ends_of_the_range(target: str, least: str) -> None:
+    answer = sized("--target", target)
+    assert answer.exit_code == 3
+    assert " ".join(answer.stdout.split()).count(" missed ") == 2
+    assert "so no others were tried" in answer.stdout
+    assert "target_impossible" in answer.stderr
+    assert least in answer.stderr
+    assert "widen" not in answer.stderr
+
+
+def test_a_field_of_a_memory_that_the_profile_lacks_is_refused_at_once_with_fields_that_it_has() -> None:
+    for more in ((), ("--from", "1MiB", "--to", "4MiB", "--granularity", "1MiB")):
+        answer = sized("--target", "1ms", "--field", "sram", *more)
+        assert (answer.exit_code, answer.stdout) == (3, "")
+        assert "edge4 has no sram" in answer.stderr
+        assert "nram: vary one of them" in answer.stderr
+
+
+def test_a_failed_point_keeps_the_columns_of_the_table_and_its_hint_is_said() -> None:
+    answer = tessera("sweep", "chain.onnx", "-p", "edge4", "--grid", "sram=256KiB,1MiB")
+    assert "     sram  latency  energy  DRAM  × minimum  chip memory\n" in answer.stdout
+    assert "  256 KiB  failed: no_such_part\n" in answer.stdout
+    assert "vary one of them" in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -269,7 +296,7 @@ def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
         (["--target", "latency=1ms", "--from", "2MiB", "--to", "1MiB"], "invalid_range"),
         (["--target", "latency=1ms", "--from", "2 parsecs"], "invalid_quantity"),
         (["--target", "latency=1ms", "--field", "srm"], "unknown_field"),
-        (["--target", "latency=1ms", "--field", "sram"], "invalid_range"),
+        (["--target", "0.9xminimum"], "invalid_target"),
     ],
 )
 def test_what_is_wrong_with_a_size_is_a_matter_of_usage(words: list[str], code: str) -> None:

@@ -243,7 +243,7 @@ def test_the_range_is_around_what_the_profile_has_unless_it_is_given() -> None:
 
 @pytest.mark.parametrize(
     ("field", "low", "high"),
-    [("weights.mode", None, None), ("sram", None, None), ("nram", "2MiB", "1MiB"), ("dram.multicast", None, None)],
+    [("weights.mode", None, None), ("nram", "2MiB", "1MiB"), ("dram.multicast", None, None)],
 )
 def test_a_range_without_values_is_refused(field: str, low: str | None, high: str | None) -> None:
     with pytest.raises(RequestError) as refused:

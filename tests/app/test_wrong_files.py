@@ -52,13 +52,13 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "exit_code", "said"),
     [
-        (["plan", "folder", *PROFILE], 2, "folder is a folder, not a file"),
+        (["plan", "folder", *PROFILE], 2, "there is no file folder/plan.json"),
         (["plan", "none.onnx", *PROFILE], 2, "there is no file none.onnx"),
         (["plan", "cut.onnx", *PROFILE], 3, "the file ends early: it is cut short"),
-        (["plan", "p.json", *PROFILE], 2, "p.json is a hardware profile, not an ONNX model"),
+        (["plan", "p.json", *PROFILE], 2, "p.json is a hardware profile, not a plan"),
         (["plan", "p.yaml", *PROFILE], 2, "p.yaml is a hardware profile, not an ONNX model"),
         (["plan", "in.npz", *PROFILE], 2, "in.npz is an .npz file of tensors, not an ONNX model"),
-        (["plan", "plan.json", *PROFILE], 2, "plan.json is a plan, not an ONNX model"),
+        (["compile", "plan.json", *PROFILE], 2, "plan.json is a plan, not an ONNX model"),
         (["plan", "x.tsx", *PROFILE], 2, "x.tsx is an executable, not an ONNX model"),
         (["plan", "x.tsp", *PROFILE], 2, "x.tsp is a package, not an ONNX model"),
         (["plan", "net.onnx", "-p", "net.onnx"], 2, "net.onnx is an ONNX model, not a hardware profile"),

@@ -106,9 +106,10 @@ def test_the_key_of_a_simulation_changes_with_all_that_its_result_depends_on(mon
         simulation_key("a" * 64, inputs_sha256=None, seed=6),
         simulation_key("a" * 64, inputs_sha256="d" * 64, seed=5),
         simulation_key("a" * 64, inputs_sha256=None, seed=5, judge=("m", "r")),
+        simulation_key("a" * 64, name="mine.tsx", inputs_sha256=None, seed=5),  # its problems may show the name
         BASE,
     }
-    assert len(keys) == 7
+    assert len(keys) == 8
     assert simulation_key("a" * 64, inputs_sha256="c" * 64, seed=6) == given  # given inputs need no seed
     monkeypatch.setattr(module, "COMPILER_VERSION", "999")
     assert simulation_key("a" * 64, inputs_sha256=None, seed=5) not in keys

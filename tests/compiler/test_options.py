@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import RequestError
+from compiler.option_descriptions import DESCRIPTIONS
 from compiler.options import DimRange, Options, RuleSetting, parse_assignments, parse_options
 from compiler.rules import RULE_IDS
 from tests.models import error_of
@@ -82,8 +83,51 @@ def test_a_bad_value_is_named_with_its_option(option: str, value: Any) -> None:
     error = refused({option: value})
     assert error.code == "invalid_option"
     assert option in error.message
-    assert error.actual == json.dumps(value)
+    assert str(error.actual) in json.dumps(value)
     assert error.limit
+    assert "--set" in str(error.hint) or "Did you mean" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["objective=latancy"], 'option objective cannot be "latancy"', "Did you mean latency?"),
+        (["objectiv=latency"], "unknown option 'objectiv'", "Did you mean objective?"),
+        (["beauty=1"], "unknown option 'beauty'", "`tessera options`"),
+        (["batch=abc"], "expected a whole number or null, got a text", "Give a whole number from 1 to 65536"),
+        (["objective"], "is not of the form key=value", "--set objective=energy"),
+        (["=3"], "is not of the form key=value", "`tessera options`"),
+        (["dims.batch=x"], 'option dims.batch cannot be "x"', "--set dims.batch=1"),
+        (["rules=FUSE-1"], 'option rules cannot be "FUSE-1"', "--set rules.FUSE-19.limit=6"),
+        (["dims.batch=1", "dims.batch=2"], "option dims.batch is given two values", "Leave out one"),
+        (["objective=energy", "objective=latency"], "option objective is given two values", "Leave out one"),
+        (["dims.batch=1", 'dims={"batch": 2}'], "option dims.batch is given two values", "Leave out one"),
+        (["rules.FUSE-4=1", "rules.FUSE-4.enabled=true"], "rules.FUSE-4.enabled is given two values", "Leave out one"),
+        (["time_limit_s=1parsec"], "is not an amount in seconds", "such as 1.2ms"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_what_to_do(words: list[str], message: str, hint: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse_assignments(words)
+    assert message in caught.value.message
+    assert hint in str(caught.value.hint)
+
+
+def test_sizes_and_times_have_units_and_an_option_may_be_given_the_same_value_twice() -> None:
+    options = parse_assignments(["memory_limit_bytes=4GiB", "time_limit_s=1500ms", "verify=none", "verify=none"])
+    assert (options.memory_limit_bytes, options.time_limit_s, options.verify) == (4 * 2**30, 1.5, "none")
+
+
+def test_every_option_is_described_with_its_default_first_and_an_example_that_is_read() -> None:
+    assert tuple(DESCRIPTIONS) == Options.__struct_fields__
+    for name, described in DESCRIPTIONS.items():
+        assert described.example.startswith(name)
+        if name != "schedule":  # the command line reads its file
+            words = ["dims.batch=2"] if name == "tables" else []
+            assert parse_assignments([*words, described.example]) != Options()
+        default = getattr(Options(), name)
+        if isinstance(default, str | bool):
+            assert described.values.split(", ")[0] == json.dumps(default).strip('"')
 
 
 @pytest.mark.parametrize(

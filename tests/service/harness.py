@@ -13,7 +13,10 @@ import onnx
 import psutil
 from onnx import TensorProto, helper
 
+from app.keys.keys import Keys
+from app.redis_urls import connect
 from app.settings import Settings
+from app.supervisor.service import EmbeddedService
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -77,8 +80,9 @@ def settings(data_dir: Path, **changes: Any) -> Settings:
 class Api:
     """The HTTP interface of a service under test."""
 
-    def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
+    def __init__(self, url: str, key: str | None = None) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.http = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False, headers=headers)
 
     def upload(self, data: bytes, name: str = "net.onnx") -> str:
         """Upload a model and return its id."""
@@ -116,6 +120,14 @@ class Api:
     def in_state(self, job: str, state: str) -> dict[str, Any]:
         """A job once it has a state."""
         return until(lambda: found if (found := self.job(job))["state"] == state else None, f"{job} {state}")
+
+
+def new_key(service: EmbeddedService, name: str, owner: str | None = None, **limits: int) -> str:
+    """A new key of a running service."""
+    client = connect(service.broker_url)
+    _, text = Keys(client, service.settings).create(name, owner, limits)
+    client.close()
+    return text
 
 
 def tree(pid: int) -> list[psutil.Process]:

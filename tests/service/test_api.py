@@ -177,6 +177,8 @@ def test_a_too_large_upload_of_unknown_length_is_refused_while_it_streams(
 def test_a_form_without_a_model_or_cut_short_is_refused(api: Api) -> None:
     answer = api.http.post("/v1/models", files={"other": ("x", b"data")})
     assert_problem(answer, 422, "missing_model", "other")
+    both = {"model": ("m", b"data"), "other": ("x", b"data")}
+    assert_problem(api.http.post("/v1/models", files=both), 422, "invalid_request", "other")
     cut = b'--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nda'
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     assert_problem(api.http.post("/v1/models", content=cut, headers=headers), 400, "malformed_request")

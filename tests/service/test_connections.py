@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import select
 import socket
@@ -62,6 +63,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("data", [b"", b"\r\n", b"G", HEAD, HEAD + b"X: y"])
 def test_a_head_that_does_not_arrive_is_answered_408(url: str, data: bytes) -> None:
     refused(Caller(url, data).rest(), 408, "request_timeout")
+
+
+def test_connections_that_are_refused_are_counted(url: str) -> None:
+    def counted() -> float:
+        text = httpx.get(f"{url}/metrics", trust_env=False).text
+        return sum(float(count) for count in re.findall(r'_refused_total\{code="head_too_large"\} (\S+)', text))
+
+    before = counted()
+    refused(Caller(url, HEAD + b"X: " + b"y" * 5000).rest(), 431, "head_too_large")
+    assert counted() == before + 1
 
 
 def test_a_head_that_arrives_slowly_is_answered_408(url: str) -> None:

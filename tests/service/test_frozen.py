@@ -205,3 +205,15 @@ def test_a_connection_that_is_not_answered_is_given_up_in_the_same_time(tmp_path
         with pytest.raises(redis.TimeoutError):
             asyncio.run(ask())
         assert time.monotonic() - started < SOON_S
+
+
+def test_a_broker_that_may_lose_records_is_named_by_readyz(start: Start) -> None:
+    service, api = start()
+    client = redis.Redis.from_url(service.broker_url)
+    assert "degraded" not in api.http.get("/readyz").json()
+    client.config_set("appendfsync", "everysec")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    ready = api.http.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json()["degraded"] == "appendfsync is everysec, maxmemory-policy is allkeys-lru"
+    client.close()

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from app.errors import SetupError
+from app.stopping import API_STOP_S
 from app.supervisor import redis_server
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import Api, conv_chain, gone, kill, settings, tree, until
@@ -26,7 +28,7 @@ TESSERA = Path(sys.executable).with_name("tessera")
 
 
 @contextmanager
-def served(data_dir: Path) -> Iterator[tuple[subprocess.Popen[str], Api]]:
+def served(data_dir: Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Api]]:
     """`tessera serve` as a process of its own, and its HTTP interface."""
     process = subprocess.Popen(
         [TESSERA, "serve", "--port", "0", "--data-dir", str(data_dir)],
@@ -35,7 +37,7 @@ def served(data_dir: Path) -> Iterator[tuple[subprocess.Popen[str], Api]]:
         text=True,
         start_new_session=True,
         # Longer than any test waits: only what does not wait for a lease passes.
-        env={**os.environ, "TESSERA_LEASE_S": "120"},
+        env={**os.environ, "TESSERA_LEASE_S": "120", **environment},
     )
     assert process.stdout is not None
     try:
@@ -105,6 +107,64 @@ def test_stops_that_were_asked_for_are_not_held_against_a_job(tmp_path: Path) ->
         api = Api(service.url)
         assert api.finished(job)["state"] == "succeeded"
         api.http.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["api", "redis", "cache", "worker"])
+def test_a_child_that_hangs_is_restarted_and_no_job_is_lost(tmp_path: Path, part: str) -> None:
+    """Only dead children were restarted, hung ones never."""
+    with EmbeddedService(settings(tmp_path / "data", hung_after_s=4.0)) as service:
+        service.wait_until()
+        api = Api(service.url)
+        job = api.submit(api.upload(conv_chain(30)))
+        others = {name: pid for name, pid in service.pids.items() if name != part}
+        hung = psutil.Process(service.pids[part])
+        hung.suspend()
+        until(lambda: gone([hung]), f"the end of {part}")
+
+        def done() -> bool:
+            try:
+                return bool(api.http.get(f"/v1/jobs/{job}").json().get("state") == "succeeded")
+            except httpx.TransportError:
+                return False
+
+        until(done, "the job")
+        assert api.job(job)["attempts"] <= 2
+        until(lambda: api.http.get("/readyz").json() == {"status": "ready", "workers": 1}, "the service")
+        assert {name: pid for name, pid in service.pids.items() if name != part} == others
+        api.http.close()
+
+
+@pytest.mark.slow
+def test_a_service_that_was_suspended_as_a_whole_keeps_its_processes(tmp_path: Path) -> None:
+    with served(tmp_path / "data", TESSERA_HUNG_AFTER_S="3") as (process, api):
+        processes = tree(process.pid)
+        for found in processes:
+            found.suspend()
+        moment = time.monotonic() + 12  # longer than any patience, which is the point
+        until(lambda: time.monotonic() > moment, "the time")
+        for found in processes:
+            found.resume()
+        moment = time.monotonic() + 5
+        until(lambda: time.monotonic() > moment, "the supervisor to have looked")
+        assert {found.pid for found in processes} <= {found.pid for found in tree(process.pid)}
+        assert api.finished(api.submit(api.upload(conv_chain(1))))["state"] == "succeeded"
+
+
+def test_the_api_ends_by_itself_in_the_time_that_it_is_given_though_the_broker_hangs(tmp_path: Path) -> None:
+    """Its loops were waited for for 6 s, and it was killed after 4."""
+    with EmbeddedService(settings(tmp_path / "data")) as service:
+        service.wait_until()
+        broker = psutil.Process(service.pids["redis"])
+        broker.suspend()
+        child = next(child for child in service._children if child.name == "api")
+        until(lambda: "relay_cannot_reach_redis" in (service.log_dir / "api.log").read_text(), "the relay to wait")
+        begun = time.monotonic()
+        child.signal(signal.SIGTERM)
+        assert child._process is not None
+        assert child._process.wait(20) != -signal.SIGKILL
+        assert time.monotonic() - begun < API_STOP_S
+        broker.resume()
 
 
 def test_a_second_supervisor_on_the_same_data_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:

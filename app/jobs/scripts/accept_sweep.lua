@@ -7,8 +7,8 @@ local sweep, now = request.job, now_ms()
 redis.call('HSET', job_key(sweep), 'state', 'queued', 'created_ms', now, 'changed_ms', now, 'attempts', 0,
            'step', 0, 'total', #points, 'phase', 'points')
 for name, value in pairs(fields) do redis.call('HSET', job_key(sweep), name, value) end
-redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
-redis.call('ZADD', JOBS_KEY, now, sweep)
+count_accepted('sweep', 'none')
+redis.call('ZADD', jobs_key(fields.owner), now, sweep)
 event(sweep)
 for _, wanted in ipairs(points) do record_job(wanted, now) end
 local final = not NEXT[redis.call('HGET', job_key(sweep), 'state')]

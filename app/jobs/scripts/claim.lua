@@ -4,6 +4,9 @@
 -- ARGV: keep_ms, count, first_resend_ms, last_resend_ms, room in each queue's list (JSON object of counts)
 local now, sends = now_ms(), {}
 local room = cjson.decode(ARGV[5])
+-- An entry that is due later than the longest wait from now was written before the clock was set back.
+local early = redis.call('ZRANGEBYSCORE', OUTBOX_KEY, '(' .. now + tonumber(ARGV[4]), '+inf', 'LIMIT', 0, tonumber(ARGV[2]))
+for _, content in ipairs(early) do redis.call('ZADD', OUTBOX_KEY, now, content) end
 local due = redis.call('ZRANGEBYSCORE', OUTBOX_KEY, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
 for _, content in ipairs(due) do
   local key = computation_key(content)

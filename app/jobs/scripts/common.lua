@@ -1,5 +1,6 @@
 -- Shared by every script: key names, the state machine of a job and the life of a computation (API-5).
--- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ.
+-- ARGV[1] is always how long a finished job is kept, in ms. Times are the server's own, so clocks never differ. They may
+-- be set at any moment, so what ends a lease or a running job is measured by those who work or watch (leases.py).
 local KEEP_FINISHED_MS = tonumber(ARGV[1])
 local EVENTS_KEPT = 1000
 local NEWEST_KEPT = 256
@@ -7,17 +8,31 @@ local SHARE_FOR_NEW = 0.8
 
 local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a computation draws a new fence
 local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
-local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by when the lease ends
-local DEADLINES_KEY = 'tessera:deadlines'  -- zset: running jobs, by when their time limit is reached
-local JOBS_KEY = 'tessera:jobs'              -- zset: jobs that were asked for (no points of sweeps), by when
-local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs, by when their records expire
+local BEAT_KEY = 'tessera:beat'            -- counter: every sign of life of a lease draws a number
+local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by their last sign of life
+local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs as `ending` writes them, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
 local NEWEST_KEY = 'tessera:packages:newest' -- zset: packages that were made or asked for last, by when
-local PROFILES_KEY = 'tessera:profiles'      -- zset: users' profiles, by when they were uploaded
-local PROFILE_NAMES_KEY = 'tessera:profile-names' -- hash: the digest of the latest profile of a name
 
-local function profile_key(digest) return 'tessera:profile:' .. digest end
+-- The key of what belongs to an owner; '' is the owner of requests without a key, and of what was made before owners.
+local function owned(owner, name)
+  if not owner or owner == '' then return 'tessera:' .. name end
+  return 'tessera:owner:' .. owner .. ':' .. name
+end
+local function jobs_key(owner) return owned(owner, 'jobs') end -- zset: jobs that were asked for (no points), by when
+local function models_key(owner) return owned(owner, 'models') end -- zset: models, by when they were uploaded
+local function profiles_key(owner) return owned(owner, 'profiles') end -- zset: profiles, by when they were uploaded
+local function profile_names_key(owner) return owned(owner, 'profile-names') end -- hash: the latest digest of a name
+local function model_key(owner, model) return owned(owner, 'model:' .. model) end
+local function packages_key(owner, model) return owned(owner, 'model:' .. model .. ':packages') end
+local function profile_key(owner, digest) return owned(owner, 'profile:' .. digest) end
+local function unfinished_key(owner) return 'tessera:owner:' .. (owner or '') .. ':unfinished' end -- as UNFINISHED_KEY
+-- No owner has a slash in the name.
+local function arriving_key(owner) return 'tessera:owner:' .. owner .. ':arriving' end -- hash: bytes by model
+local function attached_key(owner) return 'tessera:owner:' .. (owner or '') .. ':attached' end -- hash: bytes by job
+local function ending(job, owner) return (not owner or owner == '') and job or owner .. '/' .. job end
+
 local function job_key(job) return 'tessera:job:' .. job end
 local function events_key(job) return 'tessera:job:' .. job .. ':events' end
 local function computation_key(content) return 'tessera:computation:' .. content end
@@ -25,13 +40,20 @@ local function stop_key(worker) return 'tessera:stopping:' .. worker end -- a wo
 local function waiting_key(content) return 'tessera:computation:' .. content .. ':waiting' end
 local function stopping_key(content) return 'tessera:computation:' .. content .. ':stopping' end
 local function queue_key(queue) return 'tessera:queue:' .. queue end
-local function model_key(model) return 'tessera:model:' .. model end
+-- The bytes of a model are shared: their computations and the owners with a name are of all owners together.
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
-local function packages_key(model) return 'tessera:model:' .. model .. ':packages' end
+local function owners_key(model) return 'tessera:model:' .. model .. ':owners' end
+local function pinned_key(model) return 'tessera:model:' .. model .. ':pinned' end
+local function deleting_key(model) return 'tessera:model:' .. model .. ':deleting' end
 
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- How a job was accepted: its result was cached (hit), its work is under way (shared) or has to be done (miss).
+local function count_accepted(kind, result)
+  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted:' .. kind .. ':' .. result, 1)
 end
 
 -- The whole state machine of a job. A state without an entry is final.
@@ -59,23 +81,23 @@ local follow_point
 -- A point of a sweep takes its sweep along, and expires with it.
 local function transition(job, to, now, ...)
   local key = job_key(job)
-  local v = redis.call('HMGET', key, 'state', 'sweep')
-  local from, sweep = v[1], v[2]
+  local v = redis.call('HMGET', key, 'state', 'sweep', 'owner', 'kind')
+  local from, sweep, owner, kind = v[1], v[2], v[3], v[4] or 'compilation'
   if not from or not NEXT[from] or not NEXT[from][to] then return false end
   redis.call('HSET', key, 'state', to, 'changed_ms', now, ...)
   if not NEXT[to] then
     redis.call('ZREM', UNFINISHED_KEY, job)
+    redis.call('ZREM', unfinished_key(owner), job)
     redis.call('HSET', key, 'finished_ms', now)
-    redis.call('HINCRBY', COUNTS_KEY, 'jobs_' .. to, 1)
+    redis.call('HINCRBY', COUNTS_KEY, 'jobs_finished:' .. kind .. ':' .. to, 1)
   end
-  if to ~= 'running' then redis.call('ZREM', DEADLINES_KEY, job) end
   event(job)
   if sweep then
     follow_point(sweep, to, now)
   elseif not NEXT[to] then
     redis.call('PEXPIRE', key, KEEP_FINISHED_MS)
     redis.call('PEXPIRE', events_key(job), KEEP_FINISHED_MS)
-    redis.call('ZADD', ENDING_KEY, now + KEEP_FINISHED_MS, job)
+    redis.call('ZADD', ENDING_KEY, now + KEEP_FINISHED_MS, ending(job, owner))
   end
   return true
 end
@@ -121,14 +143,16 @@ end
 
 local function waiting(content) return redis.call('ZRANGE', waiting_key(content), 0, -1) end
 
--- A job starts to run: its own time limit counts from here.
+-- A job starts to run: its own time limit counts from the next sign of life of the work.
 local function start_job(job, now, attempts)
   local key = job_key(job)
   redis.call('HSETNX', key, 'started_ms', now)
-  if transition(job, 'running', now, 'attempts', attempts) then
-    redis.call('ZADD', DEADLINES_KEY, now + tonumber(redis.call('HGET', key, 'time_limit_ms')), job)
-  end
+  redis.call('HDEL', key, 'timed_from_ms')
+  transition(job, 'running', now, 'attempts', attempts)
 end
+
+-- A sign of life of the work under a lease.
+local function beat(content) redis.call('ZADD', LEASES_KEY, redis.call('INCR', BEAT_KEY), content) end
 
 -- Puts a computation into the queue under a new fence and asks for a delivery.
 local function enqueue(content, now)
@@ -211,46 +235,50 @@ local function abandon(content, now, max_attempts)
   return 'queued'
 end
 
--- The newest package of a model for a profile, as long as the model is known, and the newest ones of all (SHAPE-7).
-local function remember_package(model, profile, outcome, now)
-  if outcome.package and redis.call('EXISTS', model_key(model)) == 1 then
-    redis.call('HSET', packages_key(model), profile, outcome.package)
+-- An owner's newest package of a model for a profile, as long as the owner has the model, and the newest ones of all
+-- (SHAPE-7).
+local function remember_package(owner, model, profile, outcome, now)
+  if outcome.package and redis.call('EXISTS', model_key(owner, model)) == 1 then
+    redis.call('HSET', packages_key(owner, model), profile, outcome.package)
     redis.call('ZADD', NEWEST_KEY, now, outcome.package)
     redis.call('ZREMRANGEBYRANK', NEWEST_KEY, 0, -1 - NEWEST_KEPT)
   end
 end
 
 -- Records a job with its fields and, unless an outcome is known, the computation it waits for and the outbox entry.
--- wanted: job, content, model, queue, time_limit_ms, fields (of text), outcome (of text, or nil)
+-- wanted: job, content, model, queue, time_limit_ms, attached_bytes, fields (of text), outcome (of text, or nil)
 local function record_job(wanted, now)
   local job, content, model, fields = wanted.job, wanted.content, wanted.model, wanted.fields
   redis.call('HSET', job_key(job), 'state', 'queued', 'content', content, 'created_ms', now, 'changed_ms', now,
              'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
   for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
-  redis.call('HINCRBY', COUNTS_KEY, 'jobs_accepted', 1)
-  if not fields.sweep then redis.call('ZADD', JOBS_KEY, now, job) end
+  if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
+  if wanted.attached_bytes > 0 then redis.call('HSET', attached_key(fields.owner), job, wanted.attached_bytes) end
 
   if wanted.outcome then
     for name, value in pairs(wanted.outcome) do
       if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
     end
-    redis.call('HINCRBY', COUNTS_KEY, 'jobs_cached', 1)
-    remember_package(model, fields.profile, wanted.outcome, now)
+    count_accepted(fields.kind, 'hit')
+    remember_package(fields.owner, model, fields.profile, wanted.outcome, now)
     transition(job, wanted.outcome.state, now, 'cached', 1)
     return 'finished'
   end
 
   event(job)
   redis.call('ZADD', UNFINISHED_KEY, now, job)
+  redis.call('ZADD', unfinished_key(fields.owner), now, job)
   local key = computation_key(content)
   local state = redis.call('HGET', key, 'state')
   if state == 'stopping' then -- the old work is beyond recall: its fence closes and the new job starts afresh
     finish_stopping(content, now)
     state = false
   end
+  count_accepted(fields.kind, state and 'shared' or 'miss')
   if not state then
     redis.call('HSET', key, 'model', model, 'model_name', fields.model_name, 'profile', fields.profile,
-               'options', fields.options, 'queue', wanted.queue, 'kind', fields.kind, 'attempts', 0, 'created_ms', now)
+               'options', fields.options, 'queue', wanted.queue, 'kind', fields.kind, 'attempts', 0, 'created_ms', now,
+               'owner', fields.owner, 'trace', fields.trace, 'request_id', fields.request_id)
     if model ~= '' then redis.call('SADD', users_key(model), content) end
     enqueue(content, now)
   end
@@ -264,9 +292,27 @@ local function record_job(wanted, now)
   return 'accepted'
 end
 
+-- Bytes of the models that an owner has, of those that move into place, and of files that came with jobs that are kept.
+local function stored_bytes(owner)
+  local sum = 0
+  for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
+    sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
+  end
+  for _, key in ipairs({ arriving_key(owner), attached_key(owner) }) do
+    for _, size in ipairs(redis.call('HVALS', key)) do sum = sum + tonumber(size) end
+  end
+  return sum
+end
+
 -- Why new jobs are refused at the moment, with what there is too much of; nil if there is room. A part of the memory is
 -- kept for what was accepted: its events, messages and outcomes.
 local function no_room(request)
+  local own = redis.call('ZCARD', unfinished_key(request.owner))
+  if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
+  if request.attached_bytes > 0 then
+    local bytes = stored_bytes(request.owner) + request.attached_bytes
+    if bytes > request.most_bytes then return { 'too_many_bytes', string.format('%.0f', bytes) } end
+  end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
   local memory = redis.call('INFO', 'memory')
@@ -275,20 +321,31 @@ local function no_room(request)
   return nil
 end
 
+-- The answer to a request that was recorded before. It is counted, for who waits for the disk (durability.py) waits for
+-- what the same connection wrote.
+local function repeated(answer, job)
+  redis.call('HINCRBY', COUNTS_KEY, 'requests_repeated', 1)
+  return { answer, job }
+end
+
 -- What a request for a job is answered where nothing is to be recorded: it was asked before, or its model is unknown.
--- request: job, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_waiting; nil: the key is taken,
--- record it
+-- request: job, owner, model, idempotency (key or ''), fingerprint, idempotency_ms, jobs, most_of_owner,
+-- most_waiting, attached_bytes, most_bytes; nil: the key is taken, record it
 local function answered_before(request)
   local job, idempotency = request.job, request.idempotency
-  if redis.call('EXISTS', job_key(job)) == 1 then return { 'accepted', job } end -- our own call, sent twice
+  if redis.call('EXISTS', job_key(job)) == 1 then -- our own call, sent twice
+    return repeated('accepted', job)
+  end
   local earlier = idempotency ~= '' and redis.call('GET', idempotency)
   if earlier then
     earlier = cjson.decode(earlier)
     if redis.call('EXISTS', job_key(earlier.job)) == 1 then
-      return { earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job }
+      return repeated(earlier.fingerprint == request.fingerprint and 'replayed' or 'conflict', earlier.job)
     end
   end
-  if request.model ~= '' and redis.call('EXISTS', model_key(request.model)) == 0 then return { 'unknown_model', '' } end
+  if request.model ~= '' and redis.call('EXISTS', model_key(request.owner, request.model)) == 0 then
+    return { 'unknown_model', '' }
+  end
   local refused = no_room(request)
   if refused then return refused end
   if idempotency ~= '' then

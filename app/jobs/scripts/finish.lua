@@ -20,10 +20,12 @@ for name, value in pairs(outcome) do
     table.insert(fields, value)
   end
 end
-for _, job in ipairs(waiting(content)) do transition(job, outcome.state, now, unpack(fields)) end
+local made_of = redis.call('HMGET', key, 'model', 'profile')
+for _, job in ipairs(waiting(content)) do
+  transition(job, outcome.state, now, unpack(fields))
+  remember_package(redis.call('HGET', job_key(job), 'owner'), made_of[1], made_of[2], outcome, now)
+end
 redis.call('HINCRBY', COUNTS_KEY, 'publishes', 1)
 if outcome.degraded then redis.call('HINCRBY', COUNTS_KEY, 'groups_degraded', tonumber(outcome.degraded)) end
-local made_of = redis.call('HMGET', key, 'model', 'profile')
-remember_package(made_of[1], made_of[2], outcome, now)
 drop(content)
 return 'published'

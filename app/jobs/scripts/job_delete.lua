@@ -1,7 +1,7 @@
 -- Forgets a job that is final, a sweep with all of its points.
 -- ARGV: keep_ms, job
 local job = ARGV[2]
-local v = redis.call('HMGET', job_key(job), 'state', 'sweep', 'kind', 'total')
+local v = redis.call('HMGET', job_key(job), 'state', 'sweep', 'kind', 'total', 'owner')
 if not v[1] then return 'unknown' end
 if v[2] then return 'point' end
 if NEXT[v[1]] then return 'not_final' end
@@ -11,6 +11,7 @@ if v[3] == 'sweep' then
   end
 end
 redis.call('DEL', job_key(job), events_key(job))
-redis.call('ZREM', JOBS_KEY, job)
-redis.call('ZREM', ENDING_KEY, job)
+redis.call('ZREM', jobs_key(v[5]), job)
+redis.call('HDEL', attached_key(v[5]), job)
+redis.call('ZREM', ENDING_KEY, ending(job, v[5]))
 return 'deleted'

@@ -1,7 +1,15 @@
--- An upload is about to move its file into place: a deletion of the same model must not come between.
--- ARGV: keep_ms, model, pin_ms
-local key = model_key(ARGV[2])
-if redis.call('EXISTS', key .. ':deleting') == 1 then return 'deleting' end
-redis.call('INCR', key .. ':pinned')
-redis.call('PEXPIRE', key .. ':pinned', ARGV[3])
-return 'pinned'
+-- An upload is about to move its file into place: a deletion of the same model must not come between. Its bytes count for
+-- its owner from now on. Returns what was done, and of `full` the bytes that the owner would have.
+-- ARGV: keep_ms, owner, model, size_bytes, most_bytes, pin_ms
+local owner, model = ARGV[2], ARGV[3]
+if redis.call('EXISTS', deleting_key(model)) == 1 then return { 'deleting', '0' } end
+if redis.call('EXISTS', model_key(owner, model)) == 0 then
+  redis.call('HDEL', arriving_key(owner), model)
+  local bytes = stored_bytes(owner) + tonumber(ARGV[4])
+  if bytes > tonumber(ARGV[5]) then return { 'full', string.format('%.0f', bytes) } end
+  redis.call('HSET', arriving_key(owner), model, ARGV[4])
+  redis.call('PEXPIRE', arriving_key(owner), ARGV[6])
+end
+redis.call('INCR', pinned_key(model))
+redis.call('PEXPIRE', pinned_key(model), ARGV[6])
+return { 'pinned', '0' }

@@ -1,10 +1,13 @@
--- Makes an uploaded model known, once.
--- ARGV: keep_ms, model, name, size_bytes
-local key, now = model_key(ARGV[2]), now_ms()
+-- Makes an uploaded model known to its owner, once.
+-- ARGV: keep_ms, owner, model, name, size_bytes
+local owner, model = ARGV[2], ARGV[3]
+local key, now = model_key(owner, model), now_ms()
 local created = redis.call('HSETNX', key, 'created_ms', now)
 if created == 1 then
-  redis.call('HSET', key, 'name', ARGV[3], 'size_bytes', ARGV[4])
-  redis.call('ZADD', 'tessera:models', now, ARGV[2])
+  redis.call('HSET', key, 'name', ARGV[4], 'size_bytes', ARGV[5])
+  redis.call('ZADD', models_key(owner), now, model)
+  if owner ~= '' then redis.call('SADD', owners_key(model), owner) end
 end
-if redis.call('DECR', key .. ':pinned') <= 0 then redis.call('DEL', key .. ':pinned') end
+redis.call('HDEL', arriving_key(owner), model)
+if redis.call('DECR', pinned_key(model)) <= 0 then redis.call('DEL', pinned_key(model)) end
 return created

@@ -1,0 +1,85 @@
+"""How much a key is used at this moment: its requests in the cache's Redis, its uploads in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from math import ceil
+from typing import Final
+
+import redis
+
+from app.cache_losses import CacheLosses
+from app.errors import QuotaError
+from app.keys.owners import Owner
+
+_UPLOAD_RETRY_S: Final = 2
+# Room comes by deleting, so callers need not hurry.
+_BYTES_RETRY_S: Final = 300
+
+
+class RequestRates:
+    """Counts requests by key; without the cache none is refused, as the service goes on without it."""
+
+    def __init__(self, cache: redis.Redis, losses: CacheLosses) -> None:
+        self._take = cache.register_script((resources.files("app.keys") / "scripts" / "take.lua").read_text())
+        self._losses = losses
+
+    def take(self, owner: Owner) -> None:
+        """Counts a request; raises QuotaError if the key has sent too many."""
+        most = owner.limits.requests_per_minute
+        try:
+            wait_ms = int(self._take(keys=(), args=(owner.key, most)))
+        except redis.RedisError as error:
+            self._losses.note(error)
+            return
+        if wait_ms:
+            raise QuotaError(
+                "too many requests were sent with this key",
+                code="too_many_requests",
+                actual=f"more than {most} per minute",
+                limit=most,
+                hint="Wait as long as Retry-After says; `Prefer: wait=30` takes fewer requests than asking again",
+                retry_after_s=ceil(wait_ms / 1000),
+            )
+
+
+def too_many_bytes(owner: Owner, bytes_then: int) -> QuotaError:
+    """The error for an upload after which an owner would have more bytes than allowed."""
+    return QuotaError(
+        "what you have stored would take too many bytes",
+        code="too_many_bytes",
+        actual=bytes_then,
+        limit=owner.limits.stored_bytes,
+        hint="Delete models (DELETE /v1/models/{id}) and simulations (DELETE /v1/jobs/{id}) that you do not need",
+        retry_after_s=_BYTES_RETRY_S,
+    )
+
+
+class UploadPlaces:
+    """The uploads that arrive at this process, by owner; used on the event loop alone. A crash leaves none behind."""
+
+    def __init__(self) -> None:
+        self._now = Counter[str]()
+
+    @contextmanager
+    def place(self, owner: Owner) -> Iterator[None]:
+        """Holds a place while an upload arrives; raises QuotaError if the owner has too many."""
+        if self._now[owner.name] >= owner.limits.uploads:
+            raise QuotaError(
+                "too many uploads arrive at once",
+                code="too_many_uploads",
+                actual=self._now[owner.name],
+                limit=owner.limits.uploads,
+                hint="Send one when another has ended",
+                retry_after_s=_UPLOAD_RETRY_S,
+            )
+        self._now[owner.name] += 1
+        try:
+            yield
+        finally:
+            self._now[owner.name] -= 1
+            if not self._now[owner.name]:
+                del self._now[owner.name]

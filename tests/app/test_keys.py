@@ -1,0 +1,116 @@
+"""API-4: keys and their use, on a real Redis."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from app.cache_losses import CacheLosses
+from app.errors import KeyRequiredError, QuotaError
+from app.keys.keys import Keys
+from app.keys.owners import Limits, Owner
+from app.keys.use import RequestRates, UploadPlaces
+from app.redis_urls import connect
+from app.settings import Settings
+from tests.service.harness import until
+
+
+@pytest.fixture
+def keys(client: redis.Redis) -> Keys:
+    return Keys(client, Settings(key_uploads=4, key_waiting_jobs=7))
+
+
+def test_a_key_says_its_owner_and_limits_and_the_settings_give_the_others(keys: Keys) -> None:
+    key, text = keys.create("ci", "ann", {"waiting_jobs": 2})
+    holder = keys.holder(text)
+    assert (holder.name, holder.key) == ("ann", key.id)
+    assert (holder.limits.waiting_jobs, holder.limits.uploads) == (2, 4)
+
+
+def test_limits_of_another_version_are_left_alone(keys: Keys, client: redis.Redis) -> None:
+    key, text = keys.create("ci", None, {})
+    client.hset(f"tessera:key:{key.id}", "limits", json.dumps({"moon_phases": 3, "uploads": 1}))
+    assert keys.holder(text).limits.uploads == 1
+
+
+def test_a_secret_is_compared_in_constant_time_whether_the_key_is_there_or_not(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, text = keys.create("ci", None, {})
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def counted(a: Any, b: Any) -> bool:
+        compared.append((len(a), len(b)))
+        return compare(a, b)
+
+    monkeypatch.setattr("app.keys.keys.hmac.compare_digest", counted)
+    refusals = set()
+    for wrong in (f"tessera_{key.id}_{'0' * 64}", f"tessera_{'1' * 16}_{text[-64:]}", "nonsense", ""):
+        with pytest.raises(KeyRequiredError) as refused:
+            keys.holder(wrong)
+        refusals.add(str(refused.value))
+    assert compared == [(64, 64)] * 4
+    assert len(refusals) == 1
+
+
+def test_the_record_of_a_key_has_the_digest_of_its_secret_alone(keys: Keys, client: redis.Redis) -> None:
+    key, text = keys.create("ci", None, {})
+    record = client.hgetall(f"tessera:key:{key.id}")
+    assert set(record) == {"owner", "name", "sha256", "created_ms", "limits"}
+    assert text[-64:] not in str(record)
+
+
+def of(key: str, **limits: int) -> Owner:
+    return Owner(name="ann", key=key, limits=Limits(**limits))
+
+
+def test_requests_are_counted_by_key_and_come_back_with_time(client: redis.Redis) -> None:
+    rates = RequestRates(client, CacheLosses(client))
+    for _ in range(60):
+        rates.take(of("a", requests_per_minute=60))
+    with pytest.raises(QuotaError) as refused:
+        rates.take(of("a", requests_per_minute=60))
+    assert refused.value.retry_after_s == 1
+    rates.take(of("b", requests_per_minute=60))
+
+    def taken() -> bool:
+        try:
+            rates.take(of("a", requests_per_minute=60))
+        except QuotaError:
+            return False
+        return True
+
+    until(taken, "another request")
+
+
+def test_a_clock_that_goes_back_gives_no_requests_and_takes_none(client: redis.Redis) -> None:
+    rates = RequestRates(client, CacheLosses(client))
+    client.hset("tessera:rate:a", mapping={"left": "1.5", "at": str(2**52)})
+    rates.take(of("a", requests_per_minute=60))
+    with pytest.raises(QuotaError):
+        rates.take(of("a", requests_per_minute=60))
+
+
+def test_without_the_cache_no_request_is_refused_and_the_loss_is_counted(client: redis.Redis) -> None:
+    gone = connect("redis://127.0.0.1:1/0", patience_s=0.05)
+    rates = RequestRates(gone, CacheLosses(client))
+    for _ in range(3):
+        rates.take(of("a", requests_per_minute=1))
+    assert client.hget("tessera:counts", "cache_failures") is not None
+    gone.close()
+
+
+def test_a_place_for_an_upload_is_given_back_when_it_fails() -> None:
+    places, owner = UploadPlaces(), of("a", uploads=1)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"), places.place(owner):
+            raise ValueError("broken")
+    with places.place(owner), pytest.raises(QuotaError), places.place(owner):
+        pass
+    with places.place(owner), places.place(Owner(name="bob", limits=Limits(uploads=1))):
+        pass
