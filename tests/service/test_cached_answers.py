@@ -88,7 +88,7 @@ def test_each_answer_with_a_known_table_is_counted(api: Api) -> None:
 
 
 def test_what_is_deleted_is_not_answered_from_memory(api: Api) -> None:
-    model = api.upload(conv_chain(4))
+    model = api.upload(conv_chain(4, channels=12))
     found = api.finished(api.submit(model, "edge4", verify="none"))
     targets = [found["links"][name] for name in ("self", "plan", "report")]
     for target in targets:
