@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
-from typing import Annotated, Final
+from typing import Annotated
 
 import redis
 import redis.asyncio
 import structlog
 from anyio import CapacityLimiter
-from fastapi import Depends, Request, Security
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.security import HTTPBearer
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 
 from app.cache_losses import CacheLosses
 from app.jobs.events import ANSWER_S
@@ -119,19 +120,10 @@ def create_context(settings: Settings) -> Context:
         ),
         table_bytes=table_bytes,
         builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},
-        gate=Gate(keys=Keys(broker, settings), rates=RequestRates(cache, losses), settings=settings),
+        gate=Gate(keys=Keys(broker, settings), rates=RequestRates(cache, losses), keys_required=settings.keys_required),
         uploads=UploadPlaces(),
         owner=Owner(),
     )
-
-
-# This only describes keys for OpenAPI; the gate reads them.
-_BEARER: Final = HTTPBearer(
-    scheme_name="key",
-    bearerFormat="tessera_ID_SECRET",
-    description="Needed wherever the service listens beyond loopback (docs/service.md)",
-    auto_error=False,
-)
 
 
 async def _of_nobody(request: Request) -> Context:
@@ -140,19 +132,32 @@ async def _of_nobody(request: Request) -> Context:
     return context
 
 
-async def _of_sender(request: Request, _: Annotated[object, Security(_BEARER)]) -> Context:
-    context = await _of_nobody(request)
-    given = request.headers.getlist("authorization")
-    if given:
-        owner = await run_in_threadpool(context.gate.holder, given)
-    else:
-        owner = context.gate.local(request.headers)
-    if owner.key:
-        structlog.contextvars.bind_contextvars(key=owner.key)
-    return context if owner == context.owner else replace(context, owner=owner)
+class _OfSender(SecurityBase):
+    """The context of the sender: a dependency that is its own description of keys for OpenAPI.
+
+    It is no function with a further dependency for that, which would take a tenth of a cached answer.
+    """
+
+    scheme_name = "key"
+    model = HTTPBearer(
+        bearerFormat="tessera_ID_SECRET",
+        description="Needed wherever the service listens beyond loopback (docs/service.md)",
+    )
+
+    async def __call__(self, request: Request) -> Context:
+        """The context of one request; raises KeyRequiredError, QuotaError."""
+        context = await _of_nobody(request)
+        given = request.headers.getlist("authorization")
+        if given:
+            owner = await run_in_threadpool(context.gate.holder, given)
+        else:
+            owner = context.gate.local(request.headers)
+        if owner.key:
+            structlog.contextvars.bind_contextvars(key=owner.key)
+        return context if owner == context.owner else replace(context, owner=owner)
 
 
 # Whoever needs the context needs a key where keys are required: no endpoint can forget to ask for it.
-ContextDependency = Annotated[Context, Depends(_of_sender)]
+ContextDependency = Annotated[Context, Depends(_OfSender())]
 # For answers that say nothing of any owner.
 OpenContextDependency = Annotated[Context, Depends(_of_nobody)]

@@ -43,6 +43,7 @@ class RequestMiddleware:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["tessera.request_id"] = request_id
         trace = TraceContext.after(headers.get("traceparent", ""))
+        traced = trace.log_fields
         status, started, begun = 500, False, time.monotonic()
         received_bytes = sent_bytes = 0
         headed = scope["method"] == "HEAD"
@@ -75,7 +76,7 @@ class RequestMiddleware:
                 assert body is not None
                 body.cancel()
 
-        structlog.contextvars.bind_contextvars(request_id=request_id, **trace.log_fields)
+        structlog.contextvars.bind_contextvars(request_id=request_id, **traced)
         entered = enter(trace)
         try:
             with body or nullcontext():
@@ -115,4 +116,4 @@ class RequestMiddleware:
                     duration_s=round(duration_s, 4),
                 )
             leave(entered)
-            structlog.contextvars.unbind_contextvars("request_id", "key", "job", *trace.log_fields)
+            structlog.contextvars.unbind_contextvars("request_id", "key", "job", *traced)

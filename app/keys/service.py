@@ -12,10 +12,9 @@ from app.errors import KeyRequiredError
 from app.keys.keys import Keys
 from app.keys.owners import Owner
 from app.keys.use import RequestRates
-from app.settings import Settings
 
 # A request with one of these was passed on, so it may come from anywhere.
-_OF_PROXIES: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_OF_PROXIES: Final = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +23,12 @@ class Gate:
 
     keys: Keys
     rates: RequestRates
-    settings: Settings
+    keys_required: bool
 
     def local(self, headers: Headers) -> Owner:
         """The sender of a request without a key; raises KeyRequiredError where it needs one."""
-        proxy = next((name for name in _OF_PROXIES if name in headers), None)
-        if proxy is None and not self.settings.keys_required:
+        proxy = next((name for name, _ in headers.raw if name in _OF_PROXIES), b"").decode() or None
+        if proxy is None and not self.keys_required:
             return Owner()
         raise KeyRequiredError(
             "the service answers to holders of a key alone"
