@@ -16,7 +16,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
+from app.blob_pins import BlobPins
 from app.cache_losses import CacheLosses
+from app.collector import Collector, CollectorThread
 from app.jobs.events import ANSWER_S
 from app.jobs.records import Records
 from app.jobs.relay import Relay
@@ -30,7 +32,8 @@ from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_as
 from app.settings import Settings
 from app.shared_reads import SharedReads
 from app.simulations import listings, traces
-from app.store import BlobStore, document_store, model_store
+from app.store import BlobStore, StoreHooks
+from app.stores import open_stores
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -63,6 +66,7 @@ class Context:
     records: Records
     results: ResultCache
     relay: Relay
+    collector: CollectorThread
     trace_makers: BoundedSemaphore
     listing_makers: BoundedSemaphore
     probes: CapacityLimiter
@@ -83,7 +87,13 @@ def create_context(settings: Settings) -> Context:
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
     records, losses = Records(broker, settings), CacheLosses(broker)
-    store = document_store(settings.store_dir, records.count_damaged)
+    stores = open_stores(
+        settings,
+        models=StoreHooks(damaged=records.count_damaged),  # who uploads one pins it, and its owner's quota with it
+        documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, settings.pin_s).pin),
+        patient=False,
+    )
+    store = stores.documents
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
@@ -93,7 +103,7 @@ def create_context(settings: Settings) -> Context:
     counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
-        models=model_store(settings.store_dir, records.count_damaged),
+        models=stores.models,
         store=store,
         broker=broker,
         cache=cache,
@@ -105,6 +115,14 @@ def create_context(settings: Settings) -> Context:
         records=records,
         results=ResultCache(cache, settings, store, losses),
         relay=relay,
+        collector=CollectorThread(
+            Collector(
+                records=Records(relay_broker, settings),
+                cache=connect(settings.cache_url),
+                stores=open_stores(settings),
+                settings=settings,
+            ),
+        ),
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
         listing_makers=BoundedSemaphore(listings.AT_ONCE),

@@ -79,6 +79,12 @@ class UnavailableError(TesseraError):
     default_hint = "Try again shortly"
 
 
+class StoreUnavailableError(UnavailableError):
+    """The blob store does not answer, or refuses, at the moment."""
+
+    default_code = "store_unavailable"
+
+
 class SetupError(TesseraError):
     """The embedded service cannot start on this machine as it is."""
 

@@ -37,12 +37,13 @@ def create_app(settings: Settings) -> FastAPI:
         context = create_context(settings)
         app.state.context = context
         context.relay.start()
+        context.collector.start()
         context.opener.start()
         try:
             yield
         finally:
             ends_at = time.monotonic() + LOOPS_S
-            loops = (context.opener, context.relay)
+            loops = (context.opener, context.relay, context.collector)
             for loop in loops:
                 loop.stop()
             for loop in loops:

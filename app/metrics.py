@@ -117,6 +117,11 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure(name="tables_wanted", kind="gauge", about="Optimised tables that wait to be made"),
     Figure(name="cache_failures", kind="counter", about="Times that the cache's Redis was asked and did not answer"),
     Figure(name="blobs_damaged", kind="counter", about="Stored files whose bytes were not those of their digest"),
+    Figure(name="blobs_removed", kind="counter", about="Stored files removed because nothing referred to them"),
+    Figure(name="blob_bytes_removed", kind="counter", about="Their bytes"),
+    Figure(name="results_removed", kind="counter", about="Results ended because those kept took too many bytes"),
+    Figure(name="store_blobs", kind="gauge", about="Stored files, as the latest collection found them"),
+    Figure(name="store_bytes", kind="gauge", about="Their bytes"),
     Figure(name="disk_free_bytes", kind="gauge", about="Free space where the service keeps its data"),
 )
 

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 # Of processes that are the service's alone; a supervisor may share its process with other work.
 UMASK: Final = 0o077
-_ENTRIES: Final = frozenset(("blobs", "broker", "cache", "logs", "redis", "supervisor.lock", "tmp"))
+_ENTRIES: Final = frozenset(("blobs", "broker", "cache", "copies", "logs", "redis", "supervisor.lock", "tmp"))
 
 
 def private_folder(path: Path) -> None:

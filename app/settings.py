@@ -17,6 +17,7 @@ Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)*")
 _NAME = re.compile(r"[a-z0-9._-]+")
 
 
@@ -39,7 +40,21 @@ class Settings(BaseSettings):
     cache_url: str | None = None
     """Redis for data that may be lost: references to results."""
     data_dir: Path = Field(default_factory=default_data_dir)
-    """Blob store, and the embedded Redis' data and logs."""
+    """Blob store or local copies of blobs, and the embedded Redis' data and logs."""
+    store_url: str | None = None
+    """Where blobs are kept: `s3://bucket/prefix`, of any S3-compatible service; without it, in `data_dir`."""
+    store_endpoint: str | None = None
+    """URL of the S3-compatible service, unless AWS_ENDPOINT_URL says it or it is Amazon's."""
+    store_region: str | None = None
+    """Region of the bucket, unless AWS_REGION says it."""
+    store_path_style: bool = True
+    """Whether the bucket stands in the path of requests, or else in the name of their host."""
+    store_copies_bytes: Positive = 10 * GIB
+    """Upper bound of the local copies of blobs, for models and documents each; those in use come on top."""
+    store_answer_s: Seconds = 0.9
+    """The API gives up a request to S3 on which no byte comes for this time."""
+    store_patience_s: Seconds = 20.0
+    """The same for workers, and for parts of uploads."""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     allowed_hosts: str = ""
@@ -100,6 +115,12 @@ class Settings(BaseSettings):
     """Models from this size go to the queue `long`."""
 
     keep_finished_s: Seconds = 7 * 24 * 3600.0
+    keep_unused_s: Seconds = 24 * 3600.0
+    """Blobs that nothing refers to, and remains of uploads, are removed after this time."""
+    keep_results_bytes: Positive | None = None
+    """Above this many bytes of plans, programs and other documents, the results asked for longest ago are removed."""
+    collect_interval_s: Seconds = 3600.0
+    """One of the API processes looks for blobs to remove once in this time."""
     keep_idempotency_s: Seconds = 24 * 3600.0
     keep_result_s: Seconds = 30 * 24 * 3600.0
     keep_table_s: Seconds = 30 * 24 * 3600.0
@@ -119,6 +140,13 @@ class Settings(BaseSettings):
     @classmethod
     def _upper_case(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
+
+    @field_validator("store_url")
+    @classmethod
+    def _bucket(cls, value: str | None) -> str | None:
+        if value is not None and not _BUCKET.fullmatch(value):
+            raise ValueError(f"{value!r} is no bucket: it reads s3://BUCKET or s3://BUCKET/PREFIX")
+        return value
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -168,6 +196,11 @@ class Settings(BaseSettings):
         return self.data_dir / "blobs"
 
     @property
+    def copies_dir(self) -> Path:
+        """The directory of local copies of blobs that are kept elsewhere."""
+        return self.data_dir / "copies"
+
+    @property
     def embedded(self) -> bool:
         """Whether we start Redis and the worker ourselves (API-2)."""
         return self.broker_url is None
@@ -176,6 +209,16 @@ class Settings(BaseSettings):
     def hard_time_limit_s(self) -> float:
         """Celery's own limit: the last resort, above every limit that we enforce ourselves."""
         return self.time_limit_s + 10 * self.stop_grace_s
+
+    @property
+    def upload_pin_s(self) -> float:
+        """The longest time from the last byte of an upload, over its way into a bucket, to its record."""
+        return 60.0 if self.store_url is None else 600.0
+
+    @property
+    def pin_s(self) -> float:
+        """The longest time from the writing of a blob to the record that refers to it."""
+        return 2 * self.hard_time_limit_s + 600
 
     @property
     def visibility_timeout_s(self) -> int:

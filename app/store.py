@@ -8,14 +8,16 @@ import mmap
 import os
 import re
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Protocol, Self
+from typing import IO, Final, Protocol, Self
 
 import structlog
 
@@ -24,6 +26,8 @@ from compiler.errors import InternalError
 
 log = structlog.get_logger(__name__)
 
+MODELS: Final = "models"
+DOCUMENTS: Final = "documents"
 _PIECE_BYTES = 1024 * 1024
 _PROBE_BYTES = 64 * 1024
 _VERIFIED_MAX = 20_000
@@ -37,6 +41,30 @@ def is_digest(text: str) -> bool:
 
 class DamagedBlobError(FileNotFoundError):
     """The bytes of a blob are not those of its digest; it was removed, so it counts as missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A stored blob by its name, and when it was written last, by the clock of the store (seconds since 1970)."""
+
+    digest: str
+    size_bytes: int
+    written_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreHooks:
+    """What a store tells its service: `damaged` after it removed a blob of other bytes than its digest says, `pin`
+    before it writes or keeps one, so that no collection removes it before a record names it.
+
+    `pin` says whether it did anything: a blob that this process pinned a moment ago is pinned still.
+    """
+
+    damaged: Callable[[], None] = lambda: None
+    pin: Callable[[str], bool] = lambda _: False
+
+
+NO_HOOKS: Final = StoreHooks()
 
 
 class BlobWriter(Protocol):
@@ -60,7 +88,7 @@ class BlobWriter(Protocol):
 
 
 class BlobStore(Protocol):
-    """The store that the service needs; a directory now, an object store later."""
+    """The one way to stored bytes: DirectoryStore, S3Store. S3Store raises StoreUnavailableError from every method."""
 
     def writer(self) -> BlobWriter:
         """Begin a blob whose digest is not known yet."""
@@ -68,14 +96,26 @@ class BlobStore(Protocol):
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256."""
 
+    def keep(self, data: bytes) -> str:
+        """Store bytes unless they are there, safe from a collection either way; return their SHA-256."""
+
+    def retain(self, digest: str) -> bool:
+        """Whether there is a blob, which is safe from a collection then until a record refers to it."""
+
     def exists(self, digest: str) -> bool:
-        """Whether a blob with the bytes of its digest exists."""
+        """Whether a blob exists; bytes on this machine are verified, others when they are read."""
+
+    def ready(self, digest: str) -> bool:
+        """Whether a blob is on this machine with the bytes of its digest; one that is elsewhere is brought here."""
 
     def holds(self, digest: str) -> bool:
         """Whether there is a blob of that name, whatever its bytes."""
 
     def state(self, digest: str) -> Hashable | None:
         """Another value whenever the blob may have other bytes, None if there is no blob; never reads it."""
+
+    def opened(self, digest: str) -> BufferedReader:
+        """A file of this machine with the verified bytes of a blob; raises FileNotFoundError."""
 
     def read(self, digest: str) -> bytes:
         """A small blob's bytes; raises FileNotFoundError."""
@@ -92,6 +132,15 @@ class BlobStore(Protocol):
     def delete(self, digest: str) -> None:
         """Removes a blob if it exists."""
 
+    def blob(self, digest: str) -> Blob | None:
+        """A blob by its name, whatever its bytes."""
+
+    def blobs(self) -> Iterator[Blob]:
+        """All blobs, in no order; one that comes or goes meanwhile may be among them or not."""
+
+    def remove_temporary(self, older_than_s: float = 0.0) -> int:
+        """Removes the remains of interrupted writes that were not touched for as long; returns their number."""
+
     def check(self) -> None:
         """Raise OSError unless blobs can be written."""
 
@@ -106,6 +155,26 @@ class AbstractMapping(Protocol):
     ) -> bool | None: ...
 
 
+def file_pieces(file: BufferedReader) -> Iterator[bytes]:
+    """A file's bytes piece by piece."""
+    while piece := file.read(_PIECE_BYTES):
+        yield piece
+
+
+@contextmanager
+def mapped_file(file: IO[bytes]) -> Iterator[mmap.mmap | bytes]:
+    """A file as memory-mapped bytes for the time of a `with`; live views keep them, as does a file that is removed."""
+    if os.fstat(file.fileno()).st_size == 0:
+        yield b""  # an empty file cannot be mapped
+        return
+    mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        yield mapping
+    finally:
+        with suppress(BufferError):
+            mapping.close()
+
+
 class DirectoryStore:
     """Blobs as files under two levels of folders.
 
@@ -113,13 +182,14 @@ class DirectoryStore:
     all, and a crash leaves an unused temporary file at worst.
 
     No byte is believed before it was hashed, once per process and state of its file. A blob of other bytes than its
-    digest says is removed, `damaged` is called, and the caller sees DamagedBlobError.
+    digest says is removed, the hook `damaged` is called, and the caller sees DamagedBlobError.
     """
 
-    def __init__(self, root: Path, damaged: Callable[[], None] | None = None) -> None:
+    def __init__(self, root: Path, hooks: StoreHooks = NO_HOOKS, *, durable: bool = True) -> None:
         self._root = root
         self._root_text = str(root)
-        self._damaged = damaged
+        self._hooks = hooks
+        self._durable = durable
         self._verified: OrderedDict[str, _State] = OrderedDict()
         self._verified_lock = Lock()
         self._temporary = root / "tmp"
@@ -133,7 +203,7 @@ class DirectoryStore:
 
     def writer(self) -> DirectoryWriter:
         """Begin a blob whose digest is not known yet."""
-        return DirectoryWriter(self, self._temporary / secrets.token_hex(16))
+        return DirectoryWriter(self, self._hooks, self._temporary / secrets.token_hex(16), durable=self._durable)
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256."""
@@ -141,13 +211,27 @@ class DirectoryStore:
             writer.write(data)
             return writer.commit()
 
+    def keep(self, data: bytes) -> str:
+        """Store bytes unless they are there, safe from a collection either way; return their SHA-256."""
+        digest = hashlib.sha256(data).hexdigest()
+        return digest if self.retain(digest) else self.put(data)
+
+    def retain(self, digest: str) -> bool:
+        """Whether there is a blob, which is safe from a collection then until a record refers to it."""
+        self._hooks.pin(digest)
+        return self.exists(digest)
+
     def exists(self, digest: str) -> bool:
         """Whether a blob with the bytes of its digest exists."""
         try:
-            self._opened(digest).close()
+            self.opened(digest).close()
         except FileNotFoundError:
             return False
         return True
+
+    def ready(self, digest: str) -> bool:
+        """Whether a blob with the bytes of its digest exists."""
+        return self.exists(digest)
 
     def holds(self, digest: str) -> bool:
         """Whether there is a blob of that name, whatever its bytes."""
@@ -164,22 +248,14 @@ class DirectoryStore:
 
     def read(self, digest: str) -> bytes:
         """A small blob's bytes; raises FileNotFoundError."""
-        with self._opened(digest) as file:
+        with self.opened(digest) as file:
             return file.read()
 
     @contextmanager
     def mapped(self, digest: str) -> Iterator[mmap.mmap | bytes]:
         """A blob as memory-mapped bytes for the time of a `with`; raises FileNotFoundError."""
-        with self._opened(digest) as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                yield b""  # an empty file cannot be mapped
-                return
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        try:
+        with self.opened(digest) as file, mapped_file(file) as mapping:
             yield mapping
-        finally:
-            with suppress(BufferError):  # live views keep the mapping; it ends with them
-                mapping.close()
 
     def size_bytes(self, digest: str) -> int:
         """The size of a blob; raises FileNotFoundError."""
@@ -187,13 +263,28 @@ class DirectoryStore:
 
     def pieces(self, digest: str) -> Iterator[bytes]:
         """A blob's bytes piece by piece, the file opened at the first; raises FileNotFoundError."""
-        with self._opened(digest) as file:
-            while piece := file.read(_PIECE_BYTES):
-                yield piece
+        with self.opened(digest) as file:
+            yield from file_pieces(file)
 
     def delete(self, digest: str) -> None:
         """Removes a blob if it exists."""
         self.path(digest).unlink(missing_ok=True)
+
+    def blob(self, digest: str) -> Blob | None:
+        """A blob by its name, whatever its bytes."""
+        try:
+            found = self.path(digest).stat()
+        except FileNotFoundError:
+            return None
+        return Blob(digest=digest, size_bytes=found.st_size, written_s=found.st_mtime)
+
+    def blobs(self) -> Iterator[Blob]:
+        """All blobs, in no order; one that comes or goes meanwhile may be among them or not."""
+        for folder, _, names in os.walk(self._root):
+            for digest in filter(is_digest, names):
+                found = self.blob(digest) if folder == str(self.path(digest).parent) else None
+                if found is not None:
+                    yield found
 
     def check(self) -> None:
         """Raise OSError unless blobs can be written."""
@@ -214,7 +305,7 @@ class DirectoryStore:
             while len(self._verified) > _VERIFIED_MAX:
                 self._verified.popitem(last=False)
 
-    def _opened(self, digest: str) -> BufferedReader:
+    def opened(self, digest: str) -> BufferedReader:
         """A blob's file, verified; raises FileNotFoundError, DamagedBlobError."""
         path = self.path(digest)
         file = path.open("rb")
@@ -232,24 +323,31 @@ class DirectoryStore:
             raise
         file.close()
         log.error("blob_damaged", digest=digest)
-        if self._damaged is not None:
-            self._damaged()
+        self._hooks.damaged()
         raise DamagedBlobError(f"blob {digest} was damaged")
 
-    def remove_temporary(self) -> None:
-        """Removes the remains of interrupted uploads; only call it while nobody writes."""
+    def remove_temporary(self, older_than_s: float = 0.0) -> int:
+        """Removes the remains of interrupted writes that were not touched for as long; returns their number.
+
+        With 0 only call it while nobody writes.
+        """
+        removed = 0
         for leftover in self._temporary.iterdir():
-            leftover.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # its writer came to an end
+                if older_than_s == 0 or leftover.stat().st_mtime < time.time() - older_than_s:
+                    leftover.unlink()
+                    removed += 1
+        return removed
 
 
-def model_store(root: Path, damaged: Callable[[], None] | None = None) -> DirectoryStore:
+def model_store(root: Path, hooks: StoreHooks = NO_HOOKS) -> DirectoryStore:
     """The store of uploaded models, apart from documents, so that deleting a model never removes a document."""
-    return DirectoryStore(root / "models", damaged)
+    return DirectoryStore(root / MODELS, hooks)
 
 
-def document_store(root: Path, damaged: Callable[[], None] | None = None) -> DirectoryStore:
+def document_store(root: Path, hooks: StoreHooks = NO_HOOKS) -> DirectoryStore:
     """The store of profiles, documents, executables and tensors."""
-    return DirectoryStore(root / "documents", damaged)
+    return DirectoryStore(root / DOCUMENTS, hooks)
 
 
 # Inode, size, and the times of the last change of bytes and of anything: a file written anew or in place differs.
@@ -273,8 +371,10 @@ def _sync(folder: Path) -> None:
 class DirectoryWriter:
     """A blob on its way into a DirectoryStore."""
 
-    def __init__(self, store: DirectoryStore, path: Path) -> None:
+    def __init__(self, store: DirectoryStore, hooks: StoreHooks, path: Path, *, durable: bool) -> None:
         self._store = store
+        self._hooks = hooks
+        self._durable = durable
         self._path = path
         self._hash = hashlib.sha256()
         self._file = private_file(path, "x")
@@ -298,17 +398,25 @@ class DirectoryWriter:
         self._hash.update(whole)
         self._size_bytes += whole.nbytes
 
+    @property
+    def path(self) -> Path:
+        """The file that is being written."""
+        return self._path
+
     def commit(self) -> str:
         """Make the blob durable and visible; return its digest."""
         digest = self.sha256
+        self._hooks.pin(digest)
         target = self._store.path(digest)
-        os.fsync(self._file.fileno())
+        if self._durable:
+            os.fsync(self._file.fileno())
         folders = (target.parent, target.parent.parent, target.parent.parent.parent)
         made = [above for folder, above in itertools.pairwise(folders) if not folder.exists()]
         private_folder(target.parent)
         self._path.replace(target)
-        for folder in (target.parent, *made):  # a new folder is there once the one above is written
-            _sync(folder)
+        if self._durable:
+            for folder in (target.parent, *made):  # a new folder is there once the one above is written
+                _sync(folder)
         self._store.believe(digest, _state(self._file.fileno()))
         return digest
 

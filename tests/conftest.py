@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,7 @@ import pytest
 from compiler.degraded import Degradations
 from tests import matrices
 from tests.backend.summary import summary_of
+from tests.s3 import S3Server, s3_server
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,6 +44,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = taken
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server, one per test process, and its keys in the environment."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A part of the bucket of the test's own."""
+    return f"test-{secrets.token_hex(8)}"
 
 
 @pytest.fixture

@@ -19,12 +19,14 @@ from billiard.util import get_logger as pool_logger
 from celery import Celery, signals
 from celery.worker import state
 
+from app.blob_pins import BlobPins
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
 from app.redis_urls import CACHE_PATIENCE_S, connect
 from app.settings import Settings
-from app.store import document_store, model_store
+from app.store import StoreHooks
+from app.stores import open_stores
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -85,11 +87,16 @@ class Worker:
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
         records = Records(connect(self.settings.broker_url), self.settings)
-        store = document_store(self.settings.store_dir, records.count_damaged)
+        stores = open_stores(
+            self.settings,
+            models=StoreHooks(damaged=records.count_damaged),
+            documents=StoreHooks(damaged=records.count_damaged, pin=BlobPins(records, self.settings.pin_s).pin),
+        )
+        store = stores.documents
         self._computer = Computer(
             records=records,
             results=ResultCache(connect(self.settings.cache_url, patience_s=CACHE_PATIENCE_S), self.settings, store),
-            models=model_store(self.settings.store_dir, records.count_damaged),
+            models=stores.models,
             store=store,
             settings=self.settings,
         )

@@ -17,6 +17,7 @@ from typing import Self
 import redis
 import structlog
 
+from app.errors import StoreUnavailableError
 from app.jobs.records import Lease, Records
 from app.settings import Settings
 from compiler.errors import CompilationCancelledError
@@ -112,7 +113,7 @@ class Keeper:
 
     def announce(self, store: Callable[[], str]) -> None:
         """Announces the plan; `store` writes its blob and gives the digest."""
-        with suppress(redis.RedisError, OSError):  # reporting is optional; the next phase asks whether to stop
+        with suppress(redis.RedisError, OSError, StoreUnavailableError):  # it is optional
             self._records.announce(self._lease, store())
 
     def cancelled(self) -> bool:

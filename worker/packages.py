@@ -6,6 +6,7 @@ import json
 
 import structlog
 
+from app.errors import StoreUnavailableError
 from app.jobs.results import Outcome
 from app.store import BlobStore
 from compiler.compile import compile_package
@@ -41,11 +42,13 @@ def package_outcome(
 ) -> Outcome:
     """The part of a job's outcome for its package: the blob's digest, or the problem that prevented it.
 
-    The plan holds at the largest extents in both cases. Raises CompilationCancelledError.
+    The plan holds at the largest extents in both cases. Raises CompilationCancelledError, StoreUnavailableError.
     """
     try:
         prepared = compile_package(source, profile, options, observer=_Phases(observer))
         return {"package": _stored(prepared, source, store)}
+    except StoreUnavailableError:
+        raise
     except InternalError as error:
         log.error("packager_at_fault", error=str(error), exc_info=True)
         return {"no_package": json.dumps(error.to_dict())}

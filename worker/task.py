@@ -12,6 +12,7 @@ import msgspec
 import redis
 import structlog
 
+from app.errors import StoreUnavailableError
 from app.jobs.options_text import options_text
 from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
@@ -162,6 +163,10 @@ class Computer:
             if lease.kind == "simulation":
                 return run_simulation(lease, keeper, self.models, self.store, self.settings), True
             return self._compile(lease, keeper), True
+        except redis.RedisError:
+            raise  # nothing can be published either: the lease runs out, and the work is tried again
+        except StoreUnavailableError as error:
+            return _failed(error.to_dict()), False
         except InternalError as error:
             log.error("compiler_at_fault", error=str(error), exc_info=True)
             return _failed(error.to_dict()), False

@@ -74,6 +74,7 @@ def demo(model: Path, profile: str) -> None:
                 "require_keys": "auto",
                 "broker_url": None,
                 "cache_url": None,
+                "store_url": None,
             }
         )
         with EmbeddedService(settings) as service, Client(service.url, key="") as client:

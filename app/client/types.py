@@ -44,6 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     queue_position: int | None = None
     started_at: str | None = None
     finished_at: str | None = None
+    expires_at: str | None = None
     options: dict[str, Any] = {}
     problem: dict[str, Any] | None = None
     kind: str = "compilation"

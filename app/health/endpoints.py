@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
 from app.context import ContextDependency, OpenContextDependency
-from app.errors import ForbiddenError
+from app.errors import ForbiddenError, StoreUnavailableError
 from app.health.figures import exposition
 from app.keys.owners import LOCAL, LOCAL_WORD
 from app.problems import Problem, problem_response, request_id_of
@@ -98,7 +98,7 @@ def metrics(request: Request, context: ContextDependency) -> Response:
 
 async def _result(check: Callable[[], Any], threads: CapacityLimiter) -> Any:
     """What a check returns, True for nothing; None if it fails or takes too long. A thread that hangs is left alone."""
-    with move_on_after(_CHECK_S), suppress(redis.RedisError, OSError):
+    with move_on_after(_CHECK_S), suppress(redis.RedisError, OSError, StoreUnavailableError):
         result = await to_thread.run_sync(check, abandon_on_cancel=True, limiter=threads)
         return True if result is None else result
     return None

@@ -115,6 +115,7 @@ class _Figures(Collector):
         yield "tables_wanted", (), context.tables.wanted.waiting()
         yield "computations_running", (), client.zcard(LEASES_KEY)
         yield "workers", (), context.records.workers()
+        yield from ((f"store_{name}", (), float(value)) for name, value in context.records.stored().items())
         yield "disk_free_bytes", (), shutil.disk_usage(context.settings.data_dir).free
         for queue in QUEUES:
             yield "queue_depth", (queue,), client.zcard(f"tessera:queue:{queue}")

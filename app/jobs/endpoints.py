@@ -242,8 +242,7 @@ def get_trace(
     if not_modified(request, tag):
         return Response(status_code=304, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{traces.FILE_NAME}"'
-    settings = context.settings
-    found = traces.pieces(settings.store_dir, digest, commands, settings.max_wait_s, context.trace_makers)
+    found = traces.pieces(context.store, digest, commands, context.settings.max_wait_s, context.trace_makers)
     return ClosedStream(found, traces.MEDIA_TYPE, headers)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from app.store import BlobStore
 
 _IN_RECORD_BYTES = 2048
@@ -15,10 +13,7 @@ def kept_options(store: BlobStore, text: str) -> str:
     data = text.encode()
     if len(data) <= _IN_RECORD_BYTES:
         return text
-    digest = hashlib.sha256(data).hexdigest()
-    if not store.exists(digest):
-        store.put(data)
-    return _STORED + digest
+    return _STORED + store.keep(data)
 
 
 def options_text(store: BlobStore, kept: str) -> str:

@@ -32,6 +32,7 @@ LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
 """How long a worker counts as alive after its last sign of life."""
+STORED_KEY = "tessera:stored"
 
 _SCRIPTS = (
     "accept",
@@ -46,6 +47,8 @@ _SCRIPTS = (
     "reap",
     "renew",
     "restart",
+    "blob_pin",
+    "blob_claim",
     "model_pin",
     "model_register",
     "model_delete",
@@ -382,6 +385,35 @@ class Records:
         # a later end is from before the clock was set
         return self._redis.zcount(WORKERS_KEY, now, now + HEARTBEAT_TTL_S)
 
+    def pin_blob(self, digest: str, pin_s: float = 60.0) -> bool:
+        """Keeps a blob from being removed until a record names it; False while it is removed."""
+        return bool(self._run("blob_pin", digest, _ms(pin_s)) == "pinned")
+
+    def claim_blobs(self, digests: Sequence[str], mark_s: float) -> list[str]:
+        """Those of some blobs that may be removed within that time, until `removed_blobs`; pinned ones are left out."""
+        return list(self._run("blob_claim", _ms(mark_s), *digests)) if digests else []
+
+    def removed_blobs(self, digests: Sequence[str]) -> None:
+        """Ends the removal of claimed blobs and of a deleted model."""
+        if digests:
+            self._redis.delete(*(f"tessera:blob:{digest}:removing" for digest in digests))
+
+    def take_turn(self, what: str, interval_s: float) -> bool:
+        """Whether this process does something that one of all does once in an interval."""
+        return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
+
+    def stored(self) -> dict[str, str]:
+        """What the stores held at the last collection: `blobs` and `bytes`."""
+        return cast(dict[str, str], self._redis.hgetall(STORED_KEY))
+
+    def note_collection(self, stored: Mapping[str, str], counts: Mapping[str, int]) -> None:
+        """Records what the stores hold, and adds to the counts, for the metrics."""
+        pipeline = self._redis.pipeline()
+        pipeline.hset(STORED_KEY, mapping=cast(dict[Any, Any], stored))
+        for name, count in counts.items():
+            pipeline.hincrby(COUNTS_KEY, name, count)
+        pipeline.execute()
+
     def pin_model(
         self,
         model: str,
@@ -403,7 +435,7 @@ class Records:
         return bool(self._run("model_register", owner, model, name, size_bytes))
 
     def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
-        """Forgets an owner's model: `left` if others own it too, else its file may be removed until `deleted_model`."""
+        """Forgets an owner's model: `left` if others own it too, else its file may be removed until `removed_blobs`."""
         answer = self._run("model_delete", owner, model, _ms(30.0))
         return cast(Literal["deleted", "left", "unknown", "in_use"], answer)
 
@@ -419,10 +451,6 @@ class Records:
     def delete_profile(self, digest: str, *, owner: str = "") -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""
         return cast(Literal["deleted", "unknown"], self._run("profile_delete", owner, digest))
-
-    def deleted_model(self, model: str) -> None:
-        """Records that the file of a deleted model is removed."""
-        self._redis.delete(f"tessera:model:{model}:deleting")
 
     def _run(self, name: str, *arguments: str | int) -> Any:
         words = (_ms(self._settings.keep_finished_s), *arguments)

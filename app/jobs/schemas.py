@@ -51,6 +51,9 @@ class JobSummary(BaseModel):
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    expires_at: datetime | None = Field(
+        default=None, description="The end of a finished job and its results, at the latest"
+    )
     attempts: int = Field(description="How many times a worker has begun; 0 of a sweep")
     cached: bool = Field(description="Whether the outcome was known when the job was accepted")
     model: Reference | None = Field(default=None, description="Absent where the executable came without its model")

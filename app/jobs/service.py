@@ -33,7 +33,7 @@ _HINTS: Final = {
     "executable": "Its report says why under values.reason",
     "package": "Compile with ranges of dynamic dimensions: option dims",
 }
-_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500}
+_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503}
 
 
 def get(context: Context, job_id: str) -> Job:
@@ -44,10 +44,10 @@ def get(context: Context, job_id: str) -> Job:
 async def answer_of(context: Context, job_id: str) -> tuple[State, bytes]:
     """The present state of a job, and the job as JSON; raises NotFoundError.
 
-    A record changes no more once the job is final, so its JSON is made once.
+    A record changes no more once the job is final, but for the time until which a point is kept: its JSON is made once.
     """
     fields = await record_of(context, job_id)
-    state, key = cast(State, fields["state"]), (job_id, fields["changed_ms"])
+    state, key = cast(State, fields["state"]), (job_id, fields["changed_ms"], fields.get("expires_ms"))
     known = context.answers.get(key) if state in FINAL_STATES else None
     if known is not None:
         return state, known
@@ -131,6 +131,7 @@ def _summary(job_id: str, fields: dict[str, str]) -> JobSummary:
         created_at=_time(fields["created_ms"]),
         started_at=_time(fields["started_ms"]) if "started_ms" in fields else None,
         finished_at=_time(fields["finished_ms"]) if "finished_ms" in fields else None,
+        expires_at=_time(fields["expires_ms"]) if "expires_ms" in fields else None,
         attempts=int(fields["attempts"]),
         cached="cached" in fields,
         model=_reference(fields, "model"),
@@ -174,7 +175,7 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
     """The digest of one of a job's RESULTS, whose blob is in the store; raises as `result_digest`."""
     fields = fields_of(context, job_id)
     digest = result_digest(job_id, fields, name)
-    if not context.store.exists(digest):
+    if not context.store.ready(digest):
         raise _made_again(context, job_id, fields, name)
     return digest
 

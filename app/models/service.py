@@ -45,7 +45,11 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
         )
     for _ in range(200):
         answer, bytes_then = context.records.pin_model(
-            digest, owner=context.owner.name, size_bytes=writer.size_bytes, limits=context.owner.limits
+            digest,
+            owner=context.owner.name,
+            size_bytes=writer.size_bytes,
+            limits=context.owner.limits,
+            pin_s=context.settings.upload_pin_s,
         )
         if answer == "full":
             raise too_many_bytes(context.owner, bytes_then)
@@ -108,7 +112,7 @@ def delete(context: Context, digest: str) -> None:
         )
     if answer == "deleted":
         context.models.delete(digest)
-        context.records.deleted_model(digest)
+        context.records.removed_blobs([digest])
 
 
 def _record(context: Context, digest: str) -> str:

@@ -46,10 +46,7 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
 
 def keep(context: Context, profile: Profile) -> str:
     """Stores the canonical form where the worker reads it; returns its digest."""
-    digest = profile_digest(profile)
-    if not context.store.exists(digest):
-        context.store.put(profile_json(profile))
-    return digest
+    return context.store.keep(profile_json(profile))
 
 
 def resolve(context: Context, name: str) -> Profile:
@@ -59,7 +56,7 @@ def resolve(context: Context, name: str) -> Profile:
     digest = name if is_digest(name) else context.broker.hget(_key(context, "profile-names"), name)
     if isinstance(digest, str):
         known = context.broker.exists(_key(context, f"profile:{digest}"))
-        if known and context.store.exists(digest):
+        if known and context.store.ready(digest):
             return parse_profile(context.store.read(digest))
         for builtin in map(builtin_profile, builtin_names()):
             if profile_digest(builtin) == digest:

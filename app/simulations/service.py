@@ -50,8 +50,9 @@ def of_job(context: Context, job_id: str) -> Target:
     """The executable of a compilation that succeeded; raises NotFoundError, or ConflictError if it has none."""
     digest = jobs.document_digest(context, job_id, "executable")
     fields = jobs.fields_of(context, job_id)
-    if not context.store.exists(digest):
+    if not context.store.retain(digest):
         raise ConflictError(f"the executable of job {job_id} is gone from the store", code="no_result", actual=digest)
+    context.store.retain(fields["report"])
     is_there = models.find(context, fields["model"]) is not None
     return Target(
         executable=digest,

@@ -16,11 +16,11 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Final
 
 from app.errors import UnavailableError
+from app.store import BlobStore
 from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.version import COMPILER_VERSION
 
@@ -42,7 +42,7 @@ def tag(digest: str, commands: int) -> str:
 
 
 def pieces(
-    store_dir: Path, digest: str, commands: int, time_limit_s: float, makers: BoundedSemaphore
+    store: BlobStore, digest: str, commands: int, time_limit_s: float, makers: BoundedSemaphore
 ) -> Generator[bytes, None, None]:
     """The trace of an executable in a store, piece by piece: the first commands of each segment.
 
@@ -57,11 +57,15 @@ def pieces(
                 "too many traces are made at this time", code="busy", limit=AT_ONCE, hint="Try again in a few seconds"
             )
         stack.callback(makers.release)
-        command = [sys.executable, "-m", "app.simulations.traces", str(store_dir), digest, str(commands)]
+        try:
+            file = stack.enter_context(store.opened(digest))
+        except FileNotFoundError:
+            raise InternalError("an executable is missing from the store", stage="store", actual=digest) from None
+        command = [sys.executable, "-m", "app.simulations.traces", str(commands)]
         child = stack.enter_context(
             subprocess.Popen(
                 [*command, str(max(1, round(time_limit_s)))],
-                stdin=subprocess.DEVNULL,
+                stdin=file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
@@ -93,10 +97,10 @@ def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:
         return InternalError("the process that makes a trace ended", stage="simulate", actual=code)
 
 
-def main(store_dir: str, digest: str, commands: str, time_limit_s: str) -> int:
-    """Write the trace of an executable in a store to the standard output, within limits."""
+def main(commands: str, time_limit_s: str) -> int:
+    """Write the trace of the executable that is the standard input to the standard output, within limits."""
     # the service imports this module too, and reads no programs
-    from app.store import document_store
+    from app.store import mapped_file
     from compiler.program.executable import read
     from compiler.program.timing.trace import trace_of
 
@@ -104,7 +108,7 @@ def main(store_dir: str, digest: str, commands: str, time_limit_s: str) -> int:
     # twice what reading takes: the simulation holds some hundred bytes per command beside the program
     resource.setrlimit(resource.RLIMIT_DATA, (2 * _LIMIT_BYTES, 2 * _LIMIT_BYTES))
     try:
-        with document_store(Path(store_dir)).mapped(digest) as data:
+        with mapped_file(sys.stdin.buffer) as data:
             program = read(data, limit_bytes=_LIMIT_BYTES, check_weights=False)
             for piece in trace_of(program, limit=int(commands)):
                 sys.stdout.buffer.write(piece)

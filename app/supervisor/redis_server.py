@@ -120,6 +120,15 @@ def socket_path(directory: Path) -> Path:
     )
 
 
+def socket_url(directory: Path) -> str:
+    """The URL of the only database of a server over a data directory."""
+    return _url(socket_path(directory))
+
+
+def _url(socket: Path) -> str:
+    return f"unix://{socket}?db=0"
+
+
 class RedisServer:
     """One supervised Redis over a data directory, reachable only through its socket.
 
@@ -154,7 +163,7 @@ class RedisServer:
     @property
     def url(self) -> str:
         """The URL of the server's only database."""
-        return f"unix://{self._socket}?db=0"
+        return _url(self._socket)
 
     def start(self) -> None:
         """Starts the server; only for the holder of the lock, as a socket that is left there is removed."""

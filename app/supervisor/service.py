@@ -26,7 +26,8 @@ from app.private_files import close_to_others, private_folder
 from app.redis_urls import connect
 from app.settings import Settings
 from app.stopping import API_STOP_S
-from app.store import document_store, model_store
+from app.store import document_store
+from app.stores import open_stores
 from app.supervisor import hung
 from app.supervisor.child import Child
 from app.supervisor.lock import DirectoryLock
@@ -202,7 +203,8 @@ class EmbeddedService:
                 hint="Choose another with --data-dir or TESSERA_DATA_DIR",
             ) from None
         self._lock.acquire()
-        for store in (model_store(self._settings.store_dir), document_store(self._settings.store_dir)):
+        stores = open_stores(self._settings)
+        for store in (stores.models, stores.documents):
             store.remove_temporary()
         for leftover in (self._data_dir / "tmp").iterdir():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -305,7 +307,8 @@ class EmbeddedService:
         """The settings as environment variables for the children; they override the present environment."""
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
         settings = self._settings.model_copy(update={"broker_url": self.broker_url, "cache_url": self.cache_url})
-        ours = {f"TESSERA_{name.upper()}": str(value) for name, value in settings.model_dump(mode="json").items()}
+        values = settings.model_dump(mode="json", exclude_none=True)
+        ours = {f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}
         own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "TMPDIR": str(self._data_dir / "tmp")}
         return {**kept, **ours, **own}
 

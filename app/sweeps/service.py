@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -29,6 +31,8 @@ from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile
 from compiler.profile.fields import Value
 from compiler.version import COMPILER_VERSION
+
+_PROFILES_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +85,12 @@ def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, req
         owner=context.owner.name,
         trace=current_traceparent(),
     )
+    with ThreadPoolExecutor(_PROFILES_AT_ONCE) as pool:  # each point stores a profile, and waits for its store
+        jobs_of_points = list(pool.map(partial(_accepted_point, context, wanted, request), range(len(points)), points))
     accepted = accept_jobs.accept_sweep(
         context,
         request,
-        [_accepted_point(context, wanted, request, number, point) for number, point in enumerate(points)],
+        jobs_of_points,
         idempotency_key=idempotency_key,
         fingerprint=("sweep", wanted.model, text),
     )

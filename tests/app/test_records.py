@@ -558,7 +558,7 @@ def test_upload_and_deletion_of_one_model_exclude_each_other(bench: Bench) -> No
     bench.records.register_model(MODEL, "net.onnx", 10)
     assert bench.records.delete_model(MODEL) == "deleted"
     assert bench.records.pin_model(MODEL)[0] == "deleting"
-    bench.records.deleted_model(MODEL)
+    bench.records.removed_blobs([MODEL])
     assert bench.records.pin_model(MODEL)[0] == "pinned"
 
 

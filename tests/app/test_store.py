@@ -1,9 +1,8 @@
-"""API-1: the content-addressed store."""
+"""API-1: the content-addressed store in a directory; what every store does is in test_stores.py."""
 
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 from pathlib import Path
 
@@ -26,27 +25,6 @@ def test_a_blob_lies_under_two_folders_of_its_digest(store: DirectoryStore, tmp_
     assert store.read(digest) == b"data"
 
 
-def test_a_blob_is_mapped_and_not_read(store: DirectoryStore) -> None:
-    digest = store.put(b"mapped")
-    with store.mapped(digest) as data:
-        assert isinstance(data, mmap.mmap)
-        assert bytes(data) == b"mapped"
-
-
-def test_a_mapping_survives_the_deletion_of_its_blob_and_a_view_that_outlives_it(store: DirectoryStore) -> None:
-    digest = store.put(b"mapped")
-    with store.mapped(digest) as data:
-        store.delete(digest)
-        view = memoryview(data)
-    assert not store.exists(digest)
-    assert bytes(view) == b"mapped"
-
-
-def test_an_empty_blob_is_mapped_as_nothing(store: DirectoryStore) -> None:
-    with store.mapped(store.put(b"")) as data:
-        assert data == b""
-
-
 def test_a_blob_is_unseen_until_committed_and_gone_if_not(store: DirectoryStore, tmp_path: Path) -> None:
     with store.writer() as writer:
         writer.write(b"half")
@@ -54,15 +32,6 @@ def test_a_blob_is_unseen_until_committed_and_gone_if_not(store: DirectoryStore,
         assert len(list((tmp_path / "tmp").iterdir())) == 1
     assert list((tmp_path / "tmp").iterdir()) == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_blob_may_be_written_in_pieces(store: DirectoryStore) -> None:
-    with store.writer() as writer:
-        for piece in (b"one", b"", b"two"):
-            writer.write(piece)
-        assert writer.size_bytes == 6
-        digest = writer.commit()
-    assert store.read(digest) == b"onetwo"
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc/passwd", "A" * 64, "a" * 63, "a" * 64 + "\n"])

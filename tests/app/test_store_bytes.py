@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store import DamagedBlobError, DirectoryStore
+from app.store import DamagedBlobError, DirectoryStore, StoreHooks
 
 DATA = bytes(range(256)) * 5000
 
@@ -35,12 +35,12 @@ def test_a_damaged_blob_is_missing_counted_and_can_be_written_again(
     tmp_path: Path, damage: Callable[[Path], None], fresh: bool
 ) -> None:
     told: list[None] = []
-    store = DirectoryStore(tmp_path, lambda: told.append(None))
+    store = DirectoryStore(tmp_path, StoreHooks(damaged=lambda: told.append(None)))
     digest = store.put(DATA)
     assert store.read(digest) == DATA
     damage(store.path(digest))
     if fresh:
-        store = DirectoryStore(tmp_path, lambda: told.append(None))
+        store = DirectoryStore(tmp_path, StoreHooks(damaged=lambda: told.append(None)))
     assert store.holds(digest)
     with pytest.raises(DamagedBlobError), store.mapped(digest):
         pass

@@ -28,29 +28,27 @@ def executable() -> bytes:
     return b"".join(write(found))
 
 
-def stored(root: Path, data: bytes) -> str:
-    return document_store(root).put(data)
-
-
 def test_a_trace_made_apart_is_the_same(tmp_path: Path) -> None:
     data = executable()
-    found = traces.pieces(tmp_path, stored(tmp_path, data), 100, 30, BoundedSemaphore(1))
+    store = document_store(tmp_path)
+    found = traces.pieces(store, store.put(data), 100, 30, BoundedSemaphore(1))
     assert b"".join(found) == b"".join(trace_of(read(data), limit=100))
 
 
 def test_places_are_given_back_when_a_trace_has_been_read_given_up_or_failed(tmp_path: Path) -> None:
-    digest, makers = stored(tmp_path, executable()), BoundedSemaphore(1)
-    held = traces.pieces(tmp_path, digest, 100, 30, makers)
+    store, makers = document_store(tmp_path), BoundedSemaphore(1)
+    digest = store.put(executable())
+    held = traces.pieces(store, digest, 100, 30, makers)
     with pytest.raises(UnavailableError, match="too many traces"):
-        traces.pieces(tmp_path, digest, 100, 30, makers)
+        traces.pieces(store, digest, 100, 30, makers)
     list(held)
-    given_up = traces.pieces(tmp_path, digest, 100, 30, makers)
+    given_up = traces.pieces(store, digest, 100, 30, makers)
     next(given_up)
     given_up.close()
-    with pytest.raises(InternalError, match="ended"):
-        traces.pieces(tmp_path, "0" * 64, 100, 30, makers)
+    with pytest.raises(InternalError, match="missing"):
+        traces.pieces(store, "0" * 64, 100, 30, makers)
     with pytest.raises(LimitError):
-        traces.pieces(tmp_path, stored(tmp_path, b"nothing of ours"), 100, 30, makers)
+        traces.pieces(store, store.put(b"nothing of ours"), 100, 30, makers)
     assert makers.acquire(blocking=False)
 
 

@@ -43,8 +43,14 @@ local function queue_key(queue) return 'tessera:queue:' .. queue end
 -- The bytes of a model are shared: their computations and the owners with a name are of all owners together.
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
 local function owners_key(model) return 'tessera:model:' .. model .. ':owners' end
-local function pinned_key(model) return 'tessera:model:' .. model .. ':pinned' end
-local function deleting_key(model) return 'tessera:model:' .. model .. ':deleting' end
+local function pinned_key(digest) return 'tessera:blob:' .. digest .. ':pinned' end
+local function removing_key(digest) return 'tessera:blob:' .. digest .. ':removing' end
+
+-- A blob that is about to be written or referred to is not removed before its record is there.
+local function pin(digest, pin_ms)
+  redis.call('INCR', pinned_key(digest))
+  redis.call('PEXPIRE', pinned_key(digest), pin_ms)
+end
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -89,6 +95,7 @@ local function transition(job, to, now, ...)
     redis.call('ZREM', UNFINISHED_KEY, job)
     redis.call('ZREM', unfinished_key(owner), job)
     redis.call('HSET', key, 'finished_ms', now)
+    if not sweep then redis.call('HSET', key, 'expires_ms', now + KEEP_FINISHED_MS) end
     redis.call('HINCRBY', COUNTS_KEY, 'jobs_finished:' .. kind .. ':' .. to, 1)
   end
   event(job)
@@ -123,6 +130,7 @@ local function finish_sweep(sweep, now)
     transition(sweep, to, now)
   end
   for number = 0, total - 1 do
+    redis.call('HSET', job_key(point_of(sweep, number)), 'expires_ms', now + KEEP_FINISHED_MS)
     redis.call('PEXPIRE', job_key(point_of(sweep, number)), KEEP_FINISHED_MS)
     redis.call('PEXPIRE', events_key(point_of(sweep, number)), KEEP_FINISHED_MS)
   end

@@ -17,5 +17,5 @@ redis.call('DEL', model_key(owner, model), packages_key(owner, model))
 redis.call('ZREM', models_key(owner), model)
 redis.call('SREM', owners_key(model), owner)
 if owners > 1 then return 'left' end
-redis.call('SET', deleting_key(model), 1, 'PX', ARGV[4])
+redis.call('SET', removing_key(model), 1, 'PX', ARGV[4])
 return 'deleted'

@@ -2,7 +2,7 @@
 -- its owner from now on. Returns what was done, and of `full` the bytes that the owner would have.
 -- ARGV: keep_ms, owner, model, size_bytes, most_bytes, pin_ms
 local owner, model = ARGV[2], ARGV[3]
-if redis.call('EXISTS', deleting_key(model)) == 1 then return { 'deleting', '0' } end
+if redis.call('EXISTS', removing_key(model)) == 1 then return { 'deleting', '0' } end
 if redis.call('EXISTS', model_key(owner, model)) == 0 then
   redis.call('HDEL', arriving_key(owner), model)
   local bytes = stored_bytes(owner) + tonumber(ARGV[4])
@@ -10,6 +10,5 @@ if redis.call('EXISTS', model_key(owner, model)) == 0 then
   redis.call('HSET', arriving_key(owner), model, ARGV[4])
   redis.call('PEXPIRE', arriving_key(owner), ARGV[6])
 end
-redis.call('INCR', pinned_key(model))
-redis.call('PEXPIRE', pinned_key(model), ARGV[6])
+pin(model, ARGV[6])
 return { 'pinned', '0' }
