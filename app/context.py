@@ -20,7 +20,9 @@ from app.blob_pins import BlobPins
 from app.cache_losses import CacheLosses
 from app.collector import Collector, CollectorThread
 from app.jobs.events import ANSWER_S
+from app.jobs.identity import Identity
 from app.jobs.records import Records
+from app.jobs.rekey import Rekeyer
 from app.jobs.relay import Relay
 from app.jobs.results import ResultCache
 from app.keys.keys import Keys
@@ -86,7 +88,8 @@ def create_context(settings: Settings) -> Context:
         raise ValueError("the API needs TESSERA_BROKER_URL and TESSERA_CACHE_URL")
     broker = connect(settings.broker_url, patience_s=API_PATIENCE_S)
     cache = connect(settings.cache_url, patience_s=CACHE_PATIENCE_S)
-    records, losses = Records(broker, settings), CacheLosses(broker)
+    identity = Identity.present(settings)
+    records, losses = Records(broker, settings, identity), CacheLosses(broker)
     stores = open_stores(
         settings,
         models=StoreHooks(damaged=records.count_damaged),  # who uploads one pins it, and its owner's quota with it
@@ -94,11 +97,16 @@ def create_context(settings: Settings) -> Context:
         patient=False,
     )
     store = stores.documents
+    results = ResultCache(cache, settings, store, losses)
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
     known_tables = KnownTables(TableCounts(relay_broker, settings), settings.known_answers_bytes)
-    relay = Relay(Records(relay_broker, settings), WantedTables(relay_broker), known_tables, pace, settings)
+    relay_records = Records(relay_broker, settings, identity)
+    rekeyer = Rekeyer(
+        records=relay_records, results=results, models=stores.models, store=store, rekey_after_s=settings.rekey_after_s
+    )
+    relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, known_tables, pace, settings)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
@@ -113,11 +121,11 @@ def create_context(settings: Settings) -> Context:
         answers=Known(settings.known_answers_bytes),
         known_tables=known_tables,
         records=records,
-        results=ResultCache(cache, settings, store, losses),
+        results=results,
         relay=relay,
         collector=CollectorThread(
             Collector(
-                records=Records(relay_broker, settings),
+                records=Records(relay_broker, settings, identity),
                 cache=connect(settings.cache_url),
                 stores=open_stores(settings),
                 settings=settings,
@@ -130,7 +138,7 @@ def create_context(settings: Settings) -> Context:
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(
             cache=TableCache(table_bytes, settings, losses),
-            wanted=WantedTables(broker),
+            wanted=WantedTables(broker, identity),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=settings),
             pace=pace,

@@ -23,17 +23,18 @@ LEADS_OUT: Final = "external_data_path"
 # The first bytes of every executable and package (docs/executable.md, docs/packages.md); no model has them.
 EXECUTABLE_MAGIC: Final = b"\x89TSRX"
 PACKAGE_MAGIC: Final = b"\x89TSRP"
-_EXECUTABLE: Final = "an executable"
+EXECUTABLE: Final = "an executable"
 _PACKAGE: Final = "a package"
 _ARRAYS: Final = "an .npz file of tensors"
 _MODEL: Final = "an ONNX model"
 _PROFILE: Final = "a hardware profile"
-_PAGE: Final = "a report page"
-_REPORT: Final = "a report of a compilation"
+PLAN: Final = "a plan"
+PAGE: Final = "a report page"
+REPORT: Final = "a report of a compilation"
 _MODEL_HINT: Final = "Give the path of an ONNX file"
 # The commands that take a file of this kind, for files given in the wrong place.
 _TAKERS: Final = {
-    _EXECUTABLE: "`tessera run`, `simulate`, `listing` and `trace` take executables, here",
+    EXECUTABLE: "`tessera run`, `simulate`, `listing` and `trace` take executables, here",
     _PACKAGE: "`tessera run`, `table` and `package` take packages, here; else name the ONNX file",
     _ARRAYS: "`tessera run` and `simulate` take it with --inputs",
     _MODEL: "Give it as the first argument; `tessera compile --out DIR` makes an executable of it",
@@ -41,15 +42,15 @@ _TAKERS: Final = {
 }
 # How files of each kind begin; our own JSON and YAML begin with their schema.
 _BEGINNINGS: Final = (
-    (re.compile(re.escape(EXECUTABLE_MAGIC)), _EXECUTABLE),
+    (re.compile(re.escape(EXECUTABLE_MAGIC)), EXECUTABLE),
     (re.compile(re.escape(PACKAGE_MAGIC)), _PACKAGE),
     (re.compile(rb"PK\x03\x04.{26}[^\0]{0,400}\.npy", re.DOTALL), _ARRAYS),
     (re.compile(rb"\x08[\x01-\x7f][\x12\x1a\x22\x28\x32\x3a\x42]"), _MODEL),
-    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.plan/'), "a plan"),
+    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.plan/'), PLAN),
     (re.compile(rb'\s*\{.*"schema"\s*:\s*"tessera\.profile/|\s*schema\s*:\s*tessera\.profile/', re.DOTALL), _PROFILE),
-    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.report/'), _REPORT),
+    (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.report/'), REPORT),
     (re.compile(rb'\s*\{\s*"schema"\s*:\s*"tessera\.'), "a document of Tessera, such as a sweep's table"),
-    (re.compile(rb'<!doctype html>.{0,200}<meta name="generator" content="Tessera">', re.DOTALL), _PAGE),
+    (re.compile(rb'<!doctype html>.{0,200}<meta name="generator" content="Tessera">', re.DOTALL), PAGE),
 )
 _BEGINNING_BYTES: Final = 2**16
 _CHUNK_BYTES: Final = 2**20
@@ -86,7 +87,7 @@ def refuse_other(path: Path, wanted: str, hint: str | None = None) -> None:
             code="invalid_request",
             actual=kind,
             hint=_hint_beside_plan(path)
-            if kind in (_PAGE, _REPORT)
+            if kind in (PAGE, REPORT)
             else hint or _TAKERS.get(str(kind)) or f"Give {wanted}",
         )
 
@@ -149,7 +150,7 @@ def uncompiled_model(path: Path) -> Path:
 def existing_executable(path: Path) -> Path:
     """The path of an executable; raises RequestError for any other file, else as `existing_model`."""
     if not is_executable(path):
-        refuse_other(path, _EXECUTABLE)
+        refuse_other(path, EXECUTABLE)
         raise RequestError(
             f"{printable(str(path), 200)} is no executable",
             code="invalid_request",

@@ -68,13 +68,13 @@ FIGURES: Final[tuple[Figure, ...]] = (
         name="queue_depth",
         kind="gauge",
         about="Computations that wait for a worker",
-        labels=("queue",),
+        labels=("queue", "version", "store"),
     ),
     Figure(
         name="queue_oldest_seconds",
         kind="gauge",
         about="How long the first computation of an owner has waited, among the first thousand of the queue",
-        labels=("queue", "owner"),
+        labels=("queue", "version", "store", "owner"),
     ),
     Figure(
         name="queue_wait_seconds",
@@ -82,7 +82,17 @@ FIGURES: Final[tuple[Figure, ...]] = (
         about="Time from the queue to the worker that published the outcome",
         labels=("kind",),
     ),
-    Figure(name="workers", kind="gauge", about="Workers with a recent sign of life"),
+    Figure(
+        name="workers",
+        kind="gauge",
+        about="Workers with a recent sign of life, by version and by whether their store is the `same` as this API's",
+        labels=("version", "store"),
+    ),
+    Figure(
+        name="jobs_rekeyed",
+        kind="counter",
+        about="Jobs that went to another version or store than that of their request",
+    ),
     Figure(name="computations_running", kind="gauge", about="Computations that a worker holds"),
     Figure(
         name="computation_seconds",

@@ -8,11 +8,25 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
+from app.errors import SetupError
+
 log = logging.getLogger(__name__)
 
 # Of processes that are the service's alone; a supervisor may share its process with other work.
 UMASK: Final = 0o077
 _ENTRIES: Final = frozenset(("blobs", "broker", "cache", "copies", "logs", "redis", "supervisor.lock", "tmp"))
+
+
+def unusable(data_dir: Path, error: OSError) -> SetupError:
+    """The error about a data directory that cannot be made or read."""
+    return SetupError(
+        f"the data directory {data_dir} cannot be used: {error.strerror}",
+        code="data_dir_unusable",
+        stage="setup",
+        actual=str(error.filename or data_dir),
+        limit="a folder that this user may write to",
+        hint="Choose another with --data-dir or TESSERA_DATA_DIR",
+    )
 
 
 def private_folder(path: Path) -> None:

@@ -270,7 +270,7 @@ class S3Store:
         """What the bucket answers; raises FileNotFoundError, StoreUnavailableError."""
         begun = time.monotonic()
         if begun < self._silent_until:
-            raise _unavailable("it did not answer a moment ago")
+            raise unavailable("it did not answer a moment ago")
         try:
             return call()
         except BaseError as error:
@@ -278,10 +278,11 @@ class S3Store:
             reason = str(error).partition("\n")[0]
             log.warning("store_unavailable", error=type(error).__name__, reason=reason)
             self._silent_until = time.monotonic() + self._pause_s
-            raise _unavailable(type(error).__name__) from error
+            raise unavailable(type(error).__name__) from error
 
 
-def _unavailable(reason: str) -> StoreUnavailableError:
+def unavailable(reason: str) -> StoreUnavailableError:
+    """The error for a bucket that does not answer or refuses."""
     return StoreUnavailableError(
         "the service cannot reach its blob store at the moment",
         stage="store",

@@ -111,6 +111,8 @@ class Settings(BaseSettings):
     """A message that no worker has taken up is sent again after this time, then after twice as long, and so on."""
     last_resend_s: Seconds = 60.0
     relay_interval_s: Seconds = 0.2
+    rekey_after_s: Seconds = 60.0
+    """Jobs for whose version of the compiler no worker lives for this long are given to workers of the present one."""
     long_model_bytes: Positive = 256 * MIB
     """Models from this size go to the queue `long`."""
 

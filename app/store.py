@@ -360,7 +360,8 @@ def _state(file: int | str) -> _State:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -416,7 +417,7 @@ class DirectoryWriter:
         self._path.replace(target)
         if self._durable:
             for folder in (target.parent, *made):  # a new folder is there once the one above is written
-                _sync(folder)
+                sync_folder(folder)
         self._store.believe(digest, _state(self._file.fileno()))
         return digest
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from app.private_files import private_file, private_folder
 from app.settings import Settings
-from app.store import DOCUMENTS, MODELS, NO_HOOKS, BlobStore, StoreHooks, document_store, model_store
+from app.store import DOCUMENTS, MODELS, NO_HOOKS, BlobStore, StoreHooks, document_store, model_store, sync_folder
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -56,7 +56,7 @@ def open_stores(
 def store_id(settings: Settings) -> str:
     """The id of the store, the same for all that share it; made at the first call.
 
-    Raises OSError, or obstore.exceptions.BaseError if a bucket does not answer.
+    Raises OSError, or StoreUnavailableError if a bucket does not answer.
     """
     fresh = secrets.token_hex(16)
     if settings.store_url is None:
@@ -71,14 +71,20 @@ def store_id(settings: Settings) -> str:
                 os.link(new, path)  # the whole id or none
             finally:
                 new.unlink()
+            sync_folder(path.parent)
         return path.read_text()
     import obstore
-    from obstore.exceptions import AlreadyExistsError, PreconditionError
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    from app.s3_store import unavailable
 
     bucket = _bucket(settings, settings.store_patience_s)
-    with suppress(AlreadyExistsError, PreconditionError):
-        obstore.put(bucket, "id", fresh.encode(), mode="create")
-    return bytes(obstore.get(bucket, "id").bytes()).decode()
+    try:
+        with suppress(AlreadyExistsError, PreconditionError):
+            obstore.put(bucket, "id", fresh.encode(), mode="create")
+        return bytes(obstore.get(bucket, "id").bytes()).decode()
+    except BaseError as error:
+        raise unavailable(type(error).__name__) from error
 
 
 def _bucket(settings: Settings, answer_s: float) -> Bucket:
@@ -113,3 +119,7 @@ def _keys_of_file() -> S3Config:
         if theirs in found:
             keys[ours] = found[theirs]  # type: ignore[literal-required]
     return keys
+
+
+if __name__ == "__main__":
+    print(store_id(Settings()))

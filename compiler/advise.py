@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -80,34 +80,36 @@ class Advice:
 def advise(plan: Plan, profile: Profile, options: Options, replan: Replan) -> tuple[Advice, ...]:
     """Plan again for the costliest crossings: with more of the memory that binds, and for fewer DRAM bytes."""
     found = (Advice(crossing=crossing, dram_bytes=plan.totals.dram_bytes, tried=()) for crossing in crossings(plan))
-    return tuple(_tried(advice, profile, options, replan) for advice in islice(found, CROSSINGS_MAX))
+    known: dict[str, Tried] = {}
+    return tuple(_tried(advice, profile, options, replan, known) for advice in islice(found, CROSSINGS_MAX))
 
 
 def advice_lines(found: tuple[Advice, ...], before: Totals) -> Iterator[str]:
-    """The changes in words: those that help with what the whole plan becomes, then those that do not.
+    """A line for each change: those that help with what the whole plan becomes, then those that do not.
 
     Boundaries have the numbers of `boundaries.crossing_lines`.
     """
+    tried: dict[str, Tried] = {}
     helped: dict[str, list[int]] = {}
     failed: dict[str, list[int]] = {}
-    unchecked: dict[str, str] = {}
-    plans: dict[str, Plan] = {}
     for number, advice in enumerate(found, 1):
-        for tried in advice.tried:
-            if tried.unchecked is not None:
-                unchecked[tried.change] = tried.unchecked
-            elif not advice.is_help(tried):
-                failed.setdefault(tried.change, []).append(number)
-        for tried in advice.helps:
-            assert tried.plan is not None
-            helped.setdefault(tried.change, []).append(number)
-            plans[tried.change] = tried.plan
+        helps = advice.helps
+        for one in advice.tried:
+            tried[one.change] = one
+            if one in helps:
+                helped.setdefault(one.change, []).append(number)
+            elif one.unchecked is None and not advice.is_help(one):
+                failed.setdefault(one.change, []).append(number)
     for change, numbers in helped.items():
-        yield f"{change}: removes {_numbered(numbers)}; {_becomes(before, plans[change].totals)}"
+        plan = tried[change].plan
+        assert plan is not None
+        others = f", not {_numbered(failed.pop(change))}" if change in failed else ""
+        yield f"{change}: removes {_numbered(numbers)}{others}; {_becomes(before, plan.totals)}"
     for change, numbers in failed.items():
         yield f"{change}: does not help {_numbered(numbers)}"
-    for change, reason in unchecked.items():
-        yield f"{change}: could not be checked: {reason}"
+    for one in tried.values():
+        if one.unchecked is not None:
+            yield f"{one.change}: could not be checked: {one.unchecked}"
     if not found:
         yield "none: no boundary costs DRAM traffic above the minimum"
 
@@ -126,8 +128,10 @@ def _becomes(before: Totals, after: Totals) -> str:
     )
 
 
-def _tried(advice: Advice, profile: Profile, options: Options, replan: Replan) -> Advice:
-    """The advice with up to `CHANGES_MAX` changes tried.
+def _tried(
+    advice: Advice, profile: Profile, options: Options, replan: Replan, known: MutableMapping[str, Tried]
+) -> Advice:
+    """The advice with up to `CHANGES_MAX` changes tried; `known` are those tried for other boundaries.
 
     The objective; the memories that the crossing names, then all memories, four and sixteen times as large; amounts
     between the largest that does not help and the least that does.
@@ -135,14 +139,16 @@ def _tried(advice: Advice, profile: Profile, options: Options, replan: Replan) -
     tried: list[Tried] = []
 
     def helps(change: str, factor: float, changes: Mapping[str, int], options: Options) -> bool:
-        plan, unchecked = None, None
-        try:
-            plan = replan(with_fields(profile, changes), options)
-        except LimitError as error:
-            unchecked = str(error)
-        except (ModelError, ProfileError):  # nothing fits any more, or a field takes no such value
-            pass
-        tried.append(Tried(change=change, factor=factor, plan=plan, unchecked=unchecked))
+        if change not in known:
+            plan, unchecked = None, None
+            try:
+                plan = replan(with_fields(profile, changes), options)
+            except LimitError as error:
+                unchecked = str(error)
+            except (ModelError, ProfileError):  # nothing fits any more, or a field takes no such value
+                pass
+            known[change] = Tried(change=change, factor=factor, plan=plan, unchecked=unchecked)
+        tried.append(known[change])
         return advice.is_help(tried[-1])
 
     def larger(amounts: Mapping[str, int], factor: float) -> bool:

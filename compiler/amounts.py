@@ -28,6 +28,11 @@ def si_text(value: float, unit: str) -> str:
     return f"{rounded / factor:.3g} {prefix}{unit}"
 
 
+def cycles_text(cycles: float, cycle_s: float) -> str:
+    """A time with its cycles: 22.9 µs (18,345 cycles)."""
+    return f"{si_text(cycles * cycle_s, 's')} ({cycles:,.0f} cycles)"
+
+
 def count_text(number: int, what: str) -> str:
     """A number and what is counted: 1 group, 2,048 groups."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-from compiler.amounts import bytes_text, number_text, share_text
+from compiler.amounts import bytes_text, cycles_text, number_text, share_text, si_text
 from compiler.errors import printable
 from compiler.explain_gap import remedy
 from compiler.plan import GapEntryDoc, Plan
@@ -16,10 +15,6 @@ from compiler.rules import named
 
 # So many tensors of a boundary are named.
 _NAMES: Final = 3
-# The unit of each objective.
-OBJECTIVE_UNITS: Final = MappingProxyType(
-    {"latency": "cycles", "dram_bytes": "DRAM bytes", "energy": "pJ", "edp": "pJ × cycles"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +75,13 @@ def crossing_lines(plan: Plan, most: int, advised: int = 0) -> Iterator[str]:
     For the first `advised` of them changes are planned again, and listed elsewhere.
     """
     found = crossings(plan)
-    objective = str(plan.options.get("objective", ""))
     for number, crossing in enumerate(found[:most], 1):
         readers = " and ".join(crossing.groups[1:]) or "a later segment"
         share = share_text(crossing.size_bytes, plan.totals.dram_bytes)
         size = f"{bytes_text(crossing.size_bytes)}, {share} of the DRAM traffic"
         yield f"{number}. {crossing.groups[0]} to {readers}: {size}; {tensors_text(crossing)}"
         for reason in dict.fromkeys(
-            f"{printable(edge.consumer, 60)}: {reason_text(edge, objective)}"
+            f"{printable(edge.consumer, 60)}: {reason_text(edge, plan)}"
             for edge in crossing.edges
             if edge.consumer is not None
         ):
@@ -112,12 +106,24 @@ def tensors_text(crossing: Crossing) -> str:
     return f"{'tensor' if len(names) == 1 else 'tensors'} {', '.join(names[:_NAMES])}{more}"
 
 
-def reason_text(edge: BoundaryDoc, objective: str) -> str:
+def objective_text(plan: Plan, value: float) -> str:
+    """A value of the plan's objective with its unit."""
+    match plan.options.get("objective"):
+        case "latency":
+            return cycles_text(value, plan.cycle_s)
+        case "dram_bytes":
+            return f"{bytes_text(value)} of DRAM traffic"
+        case "energy":
+            return si_text(value * 1e-12, "J")
+        case _:
+            return si_text(value * 1e-12 * plan.cycle_s, "J·s")
+
+
+def reason_text(edge: BoundaryDoc, plan: Plan) -> str:
     """Why two groups are not one: the rule with its amounts, both costs, or why the question does not arise."""
     why = printable(edge.why, 300)
     if edge.actual is None or edge.limit is None:
         return why
     if edge.rule in (None, "FUSE-20"):
-        unit = OBJECTIVE_UNITS.get(objective, objective)
-        return f"{why} ({number_text(edge.actual)} {unit} fused, {number_text(edge.limit)} apart)"
+        return f"{why}: {objective_text(plan, edge.actual)} fused, {objective_text(plan, edge.limit)} apart"
     return f"{named(edge.rule)} fails with {number_text(edge.actual)}, limit {number_text(edge.limit)}: {why}"

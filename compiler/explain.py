@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from compiler.amounts import bytes_text, count_text
-from compiler.boundaries import crossing_lines
+from compiler.amounts import bytes_text, count_text, cycles_text
+from compiler.boundaries import crossing_lines, objective_text
 from compiler.errors import RequestError, did_you_mean, printable
 from compiler.explain_group import explain_group, group_part, rules_line
 from compiler.explain_search import search_line
@@ -31,7 +32,7 @@ def explain(plan: Plan, group: str | None = None, report: Report | None = None, 
     segment, found = find(plan, group)
     if found is not None:
         return "\n".join([*explain_group(plan, segment, found, report), ""])
-    lines = _segment(segment, plan.options["objective"])
+    lines = _segment(plan, segment)
     groups = (line for g in segment.groups for line in ("", *explain_group(plan, segment, g, report)))
     return "\n".join([*lines, *groups, ""])
 
@@ -64,8 +65,10 @@ def find(plan: Plan, name: str) -> tuple[PlanSegment, PlanGroup | None]:
 
 def _whole(plan: Plan, report: Report | None, advised: int) -> Iterator[str]:
     yield title(plan)
+    before = ""
     for line in headline(plan, report):
-        yield f"{line.label.ljust(LABEL_WIDTH)}{line.text}"
+        yield f"{(line.label if line.label != before else '').ljust(LABEL_WIDTH)}{line.text}"
+        before = line.label
     yield ""
     crossing = list(crossing_lines(plan, _CROSSINGS_SHOWN, advised))
     yield (
@@ -85,7 +88,7 @@ def _whole(plan: Plan, report: Report | None, advised: int) -> Iterator[str]:
     if plan.rules:
         yield rules_line(plan)
     for segment in plan.segments:
-        yield from _segment(segment, plan.options["objective"])
+        yield from _segment(plan, segment)
     partition = plan.partition
     if partition.failed:
         yield ""
@@ -102,7 +105,7 @@ def _whole(plan: Plan, report: Report | None, advised: int) -> Iterator[str]:
         yield from _chips(plan)
 
 
-def _segment(segment: PlanSegment, objective: str) -> Iterator[str]:
+def _segment(plan: Plan, segment: PlanSegment) -> Iterator[str]:
     where = "on the host" if segment.kind == "host" else f"on chip {segment.chip}"
     parts = [f"{count_text(len(segment.nodes), 'node')}{_names(segment.nodes)}"] if segment.nodes else []
     if segment.continues:
@@ -125,10 +128,11 @@ def _segment(segment: PlanSegment, objective: str) -> Iterator[str]:
             resident = f" ({bytes_text(segment.resident_bytes_per_core)} in the fullest core before it runs)"
         yield (
             f"  {segment.macs:,} multiply-accumulates, {bytes_text(segment.weight_bytes)} of weights{resident},"
-            f" {segment.cycles:,} cycles, {count_text(len(segment.groups), 'group')}; nodes by engine: {units}."
+            f" {cycles_text(segment.cycles, plan.cycle_s)} estimated, {count_text(len(segment.groups), 'group')};"
+            f" ops by engine: {units}."
         )
     if segment.search is not None:
-        yield f"  {search_line(segment.id, segment.search, objective)}"
+        yield f"  {search_line(segment.id, segment.search, partial(objective_text, plan))}"
 
 
 def _merging(plan: Plan) -> Iterator[str]:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from compiler.amounts import bytes_text, count_text, number_text, si_text
+from compiler.amounts import bytes_text, count_text, cycles_text, number_text, si_text
 from compiler.boundaries import reason_text
 from compiler.errors import printable
 from compiler.explain_gap import entry_line
+from compiler.headline import BOUNDS
 from compiler.plan import GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
 from compiler.plan_rules import BoundaryDoc, RuleVerdict
 from compiler.rules import named
@@ -24,6 +25,18 @@ _HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "none": "not kept",
     }
 )
+
+# A rule's outcome (RuleVerdict.outcome) for people.
+_OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bound": "decided this group",
+        "held anyway": "met, not decisive",
+        "fails": "not met",
+        "not asked": "not asked here",
+    }
+)
+# Ops that read parts of a constant as data.
+_LOOKUPS: Final = ("Gather", "GatherElements", "GatherND")
 
 
 class Entering(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +94,7 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
     yield "Tiling:"
     yield from _tiling(group)
     yield "Costs:"
-    yield from _price(group, next((g for g in report.groups if g.id == group.id), None) if report else None)
+    yield from _price(plan, group, next((g for g in report.groups if g.id == group.id), None) if report else None)
     yield "Memory (SRAM of a cluster, NRAM and WRAM of a core):"
     for level, use in group.memory.items():
         live = f"at most {bytes_text(use.lower_bound_bytes)} live at once"
@@ -89,17 +102,16 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
     yield "Checks:"
     for verdict in group.rules:
         yield f"  {verdict_line(verdict)}."
-    objective = str(plan.options.get("objective", ""))
     yield "Inputs:"
     for enters in entering(plan, group):
         name = printable(enters.tensor, 80)
         if enters.edge is None:
-            yield f"  {name}: made by no group: an input of the graph, part of a table, or a result of the host."
+            yield f"  {name}: {_source(plan, group, report, enters.tensor)}."
         else:
-            yield f"  {name} from {enters.producer_group}: {reason_text(enters.edge, objective)}."
+            yield f"  {name} from {enters.producer_group}: {reason_text(enters.edge, plan)}."
     yield "Outputs:"
     for edge in group.boundary:
-        yield f"  {printable(edge.tensor, 80)} to {_target(edge)}: {reason_text(edge, objective)}."
+        yield f"  {printable(edge.tensor, 80)} to {_target(edge)}: {reason_text(edge, plan)}."
     above = gap_entries(plan, group)
     if above:
         yield "Excess DRAM traffic that it has a part in:"
@@ -108,20 +120,34 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
 
 
 def rules_line(plan: Plan) -> str:
-    """Which rules and checks decided groups of the plan, and how many held anyway."""
+    """Which rules and checks decided groups of the plan, and how many were met without deciding one."""
     groups = ((named(use.id), len(use.bound)) for use in plan.rules if use.bound)
     bound = [f"{name} in {count_text(count, 'group')}" for name, count in groups]
     off = [named(use.id) for use in plan.rules if not use.enabled]
     others = sum(use.enabled and not use.bound for use in plan.rules)
     switched = f" Switched off: {', '.join(off)}." if off else ""
-    return f"Rules that bound a group: {', '.join(bound) or 'none'}; {others} others held anyway.{switched}"
+    met = f"{others} others were met without deciding one" if bound else f"all {others} were met without deciding one"
+    return f"Rules that decided groups: {', '.join(bound) or 'none'}; {met}.{switched}"
 
 
 def verdict_line(verdict: RuleVerdict) -> str:
-    """A rule or check by name: actual value and limit, and whether it decided the group or held anyway."""
+    """A rule or check by name: whether it decided the group, and actual value and limit unless it counts nothing."""
     ids = verdict.id if verdict.also is None else f"{verdict.id}, {verdict.also}"
     name = verdict.name if verdict.name == verdict.id else f"{verdict.name} ({ids})"
-    return f"{name}: {verdict.outcome}, {number_text(verdict.actual)} of {number_text(verdict.limit)}"
+    amounts = f", {number_text(verdict.actual)} of {number_text(verdict.limit)}"
+    return f"{name}: {_OUTCOMES[verdict.outcome]}{amounts if verdict.actual or verdict.limit else ''}"
+
+
+def _source(plan: Plan, group: PlanGroup, report: Report | None, tensor: str) -> str:
+    """What makes a tensor that no group makes, as far as plan and report tell."""
+    hosts = {segment.id for segment in plan.segments if segment.kind == "host"}
+    for op in () if report is None else report.graph:
+        if op.output == tensor and op.group in hosts:
+            return f"computed on the host by {printable(op.node, 80)}"
+    may_be = ["an input of the graph"]
+    may_be += ["part of a lookup table"] if any(op.kind in _LOOKUPS for op in group.ops) else []
+    may_be += ["a result of the host"] if hosts and report is None else []
+    return " or ".join(may_be)
 
 
 def _memory(level: str) -> str:
@@ -175,7 +201,7 @@ def _tiling(group: PlanGroup) -> Iterator[str]:
     )
 
 
-def _price(group: PlanGroup, price: GroupReport | None) -> Iterator[str]:
+def _price(plan: Plan, group: PlanGroup, price: GroupReport | None) -> Iterator[str]:
     parts = ""
     if price is not None:
         inputs = price.dram_read_bytes - price.weight_read_bytes
@@ -185,7 +211,9 @@ def _price(group: PlanGroup, price: GroupReport | None) -> Iterator[str]:
     yield f"  {bytes_text(group.dram_bytes)} of DRAM traffic{parts}."
     stalls = ", ".join(f"{cycles:,} {cause}" for cause, cycles in group.stalls.items())
     energy = si_text(group.energy_j, "J")
-    yield f"  {group.cycles:,} cycles, bound by {group.bound_by}; stalls: {stalls or 'none'}; {energy}."
+    limit = BOUNDS[group.bound_by]
+    yield f"  {cycles_text(group.cycles, plan.cycle_s)} estimated, limited by {limit}; {energy} estimated."
+    yield f"  Stalls in cycles: {stalls or 'none'}."
 
 
 def _target(edge: BoundaryDoc) -> str:

@@ -20,7 +20,7 @@ LABEL_WIDTH: Final = 13
 _CAUSES: Final = 4
 _NODES: Final = 3
 # What a group's time goes to (PlanGroup.bound_by), and what a core waits for (EngineTime.cycles).
-_BOUNDS: Final[Mapping[str, str]] = MappingProxyType(
+BOUNDS: Final[Mapping[str, str]] = MappingProxyType(
     {"dram": "DRAM transfers", "compute": "computation", "on-chip": "transfers on the chip"}
 )
 _WAITS: Final[Mapping[str, str]] = MappingProxyType(
@@ -138,7 +138,7 @@ def _limits(plan: Plan) -> str:
             groups[group.bound_by] += 1
     whole = sum(cycles.values())
     parts = (
-        f"{_BOUNDS[name]} {share_text(part, whole)} of the estimated time ({count_text(groups[name], 'group')})"
+        f"{BOUNDS[name]} {share_text(part, whole)} of the estimated time ({count_text(groups[name], 'group')})"
         for name, part in cycles.most_common()
     )
     return ", ".join(parts) or "nothing runs on the accelerator"
@@ -182,6 +182,9 @@ def _arithmetic(plan: Plan) -> str:
     )
     if not computed:
         return "no multiply-accumulates"
+    precision = plan.options.get("precision", "model")
+    if precision != "model":
+        return f"{words}; a what-if: float tensors are counted as {precision} (option precision)"
     if plan.arithmetic.is_quantised:
         return f"{words}; the model is quantised, its integers are converted to floats before products"
     return words
@@ -201,7 +204,7 @@ def verified_text(plan: Plan, report: Report | None) -> str:
         return f"no output could be judged; {_undecided(values)}"
     outputs = count_text(len(compared), "output")
     worst = f"largest relative error {number_text(values.max_error or 0.0)}, allowed {number_text(values.limit or 0.0)}"
-    at = f" ({printable(values.tensor or '', 60)}{_index(values.where or ())})"
+    at = f" ({printable(values.tensor or '', 60)}{_index(values.where or ())})" if values.max_error else ""
     agree = f"{outputs} compared with {printable(values.judge or '', 60)} on random inputs"
     undecided = _undecided(values)
     return f"{agree}: {worst}{at}{f'; {undecided}' if undecided else ''}"

@@ -14,7 +14,6 @@ import msgspec
 from compiler.errors import RequestError, did_you_mean, printable
 from compiler.linear_rules import LinearRule, bounded, parsed
 from compiler.option_descriptions import DESCRIPTIONS
-from compiler.profile.quantities import quantity
 from compiler.rules import BY_ID, LIMITED_RULES, RULE_IDS, id_of, listed, named
 from compiler.schedule import Schedule, parse_schedule
 
@@ -128,6 +127,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def may_degrade(self) -> bool:
         """Whether ops that a step of the compiler fails on are planned in a simpler way (IMPORT-7)."""
         return self.degraded == "allow" and not self.strict
+
+    @property
+    def unverified(self) -> str:
+        """Why outputs are not compared with the model's, or "" where they are if programs can be made."""
+        if self.verify == "none":
+            return "option verify is none (--no-verify)"
+        if self.precision != "model":
+            return f"precision={self.precision} is a what-if: tensors are counted in this type, and have no values"
+        if self.batch is not None:
+            return "the model was rewritten for another batch (option batch)"
+        return ""
 
     @property
     def maxima(self) -> dict[str, int]:
@@ -501,7 +511,11 @@ def _set_twice(path: str, first: object, second: object) -> RequestError:
 def _amount(key: str, text: str) -> object:
     """The number of an amount with a unit, where the option is a size or a time; else the text."""
     unit = DESCRIPTIONS[key].unit if key in DESCRIPTIONS else ""
-    return quantity(text, unit) if unit else text
+    if not unit:
+        return text
+    from compiler.profile.quantities import quantity  # with it all of the profile, which few options need
+
+    return quantity(text, unit)
 
 
 def _hint_of_word(word: str) -> str:

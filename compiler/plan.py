@@ -422,6 +422,12 @@ class Plan(Part, frozen=True, kw_only=True):
     rules: tuple[RuleUse, ...]
     segments: tuple[PlanSegment, ...]
 
+    @property
+    def cycle_s(self) -> float:
+        """The time of one cycle; 0 for a plan without groups."""
+        cycles = sum(group.cycles for segment in self.segments for group in segment.groups)
+        return self.totals.latency_s / cycles if cycles else 0.0
+
 
 class OpReport(Part, frozen=True, kw_only=True):
     """One op of a stage: its ONNX node, the dataflow on the matrix unit, and the cycles that it computes."""

@@ -124,7 +124,8 @@ def _outcomes() -> Iterator[str]:
     yield ""
     yield (
         "In `plan.json` each group lists its rules with `actual`, `limit` and `outcome`. The whole plan's `rules` list"
-        " for each rule the groups that it bound and how many it held in anyway."
+        ' for each rule the groups that it bound and how many it held in anyway. Commands say "decided this group" or'
+        ' "met, not decisive" for `bound` and `held anyway`.'
     )
     yield ""
     yield (

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 
 def main() -> None:
     """Starts the worker and runs until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m worker", description="Tessera's worker.")
     parser.add_argument("--queues", default="short,long", help="which queues to serve [short,long]")
-    arguments = parser.parse_args()
+    kinds = parser.parse_args().queues.split(",")
     # Before numpy is imported: a BLAS thread pool in the parent would not survive the fork into the children.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -19,16 +25,21 @@ def main() -> None:
     import compiler.kernels  # noqa: F401
     import worker.optimise
     import worker.task  # noqa: F401
+    from app.jobs.identity import QUEUE_KINDS, Identity
     from app.logs import configure_logging
     from app.private_files import UMASK, close_to_others
     from app.settings import Settings
+    from compiler.version import COMPILER_VERSION
     from worker.app import Worker
 
     settings = Settings()
     configure_logging(settings.log_level, "worker")
     os.umask(UMASK)
     close_to_others(settings.data_dir)
-    celery = Worker(settings).celery()
+    unknown = next((kind for kind in kinds if kind not in QUEUE_KINDS), None)
+    if unknown is not None:
+        parser.error(f"there is no queue {unknown!r}: choose from {', '.join(QUEUE_KINDS)}")
+    celery = Worker(settings, Identity(version=COMPILER_VERSION, store=_store_id(settings)), kinds).celery()
     celery.worker_main(
         [
             "--quiet",
@@ -37,10 +48,22 @@ def main() -> None:
             "--without-gossip",
             "--without-mingle",
             "--without-heartbeat",
-            f"--queues={arguments.queues}",
             f"--loglevel={settings.log_level}",
         ]
     )
+
+
+def _store_id(settings: Settings) -> str:
+    """The id of the store; of a bucket it is read by another process, since its library leaves threads behind.
+
+    A thread would not survive the fork into the children.
+    """
+    from app.stores import store_id
+
+    if settings.store_url is None:
+        return store_id(settings)
+    asked = subprocess.run([sys.executable, "-m", "app.stores"], stdout=subprocess.PIPE, text=True, check=True)
+    return asked.stdout.strip()
 
 
 if __name__ == "__main__":

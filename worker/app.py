@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from celery import Celery, signals
 from celery.worker import state
 
 from app.blob_pins import BlobPins
+from app.jobs.identity import Identity, QueueKind, queue_name
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
@@ -45,15 +47,21 @@ class Worker:
     """The state of one worker process tree; each pool child makes its own connections after the fork."""
 
     settings: Settings
+    identity: Identity
+    kinds: Sequence[QueueKind]
     name: str = field(default_factory=lambda: f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}")
     _computer: Any = None
     _optimiser: Any = None
     _records: Records | None = None
     _void_since: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def _queues(self) -> list[str]:
+        return [queue_name(kind, self.identity) for kind in self.kinds]
+
     def celery(self) -> Celery:
         """The Celery application with the task and the signals connected."""
-        celery = create_celery(self.settings)
+        celery = create_celery(self.settings, self._queues)
 
         @celery.task(name=COMPUTE_TASK)  # type: ignore[untyped-decorator]
         def compute(content: str, fence: int) -> None:
@@ -86,7 +94,7 @@ class Worker:
 
         assert self.settings.broker_url is not None
         assert self.settings.cache_url is not None
-        records = Records(connect(self.settings.broker_url), self.settings)
+        records = Records(connect(self.settings.broker_url), self.settings, self.identity)
         stores = open_stores(
             self.settings,
             models=StoreHooks(damaged=records.count_damaged),
@@ -104,7 +112,7 @@ class Worker:
         counts = TableCounts(broker, self.settings)
         self._optimiser = Optimiser(
             cache=TableCache(connect(self.settings.cache_url, text=False), self.settings),
-            wanted=WantedTables(broker),
+            wanted=WantedTables(broker, self.identity),
             counts=counts,
             buckets=BucketChoice(client=broker, counts=counts, settings=self.settings),
             packages=OpenPackages(store, self.settings.open_packages),
@@ -120,7 +128,7 @@ class Worker:
     def _main_records(self) -> Records:
         if self._records is None:
             assert self.settings.broker_url is not None
-            self._records = Records(connect(self.settings.broker_url), self.settings)
+            self._records = Records(connect(self.settings.broker_url), self.settings, self.identity)
         return self._records
 
     def _ready(self, sender: Any, **_: Any) -> None:
@@ -135,7 +143,8 @@ class Worker:
 
     def _beat(self) -> None:
         with suppress(redis.RedisError, OSError):
-            self._main_records().heartbeat(self.name)
+            slots = self.settings.worker_concurrency
+            self._main_records().heartbeat(self.name, self._queues, slots)
 
     def _end_hung(self) -> None:
         """Ends children that hang on a computation given to others: they would hold their slot for ever.
@@ -160,7 +169,7 @@ class Worker:
     def _told_to_stop(self, **_: Any) -> None:
         """At the signal, before anything is waited for: a kill may follow."""
         with suppress(redis.RedisError, OSError):
-            self._main_records().note_stop(self.name)
+            self._main_records().goodbye(self.name)
 
     def _ends(self, **_: Any) -> None:
         with suppress(redis.RedisError, OSError):

@@ -17,6 +17,7 @@ from app.jobs.options_text import options_text
 from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
 from app.metrics import Observation, record
+from app.profiles.stored import stored_profile
 from app.settings import Settings
 from app.store import BlobStore
 from app.sweeps.figures import figures_json, figures_of
@@ -26,14 +27,6 @@ from compiler.errors import CompilationCancelledError, InternalError, TesseraErr
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
 from compiler.plan import plan_json, report_json
-from compiler.profile import (
-    Profile,
-    builtin_names,
-    builtin_profile,
-    parse_profile,
-    profile_digest,
-    profile_json,
-)
 from compiler.program.executable import write
 from worker.lease_keeper import Keeper, return_free_memory
 from worker.packages import package_outcome
@@ -115,7 +108,7 @@ class Computer:
 
     def _compile(self, lease: Lease, keeper: Keeper) -> Outcome:
         """The outcome of a compilation: references to its documents, and to its executable if there is one."""
-        profile = self._profile(lease)
+        profile = stored_profile(self.store, lease.profile)
         options = msgspec.json.decode(options_text(self.store, lease.options), type=Options)
         with self.models.mapped(lease.model) as data:
             source = ModelSource(name=lease.model_name, data=data, sha256=lease.model)
@@ -145,17 +138,6 @@ class Computer:
             if options.varies:
                 outcome |= package_outcome(source, profile, options, keeper, self.store)
         return outcome
-
-    def _profile(self, lease: Lease) -> Profile:
-        """The profile of a lease; one of ours that was lost is written again. Raises FileNotFoundError for others."""
-        try:
-            return parse_profile(self.store.read(lease.profile))
-        except FileNotFoundError:
-            for profile in map(builtin_profile, builtin_names()):
-                if profile_digest(profile) == lease.profile:
-                    self.store.put(profile_json(profile))
-                    return profile
-            raise
 
     def _outcome(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
         """The outcome, and whether the same request would give the same outcome again."""

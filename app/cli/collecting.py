@@ -9,6 +9,7 @@ import redis
 from app.cli.serving import read_settings
 from app.collector import Collected, Collector
 from app.errors import UnavailableError
+from app.jobs.identity import Identity
 from app.jobs.records import Records
 from app.redis_urls import connect
 from app.stores import open_stores
@@ -23,7 +24,7 @@ def collected(data_dir: Path | None, *, dry_run: bool) -> Collected:
         folder = settings.data_dir.absolute()
         broker_url, cache_url = socket_url(folder / Role.BROKER.value), socket_url(folder / Role.CACHE.value)
     collector = Collector(
-        records=Records(connect(broker_url, patience_s=5.0), settings),
+        records=Records(connect(broker_url, patience_s=5.0), settings, Identity.present(settings)),
         cache=connect(cache_url, patience_s=5.0),
         stores=open_stores(settings),
         settings=settings,

@@ -96,7 +96,7 @@ def compilation_here(
     options = parse_assignments(settings)
     hardware = load_profile(profile)
     source = open_model(model)
-    with ProgressBar(console, source.name) as bar:
+    with ProgressBar(console, source.name, verifies=not options.unverified) as bar:
         if only_plan:
             return plan_model(source, hardware, options, observer=bar, pictures=True)
 
@@ -120,7 +120,7 @@ def compile_on_server(
 ) -> Compiled:
     """Compile on a service; with `only_plan` the job goes on there after its plan has been read."""
     # The values as given, without the defaults of this version: the service may be a newer one.
-    parse_assignments(settings)
+    verifies = not parse_assignments(settings).unverified
     options = parse_values(settings)
     uncompiled_model(model)  # before the service is asked anything
     from app.client.client import Client
@@ -129,7 +129,7 @@ def compile_on_server(
         text = profile_text(profile)
         reference = profile if text is None else client.upload_profile(text).digest
         job = client.submit(model, reference, options)
-        job = follow(client, job, model.name, console, show=show, only_plan=only_plan)
+        job = follow(client, job, model.name, console, show=show, only_plan=only_plan, verifies=verifies)
         plan = client.document(job, "plan")
         report = None if only_plan and not job.final else client.document(job, "report")
         return Compiled(plan=plan, report=report, server=server, job=job.id)
@@ -150,13 +150,14 @@ def follow(
     *,
     show: Show | None = None,
     only_plan: bool = False,
+    verifies: bool = True,
 ) -> Job:
     """Show a job's progress until it is final; raises ServiceError if it did not succeed.
 
     `show` gets the plan as soon as it is known; with `only_plan` the job is left to itself then.
     """
     if not job.final:
-        with _cancelling(client, job, console), ProgressBar(console, title) as bar:
+        with _cancelling(client, job, console), ProgressBar(console, title, verifies=verifies) as bar:
             for event in client.follow(job.id):
                 if only_plan and event.planned and event.state == "running":
                     return client.job(job.id)

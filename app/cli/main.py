@@ -31,14 +31,16 @@ from app.cli.shared_parameters import (
     WideFlag,
     all_settings,
     check_arguments,
+    compilation_to_write,
     excluding,
     file_to_write,
-    folder_to_write,
     progress_console,
 )
+from app.cli.usage import JsonUsage
 from app.input_files import existing_arrays, existing_executable, uncompiled_model
 from app.outputs import whole_files
 from compiler.errors import RequestError
+from compiler.options import parse_assignments
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def _print_version(wanted: bool) -> None:
 
 cli = typer.Typer(
     name="tessera",
+    cls=JsonUsage,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -117,10 +120,13 @@ def compile_command(
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it."""
+    """Compile a model for a profile, here or on a service: show the plan, then prove, simulate and verify it.
+
+    `--json` prints the plan, with the report (verification, programs, throughput) in its field `report`.
+    """
     with failures(as_json=as_json):
         from app.cli import compiling
-        from app.client.output_folder import FILE_NAMES, write
+        from app.client.output_folder import write
 
         words = all_settings(settings, strict, no_verify=no_verify)
         excluding({"--json": as_json, "--csv": as_csv})
@@ -129,15 +135,17 @@ def compile_command(
             raise RequestError(
                 "a trace needs a folder", code="invalid_request", actual="--trace", hint="Give --out DIR"
             )
-        folder_to_write(out, FILE_NAMES)
+        compilation_to_write(out)
         from app.printing.plan_table import PlanFirst, groups_csv
 
         console = progress_console(as_json)
-        table = PlanFirst(Console(markup=False, highlight=False), wide=wide)
+        verifies = not parse_assignments(words).unverified
+        table = PlanFirst(Console(markup=False, highlight=False), wide=wide, verifies=verifies)
         for_people = not (as_json or as_csv)
         found = compiling.compiled(model, profile, words, console, server, show=table.show if for_people else None)
         if as_json:
-            sys.stdout.write(found.plan.decode() + "\n")
+            report = None if found.report is None else json.loads(found.report)
+            sys.stdout.write(json.dumps({**json.loads(found.plan), "report": report}, ensure_ascii=False) + "\n")
         elif as_csv:
             sys.stdout.write(groups_csv(found.plan_document()))
         else:

@@ -22,6 +22,7 @@ from app.cli.shared_parameters import (
     WideFlag,
     all_settings,
     check_arguments,
+    compilation_to_write,
     excluding,
     folder_to_write,
     progress_console,
@@ -75,10 +76,11 @@ def plan(
             excluding({flag: given, "--compare": is_comparison})
         _check(target, profile, words, server)
         from app.cli.compiling import compiled
-        from app.client.output_folder import FILE_NAMES
         from compiler.plan import plan_json
 
-        folder_to_write(out, FILE_NAMES if strategies is None else ())
+        if strategies is None:
+            compilation_to_write(out)
+        folder_to_write(out)
         folder_to_write(pictures)
         console = progress_console(as_json)
         if strategies is not None:
@@ -95,9 +97,10 @@ def plan(
         _print(_documents(found), found.plan, as_json=as_json, as_csv=as_csv, wide=wide)
         said = _written(found, out, pictures)
         if not (as_json or as_csv):
+            people = Console(markup=False, highlight=False)
             goes_on = [] if verify or found.job is None else [_goes_on(found.job, server)]
             for line in goes_on + said:
-                Console(markup=False, highlight=False).print(line, soft_wrap=True)
+                people.print(line, soft_wrap=True)
 
 
 def _print(found: Compiled, text: bytes, *, as_json: bool, as_csv: bool, wide: bool) -> None:
@@ -162,6 +165,7 @@ def explain(
         _check(target, profile, words, server)
         from app.cli import compiling
         from app.cli.advising import advice_here
+        from app.printing.text_table import print_lines
         from compiler.advise import CROSSINGS_MAX
         from compiler.explain import explain as in_words
         from compiler.explain import group_values
@@ -184,7 +188,10 @@ def explain(
             text += "\n".join(["", "Changes that were planned again:", *(f"  {line}" for line in lines)]) + "\n"
         text = "\n".join(printable(line, len(line)) for line in text.split("\n"))  # a saved plan may have been changed
         values = {"explanation": text.splitlines(), **group_values(found.plan, found.report, group)}
-        sys.stdout.write(json.dumps(values) + "\n" if as_json else text)
+        if as_json:
+            sys.stdout.write(json.dumps(values) + "\n")
+        else:
+            print_lines(text.splitlines(), Console(markup=False, highlight=False))
 
 
 def compiled_before(
@@ -265,11 +272,10 @@ def _compare(
 
     from app.cli.compare_table import print_comparison
     from app.cli.comparing import compare, parse_strategies
-    from app.client.output_folder import FILE_NAMES
 
     names = parse_strategies(strategies)
     for name in names:
-        folder_to_write(None if out is None else out / name, FILE_NAMES)
+        compilation_to_write(None if out is None else out / name)
     comparison = compare(model, profile, settings, names, console, server=server, out=out)
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(comparison)) + "\n")

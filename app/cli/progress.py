@@ -13,22 +13,26 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from compiler.errors import printable
 
 # The stages of a compilation by their first pass; one line each if stderr is not a terminal.
+_VERIFYING: Final = "check values"
 _PHASES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "read": "planning",
         "program": "making, proving and simulating programs",
-        "check values": "verifying outputs",
+        _VERIFYING: "verifying outputs",
     }
 )
 
 
 class ProgressBar:
-    """A bar over the phases of a compilation, and its observer; prints lines if stderr is not a terminal."""
+    """A bar over the phases of a compilation, and its observer; prints lines if stderr is not a terminal.
 
-    def __init__(self, console: Console, title: str) -> None:
+    `verifies` is False where outputs are not compared, though there is a pass for it.
+    """
+
+    def __init__(self, console: Console, title: str, *, verifies: bool = True) -> None:
         self._console = console
         self._title = printable(title, 60)
-        self._said: set[str] = set()
+        self._said: set[str] = set() if verifies else {_VERIFYING}
         self._tenths = -1
         self._progress = Progress(
             SpinnerColumn(),

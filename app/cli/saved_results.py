@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.client.document import document
 from app.comparisons.compare import Compiled
-from app.input_files import existing_file, refuse_other
+from app.input_files import PLAN, existing_file, refuse_other
 from compiler.amounts import bytes_text
 from compiler.errors import RequestError, printable
 from compiler.plan import Plan, Report
@@ -31,7 +31,7 @@ def saved(target: Path) -> Compiled:
     """The plan and report in a folder, or a plan with the report beside it; raises RequestError for other paths."""
     path = target / "plan.json" if target.is_dir() else target
     report = path.with_name("report.json")
-    refuse_other(existing_file(path, HINT), "a plan", HINT)
+    refuse_other(existing_file(path, HINT), PLAN, HINT)
     plan = document(_bytes(path), Plan, str(path))
     described = document(_bytes(report), Report, str(report)) if report.is_file() else None
     if plan.totals.images < 1 or "objective" not in plan.options or not all(e.groups for e in plan.gap.entries):

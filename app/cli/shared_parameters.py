@@ -71,9 +71,18 @@ def file_to_write(path: Path | None) -> None:
         outlive_reader()
 
 
-def folder_to_write(path: Path | None, names: tuple[str, ...] = ()) -> None:
-    """As `file_to_write`, of a folder and the files of these names in it."""
-    check_folder(path, names)
+def folder_to_write(path: Path | None) -> None:
+    """As `file_to_write`, of a folder."""
+    check_folder(path)
+    if path is not None:
+        outlive_reader()
+
+
+def compilation_to_write(path: Path | None) -> None:
+    """As `file_to_write`, of a folder for the files of a compilation, which replace only files of an earlier one."""
+    from app.client.output_folder import check_output_folder
+
+    check_output_folder(path)
     if path is not None:
         outlive_reader()
 

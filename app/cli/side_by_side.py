@@ -26,7 +26,7 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "estimated_latency_s": "latency, estimated",
         "simulated_latency_s": "latency, simulated",
         "energy_j": "energy, estimated",
-        "stationary_weight_bytes": "stationary weights",
+        "stationary_weight_bytes": "weights kept on chip",
         "host_link_bytes": "host link traffic",
     }
 )
@@ -48,6 +48,10 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     sides = (("a", document.a), ("b", document.b))
     for name, side in sides:
         print_text(f"{name}: {_side(side)}", console)
+    for name, side in sides:
+        precision = side.options.get("precision", "model")
+        if precision != "model":
+            print_text(f"{name} is a what-if: float tensors are counted as {precision}, and have no values", console)
     if not document.same_model:
         print_text("these are different models: groups meet where their nodes have equal names", console)
     console.print()
@@ -62,7 +66,8 @@ def print_side_by_side(document: ComparisonDocument, console: Console) -> None:
     )
     kind = "simulated" if simulated else "estimated"
     columns = [Column("nodes"), Column("names", "names"), Column("a", "words"), Column("b", "words")]
-    columns += map(Column, ("DRAM a", "DRAM b", f"{kind} latency a", "b"))
+    columns += map(Column, ("DRAM a", "DRAM b", "latency a", "latency b"))
+    print_text(f"Groups that cover the same nodes, latency {kind}:", console)
     print_table(columns, [_group_cells(pair, simulated=simulated) for pair in document.groups], console)
 
 
@@ -97,4 +102,5 @@ def _group_cells(pair: ComparedGroups, *, simulated: bool) -> list[str]:
 
 
 def _ids(side: GroupSum) -> str:
-    return side.groups[0] + (f" +{len(side.groups) - 1}" if len(side.groups) > 1 else "")
+    """The groups of a side, the first and the last where there are several."""
+    return "…".join(side.groups if len(side.groups) < 2 else (side.groups[0], side.groups[-1]))

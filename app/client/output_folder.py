@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from app.client.document import document
-from app.outputs import whole_files
+from app.input_files import EXECUTABLE, PAGE, PLAN, REPORT, kind_of
+from app.outputs import check_folder, whole_files
 from app.report_page.page import FILE_NAME as PAGE_NAME
 from app.report_page.page import report_page
 from app.simulations.traces import FILE_NAME as TRACE_NAME
+from compiler.errors import RequestError, printable
 from compiler.plan import Plan, Report
 
 if TYPE_CHECKING:
@@ -21,7 +24,31 @@ PLAN_NAME: Final = "plan.json"
 REPORT_NAME: Final = "report.json"
 EXECUTABLE_NAME: Final = "executable.tsx"
 LISTING_NAME: Final = "listing.txt"
-FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, PAGE_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
+_FILE_NAMES: Final = (PLAN_NAME, REPORT_NAME, PAGE_NAME, EXECUTABLE_NAME, LISTING_NAME, TRACE_NAME)
+
+# What these files are if a compilation wrote them.
+_KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {PLAN_NAME: PLAN, REPORT_NAME: REPORT, PAGE_NAME: PAGE, EXECUTABLE_NAME: EXECUTABLE}
+)
+
+
+def check_output_folder(folder: Path | None) -> None:
+    """Raises RequestError if the files cannot be written to a folder, or files there are not of a compilation."""
+    check_folder(folder, _FILE_NAMES)
+    if folder is None:
+        return
+    there = [name for name in _FILE_NAMES if (folder / name).is_file() and (folder / name).stat().st_size]
+    for name in there:
+        is_ours = kind_of(folder / name) == _KINDS[name] if name in _KINDS else PLAN_NAME in there
+        if not is_ours:
+            where = printable(str(folder / name), 200)
+            raise RequestError(
+                f"{where} was not written by Tessera and would be overwritten",
+                code="file_exists",
+                actual=where,
+                limit="a new or empty folder, or one of an earlier --out",
+                hint="Give another folder with --out, or move the file away",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

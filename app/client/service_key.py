@@ -23,6 +23,7 @@ def service_key(key: str | None) -> str:
             code="invalid_key",
             actual=f"{len(text)} characters, with spaces or lines between them or others than ASCII",
             limit="tessera_ID_SECRET as `tessera keys create` prints it",
+            hint="Set TESSERA_KEY to the key alone, or TESSERA_KEY_FILE to a file with nothing else in it",
         )
     return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,8 @@ from pydantic import BaseModel, Field
 from app.context import ContextDependency, OpenContextDependency
 from app.errors import ForbiddenError, StoreUnavailableError
 from app.health.figures import exposition
+from app.jobs.identity import Identity
+from app.jobs.records import WorkerSign
 from app.keys.owners import LOCAL, LOCAL_WORD
 from app.problems import Problem, problem_response, request_id_of
 
@@ -68,17 +70,40 @@ async def ready(request: Request, context: OpenContextDependency) -> Response:
     missing = [] if results.pop("cache") else ["cache"]
     missing += durability.concerns if durability else ()
     failing = [name for name, result in results.items() if not result]
+    signs: list[WorkerSign] = results["worker"] or []
+    fit = [sign for sign in signs if sign.identity == context.records.identity]
+    others = None
+    if signs and not fit:
+        failing.append("worker")
+        others = _difference(context.records.identity, signs)
     if failing:
         parts = {
             "code": "not_ready",
             "stage": "service",
-            "message": f"not ready: {', '.join(failing)}",
+            "message": f"not ready: {', '.join(failing)}" + (f"; {others}" if others else ""),
             "actual": ", ".join(failing),
-            "hint": "A worker gives a sign of life every second" if failing == ["worker"] else None,
+            "hint": _worker_hint(context.settings.rekey_after_s, others) if failing == ["worker"] else None,
         }
         return problem_response(parts, 503, request_id_of(request), {"Retry-After": "1"})
-    answer = Ready(workers=results["worker"], degraded=", ".join(missing) or None)
+    answer = Ready(workers=len(fit), degraded=", ".join(missing) or None)
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
+
+
+def _difference(own: Identity, signs: Iterable[WorkerSign]) -> str:
+    """Why no live worker takes the jobs of this process."""
+    versions = {sign.identity.version for sign in signs}
+    if own.version in versions:
+        return "workers live, but of another store: check TESSERA_DATA_DIR"
+    return f"workers live, but of version {', '.join(sorted(versions))}, and this is {own.version}"
+
+
+def _worker_hint(rekey_after_s: float, others: str | None) -> str:
+    if others is None:
+        return "A worker gives a sign of life every second"
+    return (
+        "Jobs wait for a worker of their version and store. Those of an older version are given to workers of this one "
+        f"when no other has lived for {rekey_after_s:.0f} s"
+    )
 
 
 @router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse, responses={403: {"model": Problem}})

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from app.context import Context
-from app.jobs.records import COUNTS_KEY, LEASES_KEY, QUEUES
+from app.jobs.records import COUNTS_KEY, LEASES_KEY
 from app.metrics import FIGURES, REQUEST_BUCKETS, Figure, Series, recorded
 from app.tables.counts import REQUESTS
 
@@ -114,13 +114,17 @@ class _Figures(Collector):
                 yield _OF_TABLES[what], tuple(labels), tables
         yield "tables_wanted", (), context.tables.wanted.waiting()
         yield "computations_running", (), client.zcard(LEASES_KEY)
-        yield "workers", (), context.records.workers()
+        own = context.records.identity
+        workers = Counter({own.labels_beside(own): 0})
+        workers.update(sign.identity.labels_beside(own) for sign in context.records.workers())
+        yield from (("workers", labels, count) for labels, count in workers.items())
         yield from ((f"store_{name}", (), float(value)) for name, value in context.records.stored().items())
         yield "disk_free_bytes", (), shutil.disk_usage(context.settings.data_dir).free
-        for queue in QUEUES:
-            yield "queue_depth", (queue,), client.zcard(f"tessera:queue:{queue}")
-            for owner, age_s in _oldest_s(client, queue).items():
-                yield "queue_oldest_seconds", (queue, owner), age_s
+        for queue in context.records.queues():
+            of_queue = (queue.kind, *queue.identity.labels_beside(own))
+            yield "queue_depth", of_queue, queue.waiting
+            for owner, age_s in _oldest_s(client, queue.name).items():
+                yield "queue_oldest_seconds", (*of_queue, owner), age_s
 
 
 def _oldest_s(client: redis.Redis, queue: str) -> dict[str, float]:

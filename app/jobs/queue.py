@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from celery import Celery
 from kombu.entity import Queue
 
-from app.jobs.records import QUEUES
 from app.redis_urls import celery_url
 from app.settings import Settings
 
@@ -14,8 +15,13 @@ COMPUTE_TASK = "tessera.compute"
 UNACKED_KEYS = ("unacked", "unacked_index", "unacked_mutex")
 
 
-def create_celery(settings: Settings) -> Celery:
-    """Creates a Celery application with the settings of API-6 and no tasks."""
+def celery_queue(name: str) -> Queue:
+    """A queue of a name by `queue_name`."""
+    return Queue(name)  # type: ignore[no-untyped-call]
+
+
+def create_celery(settings: Settings, queues: Sequence[str]) -> Celery:
+    """Creates a Celery application with the settings of API-6 and no tasks, whose worker serves these queues."""
     if settings.broker_url is None:
         raise ValueError("Celery needs a broker URL")
     visibility = {"visibility_timeout": settings.visibility_timeout_s}
@@ -34,8 +40,8 @@ def create_celery(settings: Settings) -> Celery:
         visibility_timeout=settings.visibility_timeout_s,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]
-        task_default_queue=QUEUES[0],
+        task_queues=[celery_queue(name) for name in queues],
+        task_default_queue=queues[0],
         task_create_missing_queues=False,
         task_serializer="json",
         result_serializer="json",

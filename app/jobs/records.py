@@ -19,6 +19,7 @@ import redis
 
 from app.errors import UnavailableError
 from app.jobs.durability import BrokerDurability
+from app.jobs.identity import QUEUE_KINDS, UNNAMED, Identity, QueueKind, parsed_queue, queue_name
 from app.jobs.leases import LeaseWatch
 from app.keys.owners import NO_LIMITS, Limits
 from app.settings import Settings
@@ -26,26 +27,33 @@ from app.settings import Settings
 State = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled"]
 Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
-QUEUES = ("short", "long")
 WORKERS_KEY = "tessera:workers"
+SERVED_KEY = "tessera:workers:served"
 LEASES_KEY = "tessera:leases"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
-"""How long a worker counts as alive after its last sign of life."""
+"""How long a worker, or an API process, counts as alive after its last sign of life."""
 STORED_KEY = "tessera:stored"
 
 _SCRIPTS = (
     "accept",
     "accept_sweep",
     "announce",
+    "api_alive",
     "cancel",
     "claim",
     "finish",
+    "goodbye",
+    "heartbeat",
     "lease",
     "lost",
+    "position",
     "progress",
+    "queues",
     "reap",
+    "rekey",
     "renew",
+    "requeue",
     "restart",
     "blob_pin",
     "blob_claim",
@@ -57,6 +65,8 @@ _SCRIPTS = (
     "profile_delete",
 )
 _STOP_REMEMBERED_S = 24 * 3600
+# Messages in Celery's list for each computation that live workers do at once: enough that none waits for the relay.
+_MESSAGES_PER_SLOT = 2
 # Less than the patience of the API's connection.
 _SYNC_MS = 700
 # Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
@@ -80,7 +90,7 @@ class JobRequest:
     profile: str
     profile_name: str
     options: str
-    queue: str
+    queue: QueueKind
     time_limit_s: float
     memory_limit_bytes: int
     compiler_version: str
@@ -168,6 +178,28 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSign:
+    """What a live worker says of itself; one of a version before 0.12 says nothing."""
+
+    name: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """What waits in a queue, and who is there for it."""
+
+    name: str
+    kind: QueueKind
+    identity: Identity
+    waiting: int
+    slots: int
+    """How many computations the live workers that serve it do at once."""
+    has_api: bool
+    """Whether an API process of the same identity lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
     """Whether to continue, and the tightest limits among the waiting jobs (0 if unknown)."""
 
@@ -179,9 +211,10 @@ class Renewal:
 class Records:
     """The job records, over one Redis. Raises redis.RedisError if it does not answer."""
 
-    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+    def __init__(self, client: redis.Redis, settings: Settings, identity: Identity) -> None:
         self._redis = client
         self._settings = settings
+        self._identity = identity
         self._leases = LeaseWatch(settings.lease_s)
         self._durability = BrokerDurability(client)
         folder = resources.files("app.jobs") / "scripts"
@@ -199,6 +232,11 @@ class Records:
         return self._redis
 
     @property
+    def identity(self) -> Identity:
+        """What this process and the workers of the jobs that it accepts agree in."""
+        return self._identity
+
+    @property
     def durability(self) -> BrokerDurability:
         """What the broker does with what it has answered."""
         return self._durability
@@ -211,8 +249,9 @@ class Records:
         key: Idempotency | None = None,
         limits: Limits = NO_LIMITS,
     ) -> Accepted:
-        """Records a job, and its computation and outbox entry unless an outcome is known already."""
-        answer, job = self._run("accept", self._asked(request, key, 1, limits), _json(_wanted(request, outcome, {})))
+        """Records a job, and its computation, queued, unless an outcome is known already."""
+        asked = self._asked(request, key, 1, limits)
+        answer, job = self._run("accept", asked, _json(self._wanted(request, outcome, {})))
         return Accepted(answer=answer, job=job)
 
     def accept_sweep(
@@ -225,7 +264,7 @@ class Records:
     ) -> Accepted:
         """Record a sweep and the jobs of all its points with their outcomes where known, all or nothing (SIM-5)."""
         fields = _fields(request)
-        wanted = [_wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
+        wanted = [self._wanted(point, outcome, {"sweep": request.job}) for point, outcome in points]
         asked = self._asked(request, key, len(points), limits)
         answer, job = self._run("accept_sweep", asked, _json(fields), _json(wanted))
         return Accepted(answer=answer, job=job)
@@ -248,6 +287,28 @@ class Records:
             }
         )
 
+    def _wanted(
+        self, request: JobRequest, outcome: Mapping[str, str] | None, more: Mapping[str, str]
+    ) -> dict[str, object]:
+        """The `wanted` of common.lua."""
+        identity = Identity(version=request.compiler_version, store=self._identity.store)
+        fields = {**_fields(request), **more}
+        shared = ("model", "model_name", "profile", "options", "kind", "owner", "trace", "request_id")
+        wanted: dict[str, object] = {
+            "job": request.job,
+            "content": request.content,
+            "time_limit_ms": _ms(request.time_limit_s),
+            "attached_bytes": request.attached_bytes,
+            "fields": fields,
+            "work": {
+                **{name: fields[name] for name in shared},
+                "queue": queue_name(request.queue, identity),
+                "version": identity.version,
+                "store": identity.store,
+            },
+        }
+        return wanted if outcome is None else {**wanted, "outcome": outcome}
+
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
         fields = cast(dict[str, str], self._redis.hgetall(job_key(job)))
@@ -263,30 +324,56 @@ class Records:
         return (own, points) if own and all(points) else None
 
     def queue_position(self, content: str) -> int | None:
-        """The position of a computation in the queue, from 1; None if it is not queued."""
-        for queue in QUEUES:
-            rank = cast(int | None, self._redis.zrank(f"tessera:queue:{queue}", content))
-            if rank is not None:
-                return rank + 1
-        return None
+        """The place of a computation in its queue, from 1, as owners take turns; None if it is not queued."""
+        return int(self._run("position", content)) or None
+
+    def queues(self) -> list[QueueState]:
+        """The queues in which something waits, and those of this identity."""
+        names = (*self._identity.queues(), *QUEUE_KINDS)
+        found = []
+        for name, waiting, slots, has_api in self._run("queues", HEARTBEAT_TTL_S, _json(names)):
+            if waiting or name not in QUEUE_KINDS:
+                kind, identity = parsed_queue(name)
+                found.append(
+                    QueueState(
+                        name=name,
+                        kind=kind,
+                        identity=identity,
+                        waiting=waiting,
+                        slots=slots,
+                        has_api=bool(has_api),
+                    )
+                )
+        return found
+
+    def queued(self, queue: str, first: int, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Computations that wait in a queue, from the longest waiting on, by their content keys with their fields."""
+        contents = cast(list[str], self._redis.zrange(f"tessera:queue:{queue}", first, first + count - 1))
+        pipeline = self._redis.pipeline(transaction=False)
+        for content in contents:
+            pipeline.hgetall(f"tessera:computation:{content}")
+        return [(content, fields) for content, fields in zip(contents, pipeline.execute(), strict=True) if fields]
+
+    def rekey(
+        self, content: str, fence: int, new: str, work: Mapping[str, str], outcome: Mapping[str, str] | None
+    ) -> bool:
+        """Moves the jobs of a queued computation to a new content key for workers of this identity.
+
+        `work` says what changes of the computation: its queue, profile and options. False if it was taken up meanwhile.
+        """
+        changed = {**work, "version": self._identity.version, "store": self._identity.store}
+        known = "" if outcome is None else _json(outcome)
+        return bool(self._run("rekey", content, fence, new, _json(changed), known) == "moved")
 
     def cancel(self, job: str) -> State | None:
         """Cancels a job; returns its state afterwards, or None if it does not exist."""
         return cast(State | None, self._run("cancel", job))
 
-    def claim(self, count: int = 50, room: Mapping[str, int] | None = None) -> list[Delivery]:
-        """The deliveries that are due; each becomes due again later unless a worker takes it up.
-
-        `room` is the number of further messages that each queue's list may hold; without it there is no limit.
-        """
+    def claim(self) -> list[Delivery]:
+        """The deliveries for which there is room in Celery's lists; one that no worker takes up is handed out again."""
         first_ms, last_ms = _ms(self._settings.first_resend_s), _ms(self._settings.last_resend_s)
-        free = dict.fromkeys(QUEUES, count) if room is None else dict(room)
-        sends = self._run("claim", count, first_ms, last_ms, json.dumps(free))
+        sends = self._run("claim", HEARTBEAT_TTL_S, _MESSAGES_PER_SLOT, first_ms, last_ms)
         return [Delivery(content=content, fence=int(fence), queue=queue) for content, fence, queue in sends]
-
-    def messages(self, queue: str) -> int:
-        """The number of messages that wait in the list of a Celery queue."""
-        return self._redis.llen(queue)
 
     def reap(self, count: int = 100) -> list[tuple[str, str]]:
         """Ends leases that gave no sign of life for their time; returns pairs of action and content key.
@@ -298,15 +385,26 @@ class Records:
         return [(what, to) for what, to in done]
 
     def restart(self) -> int:
-        """Treats every lease as lost and every queued computation as unsent; returns the number queued."""
-        return int(self._run("restart", self._settings.max_attempts))
+        """Treats every lease as lost and every queued computation as unsent; returns the number queued.
+
+        Nothing else lives, so what was for this store under another id is for it now.
+        """
+        self._run("restart", self._settings.max_attempts)
+        names = [(queue.name, self._present_name(queue)) for queue in self.queues()]
+        names.sort(key=lambda pair: pair[0] != pair[1])  # what is renamed comes to queues that are done
+        return int(self._run("requeue", self._identity.store, _json(names)))
+
+    def _present_name(self, queue: QueueState) -> str:
+        if not queue.identity.is_known:
+            return queue.name
+        return queue_name(queue.kind, Identity(version=queue.identity.version, store=self._identity.store))
 
     def lease(self, content: str, fence: int, worker: str) -> Lease | None:
-        """Takes up a queued computation; None for a duplicate or late delivery.
+        """Takes up a queued computation; None for a duplicate or late delivery, or one for another version or store.
 
         `worker` is the worker's name, with what tells its calls apart after a slash.
         """
-        fields = self._run("lease", content, fence, worker)
+        fields = self._run("lease", content, fence, worker, self._identity.version, self._identity.store)
         if fields is None:
             return None
         model, model_name, profile, options, attempt, kind, trace, request_id, queued_ms, started_ms, jobs = fields
@@ -358,32 +456,31 @@ class Records:
         """Report that the worker under this fence is dead, which ends its lease at once."""
         return str(self._run("lost", content, fence, self._settings.max_attempts))
 
-    def heartbeat(self, worker: str) -> None:
-        """Records that a worker is alive."""
-        now = float(self._redis.time()[0])
-        pipeline = self._redis.pipeline()
-        pipeline.zadd(WORKERS_KEY, {worker: now + HEARTBEAT_TTL_S})
-        pipeline.zremrangebyscore(WORKERS_KEY, "-inf", now - 60)
-        pipeline.execute()
+    def heartbeat(self, worker: str, queues: Sequence[str], slots: int) -> None:
+        """Records that a worker is alive, which queues it serves, and how many computations it does at once."""
+        served = {"version": self._identity.version, "store": self._identity.store, "queues": queues, "slots": slots}
+        self._run("heartbeat", worker, _json(served), HEARTBEAT_TTL_S)
 
-    def note_stop(self, worker: str) -> None:
-        """Records that a worker was told to stop: what it does not finish counts as no attempt."""
-        self._redis.set(f"tessera:stopping:{worker}", 1, ex=_STOP_REMEMBERED_S)
+    def note_api(self) -> None:
+        """Records that an API process of this identity is alive."""
+        self._run("api_alive", self._identity.label, HEARTBEAT_TTL_S)
 
     def goodbye(self, worker: str) -> None:
-        """Records that a worker has ended."""
-        self._redis.zrem(WORKERS_KEY, worker)
+        """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
+        self._run("goodbye", worker, _STOP_REMEMBERED_S)
 
     def count_damaged(self) -> None:
         """Counts a blob whose bytes were not those of its digest, for the metrics."""
         with suppress(redis.RedisError):
             self._redis.hincrby("tessera:counts", "blobs_damaged", 1)
 
-    def workers(self) -> int:
-        """The number of workers with a recent heartbeat."""
+    def workers(self) -> list[WorkerSign]:
+        """The workers with a recent heartbeat."""
         now = self._redis.time()[0]
         # a later end is from before the clock was set
-        return self._redis.zcount(WORKERS_KEY, now, now + HEARTBEAT_TTL_S)
+        names = cast(list[str], self._redis.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S))
+        said = cast(list[str | None], self._redis.hmget(SERVED_KEY, names)) if names else []
+        return [WorkerSign(name=name, identity=_identity(text)) for name, text in zip(names, said, strict=True)]
 
     def pin_blob(self, digest: str, pin_s: float = 60.0) -> bool:
         """Keeps a blob from being removed until a record names it; False while it is removed."""
@@ -510,21 +607,13 @@ def _fields(request: JobRequest | SweepRequest) -> dict[str, str]:
         "profile_name": request.profile_name,
         "memory_limit_bytes": str(request.memory_limit_bytes),
         "kind": request.kind,
+        "owner": request.owner,
     }
 
 
-def _wanted(request: JobRequest, outcome: Mapping[str, str] | None, more: Mapping[str, str]) -> dict[str, object]:
-    """The `wanted` of common.lua."""
-    wanted: dict[str, object] = {
-        "job": request.job,
-        "content": request.content,
-        "model": request.model,
-        "queue": request.queue,
-        "time_limit_ms": _ms(request.time_limit_s),
-        "attached_bytes": request.attached_bytes,
-        "fields": {**_fields(request), **more},
-    }
-    return wanted if outcome is None else {**wanted, "outcome": outcome}
+def _identity(served: str | None) -> Identity:
+    fields = {} if served is None else json.loads(served)
+    return Identity(version=fields.get("version", UNNAMED), store=fields.get("store", ""))
 
 
 def _ms(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""Moves outbox entries to Celery and ends expired work in one loop (API-5): relay and reaper."""
+"""Hands queued work to Celery and ends expired work in one loop (API-5): relay and reaper."""
 
 from __future__ import annotations
 
@@ -7,27 +7,34 @@ import threading
 import redis
 import structlog
 
-from app.jobs.records import QUEUES, Records
+from app.jobs.records import Records
+from app.jobs.rekey import Rekeyer
 from app.settings import Settings
 from app.tables.known_tables import KnownTables
 from app.tables.optimising_delay import Pace
-from app.tables.request_queue import OPTIMISE_QUEUE, OPTIMISE_TASK, WantedTables
+from app.tables.request_queue import OPTIMISE_TASK, WantedTables
 
 log = structlog.get_logger(__name__)
 
-
-# The limit on messages in each of Celery's lists; the records hold the whole queue.
-_MESSAGES_MAX = 200
+# While messages are handed out, the next round begins after this part of the interval: Celery's lists are short.
+_SHARE_WHILE_HANDING_OUT = 0.1
 
 
 class Relay:
     """A thread beside the API. Several may run: the fence rejects messages sent twice."""
 
     def __init__(
-        self, records: Records, wanted: WantedTables, known: KnownTables, pace: Pace, settings: Settings
+        self,
+        records: Records,
+        wanted: WantedTables,
+        rekeyer: Rekeyer,
+        known: KnownTables,
+        pace: Pace,
+        settings: Settings,
     ) -> None:
         self._records = records
         self._wanted = wanted
+        self._rekeyer = rekeyer
         self._known = known
         self._pace = pace
         self._settings = settings
@@ -40,7 +47,7 @@ class Relay:
         self._thread.start()
 
     def wake(self) -> None:
-        """Starts the next round at once, because the outbox has a new entry."""
+        """Starts the next round at once, because something was queued."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -52,17 +59,13 @@ class Relay:
         """Waits for the present round, or abandons it: what it did not send is due again."""
         self._thread.join(timeout_s)
 
-    def _room(self) -> dict[str, int]:
-        """The number of further messages that each of Celery's lists may hold: just enough to keep workers busy."""
-        return {queue: _MESSAGES_MAX - self._records.messages(queue) for queue in QUEUES}
-
     def _run(self) -> None:
         # Imported here so that the API answers before Celery is loaded.
         from kombu.exceptions import OperationalError
 
-        from app.jobs.queue import COMPUTE_TASK, create_celery
+        from app.jobs.queue import COMPUTE_TASK, celery_queue, create_celery
 
-        celery = create_celery(self._settings)
+        celery = create_celery(self._settings, self._records.identity.queues())
         pause_s = self._settings.relay_interval_s
         concerns: tuple[str, ...] = ()
         while not self._stop.is_set():
@@ -74,20 +77,23 @@ class Relay:
                     log.warning("broker_may_lose_records", why=concerns)
                 for what, to in self._records.reap():
                     log.warning("reaped", outcome=what, of=to)
-                for delivery in self._records.claim(room=self._room()):
+                deliveries = self._records.claim()
+                for delivery in deliveries:
                     celery.send_task(
                         COMPUTE_TASK,
                         args=(delivery.content, delivery.fence),
-                        queue=delivery.queue,
+                        queue=celery_queue(delivery.queue),
                         retry=False,
                     )
+                self._rekeyer.round()
                 self._known.send_counts()
                 tables = self._wanted.claim() if self._pace.due() else []
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]
-                    celery.send_task(OPTIMISE_TASK, args=(message,), queue=OPTIMISE_QUEUE, retry=False)
+                    celery.send_task(OPTIMISE_TASK, args=(message,), queue=self._wanted.queue, retry=False)
                 # a worker may finish a message before the interval ends
-                pause_s = self._settings.relay_interval_s / (4 if tables else 1)
+                share = _SHARE_WHILE_HANDING_OUT if deliveries or tables else 1.0
+                pause_s = self._settings.relay_interval_s * share
             except (redis.RedisError, OperationalError, OSError) as error:
                 log.warning("relay_cannot_reach_redis", error=type(error).__name__)
                 pause_s = min(2 * pause_s, 2.0)

@@ -67,7 +67,10 @@ class Job(JobSummary):
 
     queue_position: int | None = Field(default=None, description="1 is next; absent unless queued")
     options: dict[str, Any]
-    versions: dict[str, str]
+    versions: dict[str, str] = Field(
+        description="`compiler`: the version that makes the result; `requested`: the version that accepted the job, "
+        "if it has no worker left"
+    )
     problem: Problem | None = Field(default=None, description="Why it failed")
     no_package: Problem | None = Field(
         default=None, description="Why a compilation with dynamic dimensions that succeeded has no package"

@@ -67,7 +67,7 @@ def _shown(context: Context, job_id: str, fields: dict[str, str]) -> Job:
         **_summary(job_id, fields).model_dump(),
         queue_position=position,
         options=json.loads(options_text(context.store, fields["options"])),
-        versions={"compiler": fields["compiler_version"]},
+        versions=_versions(fields),
         problem=problem_of(fields),
         no_package=no_package_of(fields),
         links=JobLinks(
@@ -231,7 +231,7 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
 
     UnavailableError, or NotFoundError if the model is gone or another version of the compiler made it.
     """
-    kind, job = kind_of(fields), f"{job_id}-again-{int(time.time()) // _AGAIN_S}"
+    kind, job = kind_of(fields), f"{job_id}again{fields[name][:8]}{int(time.time()) // _AGAIN_S}"
     wanted = JobRequest(
         job=job,
         content=fields["content"],
@@ -360,6 +360,12 @@ def problem_of(fields: dict[str, str]) -> Problem | None:
     parts = json.loads(fields["problem"])
     status = _PROBLEM_STATUSES.get(str(parts.get("code")), 422)
     return problem(parts, status, fields.get("request_id"))
+
+
+def _versions(fields: dict[str, str]) -> dict[str, str]:
+    """The version that makes the result, and the one of which it was requested if no worker of that was left."""
+    versions = {"compiler": fields["compiler_version"]}
+    return versions | {"requested": fields["requested_version"]} if "requested_version" in fields else versions
 
 
 def _reference(fields: dict[str, str], name: str) -> Reference | None:

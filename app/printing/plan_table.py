@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from app.printing.text_table import Column, print_line, print_table, span, table_csv
+from app.printing.text_table import Column, print_line, print_table, print_text, span, table_csv, wrapped
 from compiler.amounts import bytes_text, count_text, share_text, si_text
 from compiler.headline import LABEL_WIDTH, Line, headline, title
 from compiler.plan import Plan, PlanGroup, PlanSegment, Report
@@ -48,7 +47,7 @@ def print_headline(lines: Sequence[Line], console: Console) -> None:
     before = ""
     for line in lines:
         room = max(20, console.width - LABEL_WIDTH)
-        parts = wrap(line.text, room, break_on_hyphens=False) if console.is_terminal else [line.text]
+        parts = wrapped(line.text, room) if console.is_terminal else [line.text]
         for number, part in enumerate(parts or [""]):
             label = line.label if number == 0 and line.label != before else ""
             text = Text(label.ljust(LABEL_WIDTH), style="bold")
@@ -58,7 +57,7 @@ def print_headline(lines: Sequence[Line], console: Console) -> None:
 
 def groups_csv(plan: Plan) -> str:
     """The groups as comma-separated values with a header: raw numbers, names not shortened."""
-    cycle_s = _cycle_s(plan)
+    cycle_s = plan.cycle_s
     rows: list[list[object]] = []
     for segment in plan.segments:
         rows += [_values(segment, group, cycle_s) for group in segment.groups]
@@ -70,8 +69,9 @@ def groups_csv(plan: Plan) -> str:
 class PlanFirst:
     """Prints a plan as soon as it is known, and once all is proved and simulated what that adds."""
 
-    def __init__(self, console: Console, *, wide: bool = False) -> None:
+    def __init__(self, console: Console, *, wide: bool = False, verifies: bool = True) -> None:
         self._console = console
+        self._verifies = verifies
         self._wide = wide
         self._shown: Plan | None = None
 
@@ -81,8 +81,12 @@ class PlanFirst:
             return
         self._shown = plan
         print_plan(plan, None, self._console, wide=self._wide)
-        text = "\nThis is the plan. Its programs are now made, proved safe, simulated, and run against the model."
-        self._console.print(Text(text if plan.provisional else ""))
+        self._console.print()
+        if plan.provisional:
+            steps = (
+                "proved safe, simulated, and run against the model" if self._verifies else "proved safe and simulated"
+            )
+            print_text(f"This is the plan. Its programs are now made, {steps}.", self._console)
 
     def finish(self, plan: Plan, report: Report | None) -> None:
         """Print the final figures, and the table again if the plan is not the one that was shown."""
@@ -90,7 +94,8 @@ class PlanFirst:
             if self._shown is not None:
                 counts = [sum(len(segment.groups) for segment in one.segments) for one in (self._shown, plan)]
                 what = f"{count_text(counts[0], 'group')} became {counts[1]}"
-                self._console.print(Text(f"The plan changed while its programs were made: {what}. It is now:\n"))
+                print_text(f"The plan changed while its programs were made: {what}. It is now:", self._console)
+                self._console.print()
             print_plan(plan, report, self._console, wide=self._wide)
         elif self._shown.provisional:
             print_headline(headline(plan, report), self._console)
@@ -101,14 +106,9 @@ def _cuts(plan: Plan) -> list[tuple[object, ...]]:
     return [(segment.nodes, segment.chip, segment.groups) for segment in plan.segments]
 
 
-def _cycle_s(plan: Plan) -> float:
-    cycles = sum(group.cycles for segment in plan.segments for group in segment.groups)
-    return plan.totals.latency_s / cycles if cycles else 0.0
-
-
 def _rows(plan: Plan) -> Iterator[list[str]]:
     """One row of text per group; a host segment is one row."""
-    cycle_s = _cycle_s(plan)
+    cycle_s = plan.cycle_s
     for segment in plan.segments:
         if segment.kind == "host":
             yield [segment.id, str(len(segment.nodes)), span(segment.nodes), "on host"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Final, Literal, NamedTuple
 
@@ -19,6 +19,8 @@ _SPAN: Final = " … "
 # Names keep at least this; with less room than `_SPAN_WIDTH` for two names, the last one is shown alone.
 _NAMES_WIDTH: Final = 8
 _SPAN_WIDTH: Final = 24
+# A label and the room before its text.
+_LABEL: Final = re.compile(r"[A-Z][a-z]*(?: [A-Za-z]+)? {2,}|\s{8,}|\s*[0-9]+\. ")
 # The space between a number and its unit.
 _AMOUNT: Final = re.compile(r"(\d) (?=(?:[KMGT]iB|B|[mµnp]?[sJ]|%|×|of \d)(?![A-Za-z]))")
 
@@ -82,6 +84,18 @@ def print_text(text: str, console: Console, *, style: str = "", indent: int = 0)
         print_line(Text(" " * indent + line, style=style), console)
 
 
+def print_lines(lines: Iterable[str], console: Console) -> None:
+    """Prints indented or labelled lines; a terminal shows long ones in several, below their text."""
+    for line in lines:
+        label = _LABEL.match(line)
+        indent = len(label[0]) if label else len(line) - len(line.lstrip()) + 2
+        parts = (
+            wrapped(line[indent:], console.width - indent) if console.is_terminal and len(line) > console.width else []
+        )
+        for number, part in enumerate(parts or [line[indent:]]):
+            print_line(Text((line[:indent] if number == 0 else " " * indent) + part), console)
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """A text in lines of a width, which keep a number and its unit together."""
     joined = _AMOUNT.sub("\\1\N{NO-BREAK SPACE}", text)
@@ -107,13 +121,16 @@ def span(nodes: Sequence[str]) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """A span whose names are shortened in the middle, each to its share of the width; the last alone in a small one."""
+    """A span with names shortened in the middle, each to its share of the width; a small one has the last alone."""
     if len(text) <= width:
         return text
     names = text.split(_SPAN, 1)[-1 if width < _SPAN_WIDTH else 0 :]
     room = width - len(_SPAN) * (len(names) - 1)
     if len(names) == 1:
-        return _middle(names[0], width)
+        if _SPAN not in text:
+            return _middle(text, width)
+        last = names[0]  # after dots, which stand for the others
+        return f"… {last}" if len(last) + 2 <= width else "…"[:width] + last[len(last) + 1 - max(1, width) :]
     first = max(min(len(names[0]), room // 2), room - len(names[1]))
     return _SPAN.join((_middle(names[0], first), _middle(names[1], room - first)))
 

@@ -17,7 +17,6 @@ from app.jobs.records import Accepted, JobRequest
 from app.models import service as models
 from app.simulations.options import SimulationOptions
 from app.trace_context import current_traceparent
-from compiler.cache_key import simulation_key
 from compiler.errors import RequestError, printable
 from compiler.version import COMPILER_VERSION
 
@@ -109,13 +108,7 @@ def _submit(
     request = JobRequest(
         job=secrets.token_hex(16),
         kind="simulation",
-        content=simulation_key(
-            target.executable,
-            name=target.name,
-            inputs_sha256=wanted.inputs,
-            seed=wanted.seed,
-            judge=(model, report or "") if model else (),
-        ),
+        content=options.content_key(model, target.name),
         model=model,
         model_name=target.name,
         profile="",

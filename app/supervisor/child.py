@@ -19,6 +19,11 @@ from app.private_files import private_file
 _LOG_BYTES = 4 * 1024 * 1024
 
 
+def own_environment() -> dict[str, str]:
+    """The variables of this process without our settings, which each child is given as they are meant for it."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
+
+
 @dataclass(slots=True)
 class Child:
     """A program that runs as long as the supervisor does.

@@ -11,6 +11,7 @@ from typing import Final
 
 import redis
 
+from app.jobs.identity import Identity
 from app.jobs.records import HEARTBEAT_TTL_S, WORKERS_KEY, Records
 from app.settings import Settings
 
@@ -82,12 +83,12 @@ def is_worker(name: str, pid: int) -> bool:
     return name.split("-")[-2:-1] == [str(pid)]
 
 
-def note_stop(broker: redis.Redis, settings: Settings, pid: int) -> None:
+def note_stop(broker: redis.Redis, settings: Settings, identity: Identity, pid: int) -> None:
     """Records that a worker was told to stop, as it would itself if it could: what it was doing is no attempt."""
     with suppress(redis.RedisError, OSError):
         for name in map(str, broker.zrange(WORKERS_KEY, 0, -1)):
             if is_worker(name, pid):
-                Records(broker, settings).note_stop(name)
+                Records(broker, settings, identity).goodbye(name)
 
 
 def api_answers(address: tuple[str, int]) -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import redis
 
 from app.errors import SetupError
-from app.private_files import close_to_others, private_folder
+from app.private_files import close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
 from app.supervisor.lock import DirectoryLock
@@ -31,7 +31,7 @@ def open_broker(settings: Settings) -> Iterator[redis.Redis]:
         for folder in (directory, directory / "logs"):
             private_folder(folder)
     except OSError as error:
-        raise SetupError(f"the data directory {directory} cannot be used: {error.strerror}", stage="setup") from None
+        raise unusable(directory, error) from None
     lock = DirectoryLock(directory)
     try:
         lock.acquire()

@@ -22,7 +22,7 @@ import redis
 from app.errors import SetupError
 from app.private_files import private_file, private_folder
 from app.redis_urls import connect
-from app.supervisor.child import Child
+from app.supervisor.child import Child, own_environment
 
 _MAX_SOCKET_PATH_BYTES = 100  # Linux allows 108 with the closing zero
 
@@ -156,7 +156,7 @@ class RedisServer:
             name=role.value,
             program=[str(program), *words],
             log_path=log_dir / f"{role.value}.log",
-            environment={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+            environment={**own_environment(), "LC_ALL": "C"},
             inherited=(lock_descriptor,),
         )
 

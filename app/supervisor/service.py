@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import shutil
 import signal
 import socket
@@ -20,16 +19,17 @@ import httpx
 import redis
 
 from app.errors import SetupError
+from app.jobs.identity import Identity
 from app.jobs.queue import UNACKED_KEYS
-from app.jobs.records import LEASES_KEY, QUEUES, Records
-from app.private_files import close_to_others, private_folder
+from app.jobs.records import LEASES_KEY, Records
+from app.private_files import close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
 from app.stopping import API_STOP_S
 from app.store import document_store
 from app.stores import open_stores
 from app.supervisor import hung
-from app.supervisor.child import Child
+from app.supervisor.child import Child, own_environment
 from app.supervisor.lock import DirectoryLock
 from app.supervisor.redis_server import RedisServer, Role
 
@@ -194,15 +194,9 @@ class EmbeddedService:
             for folder in (self._data_dir, self.log_dir, self._data_dir / "tmp"):
                 private_folder(folder)
         except OSError as error:
-            raise SetupError(
-                f"the data directory {self._data_dir} cannot be used: {error.strerror}",
-                code="data_dir_unusable",
-                stage="setup",
-                actual=str(error.filename or self._data_dir),
-                limit="a folder that this user may write to",
-                hint="Choose another with --data-dir or TESSERA_DATA_DIR",
-            ) from None
+            raise unusable(self._data_dir, error) from None
         self._lock.acquire()
+        self._identity = Identity.present(self._settings)
         stores = open_stores(self._settings)
         for store in (stores.models, stores.documents):
             store.remove_temporary()
@@ -265,13 +259,13 @@ class EmbeddedService:
         return listener
 
     def _recover(self) -> None:
-        """Remakes Celery's messages from the outbox; every lease belonged to a process that is gone."""
+        """Remakes Celery's messages from the queues; every lease belonged to a process that is gone."""
         client = connect(self.broker_url.removesuffix("0") + "1")
         client.flushdb()  # where versions before 0.12 kept the cache, which would never be evicted now
         client.close()
         client = connect(self.broker_url)
-        client.delete(*QUEUES, *UNACKED_KEYS)
-        Records(client, self._settings).restart()
+        client.delete(*UNACKED_KEYS)
+        Records(client, self._settings, self._identity).restart()
         client.close()
 
     def _leases_held(self) -> bool:
@@ -305,12 +299,11 @@ class EmbeddedService:
 
     def _environment(self) -> dict[str, str]:
         """The settings as environment variables for the children; they override the present environment."""
-        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TESSERA_")}
         settings = self._settings.model_copy(update={"broker_url": self.broker_url, "cache_url": self.cache_url})
         values = settings.model_dump(mode="json", exclude_none=True)
         ours = {f"TESSERA_{name.upper()}": str(value) for name, value in values.items()}
         own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "TMPDIR": str(self._data_dir / "tmp")}
-        return {**kept, **ours, **own}
+        return {**own_environment(), **ours, **own}
 
     def _watch(self) -> None:
         """Restarts dead children: at once the first time, then with growing delays while they keep dying."""
@@ -365,5 +358,5 @@ class EmbeddedService:
         """Ends a hung child, by force if it does not end by itself; what its worker was doing counts as no attempt."""
         log.warning("%s (process %d) gives no sign of life and is restarted", child.name, pid)
         if child.name == "worker":
-            hung.note_stop(broker, self._settings, pid)
+            hung.note_stop(broker, self._settings, self._identity, pid)
         child.end(pid, _END_S)

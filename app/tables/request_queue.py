@@ -12,10 +12,13 @@ from typing import Final, cast
 import msgspec
 import redis
 
+from app.jobs.identity import Identity, queue_name
+
 OPTIMISE_TASK: Final = "tessera.optimise"
-OPTIMISE_QUEUE: Final = "short"
 
 _WANTED: Final = "tessera:tables:wanted"
+# What a version that is gone has left is forgotten after this time: packages of other versions are not read.
+_KEPT_S: Final = 3600
 # Above this length, the oldest entries are dropped.
 _MAX_WANTED: Final = 20_000
 # Tables per message: one message per table would take the API longer than answering with simple ones.
@@ -36,39 +39,46 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class WantedTables:
-    """A list in the broker's Redis."""
+    """A list in the broker's Redis for workers of one identity, as tables are of a version and packages of a store."""
 
-    def __init__(self, client: redis.Redis, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: redis.Redis, identity: Identity, clock: Callable[[], float] = time.monotonic) -> None:
         self._redis = client
+        self.queue: Final = queue_name("short", identity)
+        """The queue by which workers get the tables."""
+        self._wanted = f"{_WANTED}:{identity.label}"
         self._clock = clock
         self._claimed_at = clock()
 
     def add(self, wanted: Sequence[Wanted]) -> None:
         """Adds tables."""
         pipeline = self._redis.pipeline(transaction=True)
-        pipeline.rpush(_WANTED, *(msgspec.json.encode(one) for one in wanted))
-        pipeline.ltrim(_WANTED, -_MAX_WANTED, -1)
+        pipeline.rpush(self._wanted, *(msgspec.json.encode(one) for one in wanted))
+        pipeline.ltrim(self._wanted, -_MAX_WANTED, -1)
+        pipeline.expire(self._wanted, _KEPT_S)
         pipeline.execute()
 
     def put_back(self, wanted: Iterable[Wanted]) -> None:
         """Puts back tables that were handed out and not begun, first in the queue and in their order."""
-        self._redis.lpush(_WANTED, *reversed([msgspec.json.encode(one) for one in wanted]))
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.lpush(self._wanted, *reversed([msgspec.json.encode(one) for one in wanted]))
+        pipeline.expire(self._wanted, _KEPT_S)
+        pipeline.execute()
 
     def claim(self) -> list[Wanted]:
         """Takes the first tables in the queue, as many as a message carries; while jobs wait, one message at a time."""
         now = self._clock()
-        is_full = self._redis.llen(OPTIMISE_QUEUE) >= _MAX_MESSAGES
+        is_full = self._redis.llen(self.queue) >= _MAX_MESSAGES
         if is_full and (now - self._claimed_at < LINE_UP_S or self._in_line()):
             return []
-        found = cast(list[str] | None, self._redis.lpop(_WANTED, _MESSAGE_TABLES))
+        found = cast(list[str] | None, self._redis.lpop(self._wanted, _MESSAGE_TABLES))
         self._claimed_at = now
         return [msgspec.json.decode(one, type=Wanted) for one in found or ()]
 
     def _in_line(self) -> bool:
         """Whether a message of tables is waiting for a worker."""
-        messages = cast(list[str], self._redis.lrange(OPTIMISE_QUEUE, 0, -1))
+        messages = cast(list[str], self._redis.lrange(self.queue, 0, -1))
         return any(OPTIMISE_TASK in message for message in messages)
 
     def waiting(self) -> int:
         """The number of tables not yet handed out."""
-        return self._redis.llen(_WANTED)
+        return self._redis.llen(self._wanted)

@@ -85,7 +85,8 @@ def array_of(op: OpFacts, profile: Profile) -> Array:
             op_type=op.kind,
             actual=op.dtype,
             limit=", ".join(sorted(profile.matrix.arrays)),
-            hint="Use a profile with an array for this type; for a plan without programs or packages, option precision",
+            hint="Use a profile with an array for this type; products of quantised models are computed in floats too."
+            " A what-if such as precision=int8 gives a plan, whose programs cannot be run",
         )
     return array
 

@@ -97,13 +97,7 @@ class CheckValues:
     def run(self, lowered: LoweredGraph) -> CheckedGraph:
         """Raises InternalError naming output, error and limit if a value exceeds its limit."""
         executable = executable_of(lowered, self.source, self.profile, self.options)
-        reason = lowered.reason
-        if not reason and self.options.verify == "none":
-            reason = "not asked for (option verify)"
-        if not reason and self.options.precision != "model":
-            reason = "a what-if (option precision) has no values"
-        if not reason and self.options.batch is not None:
-            reason = "the model was rewritten for another batch (option batch)"
+        reason = lowered.reason or self.options.unverified
         if executable is None or reason:
             check = ValueCheck(seed=SEED, judge="", reason=reason, comparisons=())
             return CheckedGraph(lowered=lowered, executable=executable, check=check)

@@ -47,12 +47,36 @@ def test_compiling_here_writes_both_documents_and_shows_the_plan(tmp_path: Path)
         assert word in answer.stdout
 
 
-def test_json_output_is_the_plan_and_nothing_else() -> None:
+def test_json_output_is_the_plan_with_the_report_in_it() -> None:
     answer = tessera("compile", SQUEEZENET, "--profile", "edge4", "--set", "fusion=none", "--json")
     assert answer.exit_code == 0
     plan = json.loads(answer.stdout)
     assert plan["options"]["fusion"] == "none"
     assert plan["profile"]["name"] == "edge4"
+    report = plan["report"]
+    assert (report["schema"], report["values"]["checked"]) == ("tessera.report/1", True)
+    assert report["values"]["max_error"] <= report["values"]["limit"]
+    assert report["stream"]["images_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "m.onnx", "--profil", "edge4"], "--profil"),
+        (["compile", "m.onnx"], "--profile"),
+        (["planet"], "planet"),
+        (["profiles", "sho", "edge4"], "sho"),
+        (["listing", "m.onnx", "--head", "x"], "--head"),
+    ],
+)
+def test_wrong_usage_is_json_too_where_json_is_asked_for(words: list[str], said: str) -> None:
+    answer = tessera(*words, "--json")
+    problem = json.loads(answer.stderr)
+    assert (answer.exit_code, problem["code"], answer.stdout) == (2, "invalid_usage", "")
+    assert said in problem["message"]
+    assert "--help` shows" in problem["hint"]
+    boxed = tessera(*words)
+    assert (boxed.exit_code, "Usage: " in boxed.stderr) == (2, True)
 
 
 @pytest.mark.slow
@@ -175,7 +199,8 @@ def compiled(*words: str, exit_code: int = 0) -> dict[str, Any]:
     answer = tessera("compile", *words, "--profile", "edge4", "--json")
     assert answer.exit_code == exit_code, answer.output
     assert "Traceback" not in answer.output
-    return dict(json.loads(answer.stdout if exit_code == 0 else answer.stderr))
+    found = dict(json.loads(answer.stdout if exit_code == 0 else answer.stderr))
+    return {name: value for name, value in found.items() if name != "report"}
 
 
 def explained(*words: str, exit_code: int = 0) -> str:

@@ -20,6 +20,7 @@ from app import collector
 from app.blob_pins import BlobPins
 from app.collector import Collected, Collector, CollectorThread
 from app.errors import StoreUnavailableError
+from app.jobs.identity import Identity
 from app.jobs.records import JobRequest, Records, SweepRequest, point_id
 from app.jobs.results import ResultCache
 from app.settings import Settings
@@ -42,7 +43,7 @@ class Desk:
     ids: Any = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.records = Records(self.client, self.settings)
+        self.records = Records(self.client, self.settings, Identity(version="0", store="here"))
         self.stores = open_stores(self.settings)
         self.results = ResultCache(self.client, self.settings, self.stores.documents)
         self.collector = Collector(records=self.records, cache=self.client, stores=self.stores, settings=self.settings)

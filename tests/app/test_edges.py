@@ -142,7 +142,7 @@ def test_a_redis_url_is_given_to_each_library_in_its_form() -> None:
 def test_celery_is_set_as_api_6_says() -> None:
     """API-6."""
     settings = Settings(broker_url="redis://localhost", cache_url="redis://localhost", time_limit_s=100)
-    celery = create_celery(settings)
+    celery = create_celery(settings, ["short", "long"])
     conf = celery.conf
     assert (conf.task_serializer, conf.accept_content) == ("json", ["json"])
     assert conf.task_acks_late

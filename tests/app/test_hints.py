@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from app.client.errors import ServiceError
 from compiler.compile import compile_model
 from compiler.errors import TesseraError
 from compiler.frontend.source import ModelSource
+from compiler.option_descriptions import DESCRIPTIONS
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from tests.models import Model
@@ -117,8 +119,56 @@ def test_a_wrong_argument_is_refused_with_the_step_that_cures_it(words: list[str
     assert hint in text.partition(" hint ")[2]
 
 
+@pytest.mark.usefixtures("compiled")
+def test_a_folder_with_files_of_others_is_not_overwritten_and_one_of_ours_is() -> None:
+    words = ["plan", "m.onnx", "-p", "edge4", "--set", "dims.batch=1", "--out"]
+    assert tessera(*words, "out").exit_code == 0
+    for name in ("plan.json", "report.html", "listing.txt"):
+        Path("theirs").mkdir(exist_ok=True)
+        Path("theirs", name).write_text("mine")
+        answer = tessera(*words, "theirs")
+        assert (answer.exit_code, "file_exists" in answer.stderr) == (2, True), answer.output
+        assert Path("theirs", name).read_text() == "mine"
+        Path("theirs", name).unlink()
+    assert list(Path("theirs").iterdir()) == []
+
+
 def test_a_wrong_name_of_a_dimension_is_not_kept_in_the_command_to_paste() -> None:
     source = ModelSource.from_buffer(Path("m.onnx").read_bytes(), name="m.onnx")
     with pytest.raises(TesseraError) as caught:
         compile_model(source, builtin_profile("edge4"), parse_options({"dims": {"Batch": 1}}))
     assert caught.value.code == "unknown_dim"
+
+
+def test_options_are_shown_with_values_and_meaning_and_one_alone_with_rules() -> None:
+    everything = tessera("options").stdout
+    for name in DESCRIPTIONS:
+        assert f"{name}: " in everything
+    assert "objective: latency, dram_bytes, energy, edp" in everything
+    assert "fits SRAM as a whole (FUSE-13)" in tessera("options", "rules").stdout
+    assert json.loads(tessera("options", "batch", "--json").stdout)["batch"]["example"] == "batch=4"
+    assert "Did you mean objective?" in tessera("options", "objectiv").stderr
+
+
+def test_help_names_the_options_and_the_command_that_explains_them_without_all_rules() -> None:
+    text = " ".join(tessera("plan", "--help").stdout.replace("│", " ").split())
+    assert "tessera options" in text
+    assert "memory_limit_bytes" in text
+    assert "FUSE-13" not in text
+
+
+@pytest.mark.parametrize("words", [["--no-verify"], ["--set", "precision=int8"]])
+def test_what_does_not_compare_outputs_does_not_announce_it(words: list[str]) -> None:
+    answer = tessera("compile", "m.onnx", "-p", "edge4", "--set", "dims.batch=1", *words)
+    assert answer.exit_code == 0, answer.output
+    assert "now made, proved safe and simulated.\n" in answer.stdout
+    assert "against the model" not in answer.stdout
+    assert "verifying" not in answer.stderr
+    assert "converted to floats" not in answer.stdout
+    assert "Verified     no: " in answer.stdout
+
+
+def test_what_compares_outputs_announces_it() -> None:
+    answer = tessera("compile", "m.onnx", "-p", "edge4", "--set", "dims.batch=1")
+    assert "proved safe, simulated, and run against the model.\n" in answer.stdout
+    assert "verifying outputs" in answer.stderr

@@ -106,7 +106,11 @@ def tessera(*words: str, stdout: Any) -> subprocess.CompletedProcess[str]:
 
 def test_a_full_disk_leaves_the_files_that_were_there_and_nothing_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("out").mkdir()
-    before = {name: f"{name} of before" for name in ("plan.json", "report.json", "executable.tsx")}
+    beginnings = {  # of files that may be replaced
+        "plan.json": '{"schema": "tessera.plan/1"}',
+        "report.json": '{"schema": "tessera.report/1"}',
+    }
+    before = {name: f"{text} of before" for name, text in beginnings.items()}
     for name, text in before.items():
         Path("out", name).write_text(text)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -10,7 +10,7 @@ import redis
 from app.jobs.records import JobRequest, Records, owned
 from app.keys.owners import Limits
 from app.settings import Settings
-from tests.app.test_records import DONE, MODEL, Bench
+from tests.app.test_records import DONE, IDENTITY, MODEL, Bench
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_deleted_job_leaves_the_list_of_its_owner(bench: Bench) -> None:
 
 
 def test_bytes_that_move_into_place_count_before_they_are_there(client: redis.Redis) -> None:
-    records, few = Records(client, Settings()), Limits(stored_bytes=100)
+    records, few = Records(client, Settings(), IDENTITY), Limits(stored_bytes=100)
     assert records.pin_model("a" * 64, owner="ann", size_bytes=60, limits=few)[0] == "pinned"
     assert records.pin_model("b" * 64, owner="ann", size_bytes=60, limits=few) == ("full", 120)
     assert records.pin_model("b" * 64, owner="bob", size_bytes=60, limits=few)[0] == "pinned"

@@ -46,7 +46,8 @@ def test_the_plan_says_what_a_simulation_of_its_commands_takes(tmp_path: Path) -
     simulated, estimated = (si_text(totals[name], "s") for name in ("simulated_latency_s", "latency_s"))
     assert f"Latency      {simulated} simulated; estimated {estimated}, against " in answer.stdout
     core = next(one for one in program["engines"] if one["engine"] == "core")["cycles"]
-    assert f"compute {100 * core['work'] / sum(core.values()):.0f} % of the time; they wait for: " in answer.stdout
+    work = f"computation {100 * core['work'] / sum(core.values()):.0f} % of the cores' time, simulated, waiting for "
+    assert f"Limited by   {work}" in answer.stdout
     assert f"{rate_text(report['stream']['images_per_s'])} images/s simulated; one image every" in answer.stdout
 
 

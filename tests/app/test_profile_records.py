@@ -13,6 +13,7 @@ import pytest
 import redis
 from redis.connection import AbstractConnection
 
+from app.jobs.identity import Identity
 from app.jobs.records import Records
 from app.keys.owners import Owner
 from app.profiles import service
@@ -33,7 +34,10 @@ def uploaded(**changes: Any) -> bytes:
 
 def context_on(client: redis.Redis, folder: Path) -> Any:
     return SimpleNamespace(
-        broker=client, records=Records(client, Settings()), store=document_store(folder), owner=Owner()
+        broker=client,
+        records=Records(client, Settings(), Identity(version="0", store="here")),
+        store=document_store(folder),
+        owner=Owner(),
     )
 
 

@@ -66,7 +66,7 @@ def executable_of_folder(folder: Path) -> Any:
 def test_a_compilation_without_the_check_says_so(folder: Path, word: list[str]) -> None:
     answer = tessera("compile", str(folder / "net.onnx"), "--profile", "edge4", *word)
     assert answer.exit_code == 0
-    assert "Verified     no: not asked for (option verify)" in answer.stdout
+    assert "Verified     no: option verify is none (--no-verify)" in answer.stdout
 
 
 def test_a_model_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import redis
 
 from app.jobs.records import FINAL_STATES, JobRequest, Lease, SweepRequest, events_key, point_id
 from app.settings import Settings
-from tests.app.test_records import DONE, MODEL, Bench, check_agreement
+from tests.app.test_records import DONE, MODEL, SHORT, Bench, check_agreement
 
 FAILED = {"state": "failed", "problem": '{"code": "invalid_profile"}'}
 NUMBERS = itertools.count()
@@ -227,7 +227,7 @@ def check_sweep(bench: Bench, sweep: str, points: list[str]) -> None:
 
 def test_a_thousand_points_are_accepted_and_cancelled_in_one_go(bench: Bench) -> None:
     sweep, points = swept(bench, [f"c{number}" for number in range(1024)])
-    assert bench.client.zcard("tessera:outbox") == 1024
+    assert bench.client.zcard(f"tessera:queue:{SHORT}") == 1024
     assert bench.records.cancel(sweep) == "cancelled"
     assert {bench.state(point) for point in points} == {"cancelled"}
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import redis
 
+from app.jobs.identity import Identity
 from app.jobs.queue import create_celery
 from app.redis_urls import connect
 from app.settings import Settings
@@ -41,6 +42,9 @@ from compiler.shapes.table import check_cover
 from tests.models import Model
 from tests.service.models import images
 from worker.optimise import Optimiser
+
+IDENTITY = Identity(version="0", store="here")
+SHORT = IDENTITY.queues()[0]
 
 DIMS = {"n": 1, "h": 20, "w": 13}
 
@@ -79,7 +83,7 @@ class Desk:
     def lookup(self) -> TableLookup:
         return TableLookup(
             cache=self.cache(),
-            wanted=WantedTables(connect(self.url)),
+            wanted=WantedTables(connect(self.url), IDENTITY),
             counts=self.counts(),
             buckets=self.buckets(),
             pace=Pace(),
@@ -92,7 +96,7 @@ class Desk:
     def optimiser(self) -> Optimiser:
         return Optimiser(
             cache=self.cache(),
-            wanted=WantedTables(connect(self.url)),
+            wanted=WantedTables(connect(self.url), IDENTITY),
             counts=self.counts(),
             buckets=self.buckets(),
             packages=self.packages,
@@ -373,9 +377,9 @@ def test_tables_are_handed_out_as_there_is_room_and_jobs_go_first(desk: Desk, cl
     lookup = desk.lookup()
     for height in range(1, 21):
         lookup.find(desk.package, {**DIMS, "h": height})
-    client.rpush("short", *["a message of a job"] * 2)
+    client.rpush(SHORT, *["a message of a job"] * 2)
     assert lookup.wanted.claim() == []
-    client.lpop("short")
+    client.lpop(SHORT)
     assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (16, 4)
     assert (len(lookup.wanted.claim()), lookup.wanted.waiting()) == (4, 0)
 
@@ -383,21 +387,21 @@ def test_tables_are_handed_out_as_there_is_room_and_jobs_go_first(desk: Desk, cl
 def test_while_jobs_wait_one_message_of_tables_lines_up(desk: Desk, client: redis.Redis) -> None:
     lookup = desk.lookup()
     now_s = 100.0
-    wanted = WantedTables(connect(desk.url), clock=lambda: now_s)
+    wanted = WantedTables(connect(desk.url), IDENTITY, clock=lambda: now_s)
     for height in range(1, 21):
         lookup.find(desk.package, {**DIMS, "h": height})
     jobs = ["a message of a job"] * 40
-    client.rpush("short", *jobs)
+    client.rpush(SHORT, *jobs)
     assert wanted.claim() == []
     now_s += LINE_UP_S
     assert len(wanted.claim()) == 16
-    celery = create_celery(Settings(broker_url=desk.url, cache_url=desk.url))
-    celery.send_task(OPTIMISE_TASK, args=([],), queue="short")
+    celery = create_celery(Settings(broker_url=desk.url, cache_url=desk.url), [SHORT])
+    celery.send_task(OPTIMISE_TASK, args=([],), queue=SHORT)
     celery.close()
     now_s += LINE_UP_S
     assert (wanted.claim(), wanted.waiting()) == ([], 4)  # it is still in line
-    client.delete("short")
-    client.rpush("short", *jobs)
+    client.delete(SHORT)
+    client.rpush(SHORT, *jobs)
     assert len(wanted.claim()) == 4
 
 

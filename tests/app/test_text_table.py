@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from app.printing.text_table import Column, print_table, print_text, shortened, table_csv
+from app.printing.text_table import Column, Remark, print_lines, print_table, print_text, shortened, table_csv
 
 COLUMNS = (Column("id", "words"), Column("names", "names"), Column("bytes"), Column("other names", "names"))
 ROWS = (
@@ -39,7 +39,7 @@ def test_a_terminal_gets_every_column_and_shorter_names(width: int) -> None:
 def test_a_terminal_too_narrow_for_all_columns_loses_none() -> None:
     header, first, _ = printed(20)
     assert header == "id      names     bytes  ot…names"
-    assert first == "s0.g0   en…t/add  1,024  en…/name"
+    assert first == "s0.g0   …put/add  1,024  en…/name"
 
 
 @pytest.mark.parametrize(("terminal", "wide"), [(False, False), (True, True)])
@@ -87,3 +87,33 @@ def test_csv_has_a_value_per_heading_and_no_formulas() -> None:
         ["'=cmd()", "-5", "0.25"],
         ["a\\nb,c", "", ""],
     ]
+
+
+def test_a_remark_takes_the_place_of_the_cells_left_out_and_widens_no_column() -> None:
+    out = io.StringIO()
+    columns = (Column("id", "words"), Column("bytes"), Column("time"))
+    print_table(columns, [("a", "12", "7 s"), ("b", Remark("failed: a_long_code"))], Console(file=out))
+    assert out.getvalue().splitlines() == ["id  bytes  time", "a      12   7 s", "b   failed: a_long_code"]
+
+
+def lines_at(width: int, *lines: str, terminal: bool = True) -> list[str]:
+    out = io.StringIO()
+    print_lines(lines, Console(file=out, width=width, force_terminal=terminal, color_system=None))
+    return out.getvalue().splitlines()
+
+
+def test_long_lines_go_on_below_their_text_on_a_terminal_and_stay_whole_in_a_pipe() -> None:
+    line, item = "Latency      " + "some words " * 6, "  a: " + "other words " * 4
+    shown = lines_at(40, line, item)
+    assert max(map(len, shown)) <= 40
+    assert [text[:13] for text in shown[:3]] == ["Latency      ", " " * 13, " " * 13]
+    assert [len(text) - len(text.lstrip()) for text in shown[3:]] == [2, 4]
+    assert lines_at(40, line, item, terminal=False) == [line, item]
+
+
+@pytest.mark.parametrize("amount", ["58 %", "232 µs", "2.25 MiB", "1.04 ×"])
+def test_a_number_and_its_unit_are_never_on_two_lines(amount: str) -> None:
+    for width in range(24, 60):
+        assert any(
+            amount in text for text in lines_at(width, f"  words of any length before {amount} minimum and after")
+        )

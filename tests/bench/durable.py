@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from app.jobs.identity import Identity
 from app.jobs.records import JobRequest, Records
 from app.redis_urls import connect
 from app.settings import Settings
@@ -71,7 +72,7 @@ def main() -> None:
         server.start()
         server.wait_until_ready()
         client: Any = connect(server.url)
-        records = Records(client, Settings())
+        records = Records(client, Settings(), Identity(version="0", store="here"))
         records.pin_model(_MODEL)
         records.register_model(_MODEL, "net.onnx", 1)
         for number in range(ROUNDS):

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import psutil
 
+from app.jobs.identity import Identity
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
 from app.tables.request_queue import WantedTables
@@ -178,8 +179,10 @@ def _shapes(maxima: Mapping[str, int], most: int) -> list[dict[str, int]]:
 def _drained(service: EmbeddedService) -> None:
     """Wait until all optimised tables that were wanted are handed out; asks Redis, so that the API rests meanwhile."""
     client = connect(service.broker_url)
-    wanted = WantedTables(client)
-    until(lambda: wanted.waiting() == 0 and client.llen("short") == 0, "no more work in the background", _PATIENCE_S)
+    wanted = WantedTables(client, Identity.present(service.settings))
+    until(
+        lambda: wanted.waiting() == 0 and client.llen(wanted.queue) == 0, "no more work in the background", _PATIENCE_S
+    )
     client.close()
 
 

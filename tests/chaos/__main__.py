@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--kind", default="", help="only faults with this word in their name")
     parser.add_argument("--folder", type=Path, help="where data and logs stay; without it they are removed")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the service is always ended
     shares = {"embedded": 1 - _SEPARATE, "separate": _SEPARATE}
     names = [arguments.only] if arguments.only else list(shares)
     total, begun = Ledger(), time.monotonic()

@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ import psutil
 from tests.chaos.topology import Topology
 
 HOUR_S: Final = 3600
+_APPEARS_S: Final = 5.0
 
 
 class Control:
@@ -66,6 +67,8 @@ class Faults:
     dice: random.Random
     word: str = ""
     preloaded: Control | None = None
+    missed: list[str] = field(default_factory=list)
+    """Kinds of processes of which there was none when one was to be hit."""
 
     def kinds(self) -> Mapping[str, Callable[[], object]]:
         """The faults that this topology can have, those with the word in their name."""
@@ -98,7 +101,12 @@ class Faults:
             time.sleep(self.dice.uniform(1, 8))
 
     def _some(self, part: str) -> list[psutil.Process]:
-        found = self.topology.processes(part)
+        """One process of a kind; waited for, as it may just be started again."""
+        ends_at = time.monotonic() + _APPEARS_S
+        while not (found := self.topology.processes(part)) and time.monotonic() < ends_at:
+            time.sleep(0.05)
+        if not found:
+            self.missed.append(part)
         return [self.dice.choice(found)] if found else []
 
     def _damage(self, how: Callable[[Path, random.Random], None]) -> None:

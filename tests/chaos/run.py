@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -226,7 +227,7 @@ def undisturbed(topology: Topology, works: Sequence[Work]) -> dict[Work, Outcome
 def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: int, seed: int) -> Ledger:
     """Asks for all work while `count` faults happen, both spread evenly; returns when the service may settle."""
     ledger, models = Ledger(), dict[str, str]()
-    done, ended = 0, threading.Event()
+    done, ended, begun = 0, threading.Event(), time.monotonic()
 
     def submit(mine: Sequence[tuple[int, Work]]) -> None:
         with _caller(topology, ledger, models) as caller:
@@ -263,9 +264,11 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
                 if not names:
                     names = faults.dice.sample(sorted(kinds), len(kinds))
                 name = names.pop()
+                missed = len(faults.missed)
                 kinds[name]()
-                ledger.count(f"fault: {name}")
+                ledger.count(f"fault: {name}" if len(faults.missed) == missed else f"no process to hit: {name}")
                 done += 1
+                print(f"{time.monotonic() - begun:6.0f} s  {done} of {count}: {name}", file=sys.stderr, flush=True)
                 time.sleep(faults.dice.uniform(0.2, 2.0))
             for one in submitting:
                 one.result()

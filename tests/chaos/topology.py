@@ -88,6 +88,12 @@ def _program(process: psutil.Process) -> str:
     return ""
 
 
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    with suppress(psutil.Error):
+        return Path(process.cwd()) == folder
+    return False
+
+
 class Started:
     """A program of the service with its log; started again under the same name when it has ended."""
 
@@ -157,9 +163,8 @@ class Embedded:
             return mains
         below = [(found, _program(found)) for found in children_of(mains[0])]
         if part in ("broker", "cache"):
-            role = {"broker": Role.BROKER, "cache": Role.CACHE}[part]
-            end = str(self.folder / "data" / role.value / "redis.sock")
-            return [found for found, words in below if "redis-server" in words and end in words]
+            folder = self.folder / "data" / {"broker": Role.BROKER, "cache": Role.CACHE}[part].value
+            return [found for found, words in below if "redis-server" in words and _works_in(found, folder)]
         if part == "api":
             return [found for found, words in below if "app.server" in words]
         workers = [found for found, words in below if "-m worker" in words]

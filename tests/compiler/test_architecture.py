@@ -35,6 +35,7 @@ ORDER = (
     "profile",
     "memory",
     "schedule",
+    "option_descriptions",
     "options",
     "rules_page",
     "frontend",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compiler.amounts import bytes_text
+from compiler.amounts import bytes_text, cycles_text
 from compiler.compile import Compilation, plan_model
 from compiler.errors import RequestError
 from compiler.explain import explain, group_values
@@ -125,10 +125,11 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
             assert f"  {op.node} ({op.kind})" in text
         for rule in group.rules:
             ids = rule.id if rule.also is None else f"{rule.id}, {rule.also}"
-            assert f"  {rule.name} ({ids}): {rule.outcome}, " in text
+            said = {"bound": "decided this group", "held anyway": "met, not decisive", "not asked": "not asked here"}
+            assert f"  {rule.name} ({ids}): {said[rule.outcome]}{', ' if rule.limit else '.'}" in text
         entered = text.partition("Inputs:")[2].partition("Outputs:")[0]
         if number == 0:
-            assert "image: made by no group" in entered
+            assert "image: an input of the graph." in entered
         else:
             (edge,) = groups[number - 1].boundary
             assert f"from {groups[number - 1].id}: " in entered
@@ -136,8 +137,8 @@ def test_every_op_check_and_edge_of_a_group_is_said(fusion: str, deciding: str |
             assert edge.rule == deciding
             assert edge.actual is not None
             assert edge.limit is not None
-            said = f"{edge.why} ({edge.actual:,.0f} cycles fused, {edge.limit:,.0f} apart)"
-            assert said in entered
+            fused, apart = (cycles_text(value, plan.cycle_s) for value in (edge.actual, edge.limit))
+            assert f"{edge.why}: {fused} fused, {apart} apart" in entered
 
 
 def chain() -> Model:
@@ -260,19 +261,20 @@ def test_every_segment_group_and_reason_is_in_the_text() -> None:
     [
         (
             {"bound": 1500.0, "is_least": True},
-            "Search in s0: optimal among partitions into single-output groups (1,500",
+            "Search in s0: optimal among partitions into single-output groups; 1,500",
         ),
         (
             {"bound": 1200.0, "is_least": False},
             "Search in s0: 1,500 cycles before tiles are refined; lower bound 1,200 cycles, so at most 25.0 % above",
         ),
         ({"bound": None, "is_least": False}, "Search in s0: 1,500 cycles before tiles are refined; no lower bound is"),
-        ({"bound": None, "is_least": True}, "Search in s0: optimal among partitions into single-output groups (1,500"),
+        ({"bound": None, "is_least": True}, "Search in s0: optimal among partitions into single-output groups; 1,500"),
     ],
     ids=["proven", "bounded", "without a bound", "proven beside other segments"],
 )
 def test_what_the_search_knows_is_told_in_one_line(found: dict[str, Any], words: str) -> None:
-    line = search_line("s0", SearchDoc(candidates=3292, priced=369, value=1500.0, **found), "latency")
+    document = SearchDoc(candidates=3292, priced=369, value=1500.0, **found)
+    line = search_line("s0", document, lambda value: f"{value:,.0f} cycles")
     assert line.startswith(words)
     assert "369 of 3,292 possible groups priced" in line
 

@@ -70,7 +70,8 @@ def test_every_section_shows_something_in_light_and_dark(shown: Opened, chromium
         assert shown.page.locator(f"#{section} svg.plot").count() >= count, section
     for section in ("groups", "boundaries", "above-floor"):
         assert shown.page.locator(f"#{section} tbody tr").count() > 0, section
-    assert shown.page.locator("#summary").get_by_text(" simulated").count() == 3  # latency, throughput, energy
+    # latency, throughput, energy, what limits
+    assert shown.page.locator("#summary").get_by_text(" simulated").count() == 4
     assert shown.page.locator("img.tiling").evaluate("image => image.complete && image.naturalWidth") > 0
     ground = "getComputedStyle(document.body).backgroundColor"
     with opened(chromium, file, scheme="dark") as dark:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ import yaml
 from app.simulations import listings, traces
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_names, builtin_profile, profile_digest, profile_json
+from compiler.version import COMPILER_VERSION
 from tests.service.harness import Api, conv_chain, until
 
 pytestmark = pytest.mark.service
@@ -368,7 +370,7 @@ def test_the_list_of_jobs_is_newest_first_and_complete_over_pages(api: Api, netw
         api.finished(job)
     items = pages(api, "/v1/jobs", 2)
     assert [item["id"] for item in items if item["id"] in jobs] == jobs[::-1]
-    times = [item["created_at"] for item in items]
+    times = [datetime.fromisoformat(item["created_at"]) for item in items]
     assert times == sorted(times, reverse=True)
     whole = api.job(jobs[0])
     shown = next(item for item in items if item["id"] == jobs[0])
@@ -582,7 +584,11 @@ def test_the_service_is_alive_ready_and_measured(api: Api) -> None:
     ready = api.http.get("/readyz")
     assert (ready.status_code, ready.json()["workers"]) == (200, 1)
     text = api.http.get("/metrics").text
-    for name in ("tessera_queue_depth", "tessera_queue_oldest_seconds", "tessera_workers 1.0"):
+    for name in (
+        "tessera_queue_depth",
+        "tessera_queue_oldest_seconds",
+        f'tessera_workers{{store="same",version="{COMPILER_VERSION}"}} 1.0',
+    ):
         assert name in text
 
 

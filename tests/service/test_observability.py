@@ -12,6 +12,7 @@ import pytest
 
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
+from compiler.version import COMPILER_VERSION
 from tests.service.harness import Api, conv_chain, until
 
 pytestmark = pytest.mark.service
@@ -128,7 +129,7 @@ def test_metrics_say_how_long_the_queue_of_each_owner_is(start: Start) -> None:
     api.in_state(waiting, "queued")
     content: Any = client.hget(f"tessera:job:{waiting}", "content")
     client.hset(f"tessera:computation:{content}", "owner", "somebody")
-    name = 'tessera_queue_oldest_seconds{owner="somebody",queue="short"}'
+    name = f'tessera_queue_oldest_seconds{{owner="somebody",queue="short",store="same",version="{COMPILER_VERSION}"}}'
     first = until(lambda: figures(api).get(name), "an age")
     assert until(lambda: figures(api).get(name, 0) > first, "the age to grow")
     client.close()

@@ -232,21 +232,23 @@ def test_identical_jobs_share_one_computation(start: Start) -> None:
 
 @pytest.mark.slow
 def test_a_delivery_that_comes_twice_is_worked_on_once(start: Start) -> None:
+    from app.jobs.identity import Identity
     from app.jobs.queue import COMPUTE_TASK, create_celery
 
     service, api = start(worker_concurrency=2)
     client = records(service)
     url = service.broker_url
-    celery = create_celery(service.settings.model_copy(update={"broker_url": url, "cache_url": url}))
+    short = Identity.present(service.settings).queues()[0]
+    celery = create_celery(service.settings.model_copy(update={"broker_url": url, "cache_url": url}), [short])
     job = api.submit(api.upload(conv_chain(LONG)))
     api.in_state(job, "running")
     fields: Any = client.hgetall(f"tessera:job:{job}")
     content = fields["content"]
     fence = int(str(client.hget(f"tessera:computation:{content}", "fence")))
     for _ in range(3):
-        celery.send_task(COMPUTE_TASK, args=(content, fence), queue="short")
+        celery.send_task(COMPUTE_TASK, args=(content, fence), queue=short)
     assert api.finished(job)["attempts"] == 1
-    until(lambda: client.llen("short") == 0, "the copies to be taken up")
+    until(lambda: client.llen(short) == 0, "the copies to be taken up")
     assert (counts(client)["attempts_started"], counts(client)["publishes"]) == (1, 1)
     celery.close()
     client.close()

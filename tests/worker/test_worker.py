@@ -18,6 +18,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
+from app.jobs.identity import Identity
 from app.jobs.records import JobRequest, Lease, Records
 from app.jobs.results import ResultCache
 from app.redis_urls import connect
@@ -47,7 +48,7 @@ class Desk:
         self.settings = Settings(data_dir=folder, lease_s=30.0)
         self.models = model_store(self.settings.store_dir)
         self.store = document_store(self.settings.store_dir)
-        self.records = Records(connection, self.settings)
+        self.records = Records(connection, self.settings, Identity(version="0", store="here"))
         self.results = ResultCache(connection, self.settings, self.store)
         self.computer = Computer(
             records=self.records,

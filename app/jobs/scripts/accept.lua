@@ -1,4 +1,4 @@
--- Accepts a job: its record, the computation it waits for and the outbox entry, all or nothing (API-5).
+-- Accepts a job: its record, and the computation it waits for, queued, all or nothing (API-5).
 -- ARGV: keep_ms, request (of answered_before), wanted (of record_job); JSON objects
 local request, wanted = cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local answer = answered_before(request)

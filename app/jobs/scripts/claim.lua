@@ -1,26 +1,44 @@
--- Hands out the deliveries that are due. An entry stays until a worker takes the lease, so a message that is
--- lost on the way is sent again; one that arrives twice finds the lease taken.
--- A queue whose list is full gets no more for now, so resending cannot fill the memory while workers are away.
--- ARGV: keep_ms, count, first_resend_ms, last_resend_ms, room in each queue's list (JSON object of counts)
+-- Hands out deliveries to the queues that live workers serve, one owner after the other. Celery's list is first in,
+-- first out, so it is kept short: what is in it already goes before an owner who comes now.
+-- What no worker took up in time may have been lost on the way and goes back to its line; what arrives twice finds the
+-- lease taken.
+-- ARGV: keep_ms, ttl_s (of a sign of life), messages_per_slot, first_resend_ms, last_resend_ms
 local now, sends = now_ms(), {}
-local room = cjson.decode(ARGV[5])
--- An entry that is due later than the longest wait from now was written before the clock was set back.
-local early = redis.call('ZRANGEBYSCORE', OUTBOX_KEY, '(' .. now + tonumber(ARGV[4]), '+inf', 'LIMIT', 0, tonumber(ARGV[2]))
-for _, content in ipairs(early) do redis.call('ZADD', OUTBOX_KEY, now, content) end
-local due = redis.call('ZRANGEBYSCORE', OUTBOX_KEY, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
-for _, content in ipairs(due) do
-  local key = computation_key(content)
-  local v = redis.call('HMGET', key, 'state', 'fence', 'queue')
-  if v[1] == 'queued' and (room[v[3]] or 0) <= 0 then
-    redis.call('ZADD', OUTBOX_KEY, now + tonumber(ARGV[3]), content)
-  elseif v[1] == 'queued' then
-    room[v[3]] = room[v[3]] - 1
-    local sent = redis.call('HINCRBY', key, 'sends', 1)
-    local wait = math.min(tonumber(ARGV[3]) * 2 ^ (sent - 1), tonumber(ARGV[4]))
-    redis.call('ZADD', OUTBOX_KEY, now + wait, content)
-    table.insert(sends, { content, v[2], v[3] })
-  else
-    redis.call('ZREM', OUTBOX_KEY, content)
+local per_slot, first, last = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local function take_back_lost(queue)
+  local lost = redis.call('ZRANGEBYSCORE', sent_key(queue), '-inf', now)
+  -- due later than any wait from now: written before the clock was set back
+  local early = redis.call('ZRANGEBYSCORE', sent_key(queue), '(' .. now + last, '+inf')
+  for _, content in ipairs(early) do table.insert(lost, content) end
+  for _, content in ipairs(lost) do
+    redis.call('ZREM', sent_key(queue), content)
+    line_up(content)
+  end
+end
+
+local function hand_out(queue, owner)
+  local content = redis.call('ZRANGE', line_key(queue, owner), 0, 0)[1]
+  local key, turn = computation_key(content), redis.call('INCR', TURN_KEY)
+  leave_line(content, queue, owner)
+  if redis.call('HGET', key, 'state') ~= 'queued' then return 0 end -- leased by a worker of a version before 0.12
+  local sent = redis.call('HINCRBY', key, 'sends', 1)
+  redis.call('HSET', key, 'turn', turn)
+  redis.call('ZADD', sent_key(queue), now + math.min(first * 2 ^ (sent - 1), last), content)
+  redis.call('ZADD', turns_key(queue), 'XX', turn, owner)
+  table.insert(sends, { content, redis.call('HGET', key, 'fence'), queue })
+  return 1
+end
+
+local slots, queues = slots_by_queue(now, ARGV[2]), redis.call('SMEMBERS', QUEUES_KEY)
+table.sort(queues)
+for _, queue in ipairs(queues) do
+  local room = slots[queue] and per_slot * slots[queue] - redis.call('LLEN', queue) or 0
+  if room > 0 then take_back_lost(queue) end
+  while room > 0 do
+    local owner = redis.call('ZRANGE', turns_key(queue), 0, 0)[1]
+    if not owner then break end
+    room = room - hand_out(queue, owner)
   end
 end
 return sends

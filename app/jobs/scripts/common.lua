@@ -7,7 +7,11 @@ local NEWEST_KEPT = 256
 local SHARE_FOR_NEW = 0.8
 
 local FENCE_KEY = 'tessera:fence'          -- counter: every queueing of a computation draws a new fence
-local OUTBOX_KEY = 'tessera:outbox'        -- zset: computations that need a delivery, by when it is due
+local TURN_KEY = 'tessera:turn'            -- counter: every delivery that is handed out draws a number
+local QUEUES_KEY = 'tessera:queues'        -- set: queues in which computations wait
+local WORKERS_KEY = 'tessera:workers'      -- zset: workers, by when their last sign of life is too old (s)
+local SERVED_KEY = 'tessera:workers:served' -- hash: of each worker its identity, queues and slots, as JSON
+local APIS_KEY = 'tessera:apis'            -- zset: identities of API processes, by when their last sign is too old (s)
 local BEAT_KEY = 'tessera:beat'            -- counter: every sign of life of a lease draws a number
 local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by their last sign of life
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs as `ending` writes them, by when their records expire
@@ -39,17 +43,21 @@ local function computation_key(content) return 'tessera:computation:' .. content
 local function stop_key(worker) return 'tessera:stopping:' .. worker end -- a worker that was told to stop, for a day
 local function waiting_key(content) return 'tessera:computation:' .. content .. ':waiting' end
 local function stopping_key(content) return 'tessera:computation:' .. content .. ':stopping' end
-local function queue_key(queue) return 'tessera:queue:' .. queue end
+local function queue_key(queue) return 'tessera:queue:' .. queue end -- what is queued, by fence
+local function turns_key(queue) return queue_key(queue) .. ':turns' end -- owners with a line, by their last turn
+local function line_key(queue, owner) return queue_key(queue) .. ':line:' .. owner end -- what was not handed out, by fence
+local function sent_key(queue) return queue_key(queue) .. ':sent' end -- what was handed out, by when it counts as lost
 -- The bytes of a model are shared: their computations and the owners with a name are of all owners together.
 local function users_key(model) return 'tessera:model:' .. model .. ':computations' end
 local function owners_key(model) return 'tessera:model:' .. model .. ':owners' end
 local function pinned_key(digest) return 'tessera:blob:' .. digest .. ':pinned' end
+local function uploading_key(model) return 'tessera:model:' .. model .. ':uploading' end -- a pin of uploads
 local function removing_key(digest) return 'tessera:blob:' .. digest .. ':removing' end
 
 -- A blob that is about to be written or referred to is not removed before its record is there.
-local function pin(digest, pin_ms)
-  redis.call('INCR', pinned_key(digest))
-  redis.call('PEXPIRE', pinned_key(digest), pin_ms)
+local function pin(key, pin_ms)
+  redis.call('INCR', key)
+  redis.call('PEXPIRE', key, pin_ms)
 end
 
 local function now_ms()
@@ -162,24 +170,61 @@ end
 -- A sign of life of the work under a lease.
 local function beat(content) redis.call('ZADD', LEASES_KEY, redis.call('INCR', BEAT_KEY), content) end
 
--- Puts a computation into the queue under a new fence and asks for a delivery.
+-- Puts a computation into the line of its owner. Owners take turns; one who had no line begins at the end.
+local function line_up(content)
+  local v = redis.call('HMGET', computation_key(content), 'queue', 'owner', 'fence')
+  local queue, owner = v[1], v[2] or ''
+  redis.call('ZADD', line_key(queue, owner), v[3], content)
+  if not redis.call('ZSCORE', turns_key(queue), owner) then
+    redis.call('ZADD', turns_key(queue), redis.call('INCR', TURN_KEY), owner)
+  end
+end
+
+local function leave_line(content, queue, owner)
+  redis.call('ZREM', line_key(queue, owner), content)
+  if redis.call('EXISTS', line_key(queue, owner)) == 0 then redis.call('ZREM', turns_key(queue), owner) end
+end
+
+local function leave_queue(content)
+  local v = redis.call('HMGET', computation_key(content), 'queue', 'owner')
+  local queue = v[1]
+  if not queue then return end
+  leave_line(content, queue, v[2] or '')
+  redis.call('ZREM', sent_key(queue), content)
+  redis.call('ZREM', queue_key(queue), content)
+  if redis.call('EXISTS', queue_key(queue)) == 0 then redis.call('SREM', QUEUES_KEY, queue) end
+end
+
+-- How many computations live workers do at once, by the name of the queue. Workers of versions before 0.12 say nothing.
+-- A sign of life that holds longer than `ttl_s` from now is from before the clock was set back.
+local function slots_by_queue(now, ttl_s)
+  local slots = {}
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', WORKERS_KEY, now / 1000, now / 1000 + ttl_s)) do
+    local served = cjson.decode(redis.call('HGET', SERVED_KEY, worker) or '{"queues":["short","long"],"slots":1}')
+    for _, queue in ipairs(served.queues) do slots[queue] = (slots[queue] or 0) + served.slots end
+  end
+  return slots
+end
+
+-- Puts a computation into its queue under a new fence; the relay hands it out in its turn.
 local function enqueue(content, now)
   local key = computation_key(content)
   local fence = redis.call('INCR', FENCE_KEY)
+  local queue = redis.call('HGET', key, 'queue')
   redis.call('HDEL', key, 'worker', 'phase', 'step', 'total', 'provisional_plan')
   redis.call('HSET', key, 'state', 'queued', 'fence', fence, 'queued_ms', now, 'sends', 0)
-  redis.call('ZADD', queue_key(redis.call('HGET', key, 'queue')), fence, content)
-  redis.call('ZADD', OUTBOX_KEY, now, content)
+  redis.call('ZADD', queue_key(queue), fence, content)
+  redis.call('SADD', QUEUES_KEY, queue)
   redis.call('ZREM', LEASES_KEY, content)
+  line_up(content)
 end
 
 -- Forgets a computation. Its fence was unique, so whoever still works on it finds every door closed.
 local function drop(content)
   local key = computation_key(content)
-  local v = redis.call('HMGET', key, 'queue', 'model')
-  if v[1] then redis.call('ZREM', queue_key(v[1]), content) end
-  if v[2] and v[2] ~= '' then redis.call('SREM', users_key(v[2]), content) end
-  redis.call('ZREM', OUTBOX_KEY, content)
+  local model = redis.call('HGET', key, 'model')
+  leave_queue(content)
+  if model and model ~= '' then redis.call('SREM', users_key(model), content) end
   redis.call('ZREM', LEASES_KEY, content)
   redis.call('DEL', key, waiting_key(content), stopping_key(content))
 end
@@ -253,41 +298,29 @@ local function remember_package(owner, model, profile, outcome, now)
   end
 end
 
--- Records a job with its fields and, unless an outcome is known, the computation it waits for and the outbox entry.
--- wanted: job, content, model, queue, time_limit_ms, attached_bytes, fields (of text), outcome (of text, or nil)
-local function record_job(wanted, now)
-  local job, content, model, fields = wanted.job, wanted.content, wanted.model, wanted.fields
-  redis.call('HSET', job_key(job), 'state', 'queued', 'content', content, 'created_ms', now, 'changed_ms', now,
-             'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
-  for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
-  if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
-  if wanted.attached_bytes > 0 then redis.call('HSET', attached_key(fields.owner), job, wanted.attached_bytes) end
-
-  if wanted.outcome then
-    for name, value in pairs(wanted.outcome) do
-      if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
-    end
-    count_accepted(fields.kind, 'hit')
-    remember_package(fields.owner, model, fields.profile, wanted.outcome, now)
-    transition(job, wanted.outcome.state, now, 'cached', 1)
-    return 'finished'
+-- A job whose outcome was known (fields of text) is final at once.
+local function finish_known(job, outcome, now)
+  local v = redis.call('HMGET', job_key(job), 'owner', 'model', 'profile')
+  for name, value in pairs(outcome) do
+    if name ~= 'state' then redis.call('HSET', job_key(job), name, value) end
   end
+  remember_package(v[1], v[2], v[3], outcome, now)
+  transition(job, outcome.state, now, 'cached', 1)
+end
 
-  event(job)
-  redis.call('ZADD', UNFINISHED_KEY, now, job)
-  redis.call('ZADD', unfinished_key(fields.owner), now, job)
+-- A queued job waits for a computation, which is made of `work` (fields of text) and queued unless it is there. Returns
+-- whether it was there.
+local function wait_for(job, content, work, now)
   local key = computation_key(content)
   local state = redis.call('HGET', key, 'state')
   if state == 'stopping' then -- the old work is beyond recall: its fence closes and the new job starts afresh
     finish_stopping(content, now)
     state = false
   end
-  count_accepted(fields.kind, state and 'shared' or 'miss')
   if not state then
-    redis.call('HSET', key, 'model', model, 'model_name', fields.model_name, 'profile', fields.profile,
-               'options', fields.options, 'queue', wanted.queue, 'kind', fields.kind, 'attempts', 0, 'created_ms', now,
-               'owner', fields.owner, 'trace', fields.trace, 'request_id', fields.request_id)
-    if model ~= '' then redis.call('SADD', users_key(model), content) end
+    redis.call('HSET', key, 'attempts', 0, 'created_ms', now)
+    for name, value in pairs(work) do redis.call('HSET', key, name, value) end
+    if work.model ~= '' then redis.call('SADD', users_key(work.model), content) end
     enqueue(content, now)
   end
   redis.call('ZADD', waiting_key(content), now, job)
@@ -297,6 +330,28 @@ local function record_job(wanted, now)
     if v[2] then redis.call('HSET', job_key(job), 'phase', v[2], 'step', v[3], 'total', v[4]) end
     start_job(job, now, v[1])
   end
+  return state and true or false
+end
+
+-- Records a job with its fields and, unless an outcome is known, the computation it waits for, queued.
+-- wanted: job, content, time_limit_ms, attached_bytes, fields (of text), work (of wait_for), outcome (of text, or nil)
+local function record_job(wanted, now)
+  local job, fields = wanted.job, wanted.fields
+  redis.call('HSET', job_key(job), 'state', 'queued', 'content', wanted.content, 'created_ms', now, 'changed_ms', now,
+             'attempts', 0, 'time_limit_ms', wanted.time_limit_ms)
+  for name, value in pairs(fields) do redis.call('HSET', job_key(job), name, value) end
+  if not fields.sweep then redis.call('ZADD', jobs_key(fields.owner), now, job) end
+  if wanted.attached_bytes > 0 then redis.call('HSET', attached_key(fields.owner), job, wanted.attached_bytes) end
+  if wanted.outcome then
+    count_accepted(fields.kind, 'hit')
+    finish_known(job, wanted.outcome, now)
+    return 'finished'
+  end
+  event(job)
+  redis.call('ZADD', UNFINISHED_KEY, now, job)
+  redis.call('ZADD', unfinished_key(fields.owner), now, job)
+  local is_shared = wait_for(job, wanted.content, wanted.work, now)
+  count_accepted(fields.kind, is_shared and 'shared' or 'miss')
   return 'accepted'
 end
 

@@ -1,15 +1,15 @@
--- Gives a queued computation to the worker that presents its fence; anything else is a duplicate or too late.
--- ARGV: keep_ms, content, fence, worker
+-- Gives a queued computation to the worker that presents its fence; anything else is a duplicate or too late. It stays
+-- queued if it is for another version of the compiler or for another store.
+-- ARGV: keep_ms, content, fence, worker, version, store
 local content, fence, worker = ARGV[2], ARGV[3], ARGV[4]
 local key, now = computation_key(content), now_ms()
-local v = redis.call('HMGET', key, 'state', 'fence', 'worker', 'queue')
-if v[2] ~= fence then return false end
+local v = redis.call('HMGET', key, 'state', 'fence', 'worker', 'version', 'store')
+if v[2] ~= fence or v[4] ~= ARGV[5] or v[5] ~= ARGV[6] then return false end
 if v[1] == 'queued' then
   local attempts = redis.call('HINCRBY', key, 'attempts', 1)
   redis.call('HSET', key, 'state', 'running', 'worker', worker, 'started_ms', now)
   beat(content)
-  redis.call('ZREM', OUTBOX_KEY, content)
-  redis.call('ZREM', queue_key(v[4]), content)
+  leave_queue(content)
   redis.call('HINCRBY', COUNTS_KEY, 'attempts_started', 1)
   for _, job in ipairs(waiting(content)) do start_job(job, now, attempts) end
 elseif v[1] ~= 'running' or v[3] ~= worker then -- our own call, sent twice, is answered again

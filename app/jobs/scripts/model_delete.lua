@@ -10,7 +10,7 @@ if owners > 1 then
       if (redis.call('HGET', job_key(job), 'owner') or '') == owner then return 'in_use' end
     end
   end
-elseif redis.call('EXISTS', pinned_key(model)) == 1 or redis.call('SCARD', users_key(model)) > 0 then
+elseif redis.call('EXISTS', uploading_key(model)) == 1 or redis.call('SCARD', users_key(model)) > 0 then
   return 'in_use'
 end
 redis.call('DEL', model_key(owner, model), packages_key(owner, model))

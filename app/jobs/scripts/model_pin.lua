@@ -10,5 +10,5 @@ if redis.call('EXISTS', model_key(owner, model)) == 0 then
   redis.call('HSET', arriving_key(owner), model, ARGV[4])
   redis.call('PEXPIRE', arriving_key(owner), ARGV[6])
 end
-pin(model, ARGV[6])
+pin(uploading_key(model), ARGV[6])
 return { 'pinned', '0' }

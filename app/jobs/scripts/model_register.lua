@@ -9,5 +9,5 @@ if created == 1 then
   if owner ~= '' then redis.call('SADD', owners_key(model), owner) end
 end
 redis.call('HDEL', arriving_key(owner), model)
-if redis.call('DECR', pinned_key(model)) <= 0 then redis.call('DEL', pinned_key(model)) end
+if redis.call('DECR', uploading_key(model)) <= 0 then redis.call('DEL', uploading_key(model)) end
 return created
