@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
-from typing import Annotated
+from typing import Annotated, Final
 
 import redis
 import redis.asyncio
-import structlog
 from anyio import CapacityLimiter
-from fastapi import Depends, Request
-from fastapi.concurrency import run_in_threadpool
-from fastapi.openapi.models import HTTPBearer
-from fastapi.security.base import SecurityBase
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
 
 from app.blob_pins import BlobPins
 from app.cache_losses import CacheLosses
@@ -29,17 +26,17 @@ from app.keys.keys import Keys
 from app.keys.owners import Owner
 from app.keys.service import Gate
 from app.keys.use import RequestRates, UploadPlaces
-from app.known import Known, KnownBlobs
+from app.known_answers import KnownAnswers
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
-from app.shared_reads import SharedReads
+from app.shared_exchanges import SharedExchanges
 from app.simulations import listings, traces
 from app.store import BlobStore, StoreHooks
 from app.stores import open_stores
+from app.tables.answer_counts import AnswerCounts
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
-from app.tables.known_tables import KnownTables
 from app.tables.lookup import TableLookup
 from app.tables.open_packages import OpenPackages
 from app.tables.opener import PackageOpener
@@ -61,10 +58,10 @@ class Context:
     broker: redis.Redis
     cache: redis.Redis
     events: redis.asyncio.Redis
-    reads: SharedReads
-    documents: KnownBlobs
-    answers: Known[bytes]
-    known_tables: KnownTables
+    broker_exchanges: SharedExchanges
+    cache_exchanges: SharedExchanges
+    known: KnownAnswers
+    answer_counts: AnswerCounts
     records: Records
     results: ResultCache
     relay: Relay
@@ -101,12 +98,14 @@ def create_context(settings: Settings) -> Context:
     table_bytes = connect(settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S)
     relay_broker = connect(settings.broker_url)
     pace = Pace()
-    known_tables = KnownTables(TableCounts(relay_broker, settings), settings.known_answers_bytes)
     relay_records = Records(relay_broker, settings, identity)
     rekeyer = Rekeyer(
         records=relay_records, results=results, models=stores.models, store=store, rekey_after_s=settings.rekey_after_s
     )
-    relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, known_tables, pace, settings)
+    answer_counts = AnswerCounts(TableCounts(relay_broker, settings), pace)
+    relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, answer_counts, pace, settings)
+    broker_exchanges = SharedExchanges(settings.broker_url, API_PATIENCE_S)
+    cache_exchanges = SharedExchanges(settings.cache_url, CACHE_PATIENCE_S)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
@@ -116,10 +115,10 @@ def create_context(settings: Settings) -> Context:
         broker=broker,
         cache=cache,
         events=connect_async(settings.broker_url, ANSWER_S),
-        reads=SharedReads(connect_async(settings.broker_url, API_PATIENCE_S), API_PATIENCE_S),
-        documents=KnownBlobs(store, settings.known_documents_bytes),
-        answers=Known(settings.known_answers_bytes),
-        known_tables=known_tables,
+        broker_exchanges=broker_exchanges,
+        cache_exchanges=cache_exchanges,
+        known=KnownAnswers(settings.known_answers_bytes),
+        answer_counts=answer_counts,
         records=records,
         results=results,
         relay=relay,
@@ -146,10 +145,24 @@ def create_context(settings: Settings) -> Context:
         ),
         table_bytes=table_bytes,
         builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},
-        gate=Gate(keys=Keys(broker, settings), rates=RequestRates(cache, losses), keys_required=settings.keys_required),
+        gate=Gate(
+            keys=Keys(broker, settings),
+            broker=broker_exchanges,
+            rates=RequestRates(cache_exchanges, losses),
+            settings=settings,
+        ),
         uploads=UploadPlaces(),
         owner=Owner(),
     )
+
+
+# This only describes keys for OpenAPI; the gate reads them.
+_BEARER: Final = HTTPBearer(
+    scheme_name="key",
+    bearerFormat="tessera_ID_SECRET",
+    description="Needed wherever the service listens beyond loopback (docs/service.md)",
+    auto_error=False,
+)
 
 
 async def _of_nobody(request: Request) -> Context:
@@ -158,32 +171,13 @@ async def _of_nobody(request: Request) -> Context:
     return context
 
 
-class _OfSender(SecurityBase):
-    """The context of the sender: a dependency that is its own description of keys for OpenAPI.
-
-    It is no function with a further dependency for that, which would take a tenth of a cached answer.
-    """
-
-    scheme_name = "key"
-    model = HTTPBearer(
-        bearerFormat="tessera_ID_SECRET",
-        description="Needed wherever the service listens beyond loopback (docs/service.md)",
-    )
-
-    async def __call__(self, request: Request) -> Context:
-        """The context of one request; raises KeyRequiredError, QuotaError."""
-        context = await _of_nobody(request)
-        given = request.headers.getlist("authorization")
-        if given:
-            owner = await run_in_threadpool(context.gate.holder, given)
-        else:
-            owner = context.gate.local(request.headers)
-        if owner.key:
-            structlog.contextvars.bind_contextvars(key=owner.key)
-        return context if owner == context.owner else replace(context, owner=owner)
+async def _of_sender(request: Request, _: Annotated[object, Security(_BEARER)]) -> Context:
+    context = await _of_nobody(request)
+    owner = await context.gate.sender(request.scope)
+    return context if owner == context.owner else replace(context, owner=owner)
 
 
 # Whoever needs the context needs a key where keys are required: no endpoint can forget to ask for it.
-ContextDependency = Annotated[Context, Depends(_OfSender())]
+ContextDependency = Annotated[Context, Depends(_of_sender)]
 # For answers that say nothing of any owner.
 OpenContextDependency = Annotated[Context, Depends(_of_nobody)]

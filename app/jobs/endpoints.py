@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import redis
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
 from app.errors import NotFoundError
-from app.http import IMMUTABLE, JSON, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
+from app.http import (
+    IMMUTABLE,
+    JSON,
+    ClosedStream,
+    etag,
+    immutable_file,
+    not_modified,
+    preferred_wait_s,
+    tagged,
+    unless_known,
+)
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobPage
@@ -68,16 +80,21 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
 async def get_job(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
     note_location(request, f"/v1/jobs/{job_id}")
-    state, body = await service.answer_of(context, job_id)
-    headers = {"Cache-Control": "no-store"}
+    fields = await run_in_threadpool(service.fields_of, context, job_id)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
-    if wait_s is not None and state not in FINAL_STATES:
+    waits = wait_s is not None and fields["state"] not in FINAL_STATES
+    if wait_s is not None and waits:
         await events.wait_until_final(context.events, job_id, wait_s)
-        headers["Preference-Applied"] = f"wait={wait_s:.0f}"
-        state, body = await service.answer_of(context, job_id)
-    if state not in FINAL_STATES:
-        headers["Retry-After"] = "1"
-    return Response(body, media_type=JSON, headers=headers)
+        fields = await run_in_threadpool(service.fields_of, context, job_id)
+    job = await run_in_threadpool(service.shown, context, job_id, fields)
+    answer = Response(job.model_dump_json(exclude_none=True), media_type=JSON, headers={"Cache-Control": "no-store"})
+    if job.state not in FINAL_STATES:
+        answer.headers["Retry-After"] = "1"
+    elif not waits:
+        context.known.remember(request, context.owner.name, service.basis(job_id, fields), answer)
+    if waits:
+        answer.headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+    return answer
 
 
 @router.post("/{job_id}/cancel", operation_id="cancelJob", response_model_exclude_none=True, responses=_UNKNOWN)
@@ -96,29 +113,22 @@ def delete_job(context: ContextDependency, job_id: JobId) -> None:
 
 
 @router.get("/{job_id}/plan", operation_id="getPlan", response_model=dict[str, Any], responses=_DOCUMENT)
-async def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The plan of a job that succeeded, or of a running job as soon as it is known (docs/schemas/plan.json).
 
     The plan of a running job says `provisional`: its times are estimates, and it must not be cached.
     """
-    fields = await service.record_of(context, job_id)
+    fields = service.fields_of(context, job_id)
     digest = service.provisional_plan(fields)
     if digest is None:
-        return immutable(request, *await service.result(context, job_id, "plan", fields))
-    headers = {"ETag": etag(digest), "Cache-Control": "no-store"}
-    if not_modified(request, digest):
-        return Response(status_code=304, headers=headers)
-    try:
-        return Response(await service.document_bytes(context, digest), media_type=JSON, headers=headers)
-    except FileNotFoundError:
-        raise service.missing(digest) from None
+        return _document(request, context, job_id, fields, "plan")
+    return unless_known(request, tagged(digest, service.document(context, digest), "no-store"))
 
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
-async def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
+def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
-    fields = await service.record_of(context, job_id)
-    return immutable(request, *await service.result(context, job_id, "report", fields))
+    return _document(request, context, job_id, service.fields_of(context, job_id), "report")
 
 
 @router.get(
@@ -273,7 +283,7 @@ async def follow_job(
     """
     after = "0-0" if last_event_id is None else events.checked_event_id(last_event_id)
     note_location(request, f"/v1/jobs/{job_id}")
-    fields = await service.record_of(context, job_id)
+    fields = await run_in_threadpool(service.fields_of, context, job_id)
     if fields["state"] in FINAL_STATES and not await events.anything_after(context.events, job_id, after):
         return Response(status_code=204)  # stops an EventSource from reconnecting
     return EventSourceResponse(_sent(context, job_id, after), ping=15)
@@ -293,3 +303,12 @@ def _file(request: Request, context: Context, digest: str, media_type: str, name
     except FileNotFoundError:
         raise service.missing(digest) from None
     return immutable_file(request, digest, context.store.pieces(digest), size_bytes, media_type, name)
+
+
+def _document(request: Request, context: Context, job_id: str, fields: dict[str, str], name: str) -> Response:
+    digest = service.digest_by_record(context, job_id, fields, name)
+    state = context.store.state(digest)  # before it is read: whatever is read is verified
+    answer = tagged(digest, service.document(context, digest))
+    basis = replace(service.basis(job_id, fields), digest=digest, state=state)
+    context.known.remember(request, context.owner.name, basis, answer)
+    return unless_known(request, answer)

@@ -10,7 +10,7 @@ import structlog
 from app.jobs.records import Records
 from app.jobs.rekey import Rekeyer
 from app.settings import Settings
-from app.tables.known_tables import KnownTables
+from app.tables.answer_counts import AnswerCounts
 from app.tables.optimising_delay import Pace
 from app.tables.request_queue import OPTIMISE_TASK, WantedTables
 
@@ -28,14 +28,14 @@ class Relay:
         records: Records,
         wanted: WantedTables,
         rekeyer: Rekeyer,
-        known: KnownTables,
+        answer_counts: AnswerCounts,
         pace: Pace,
         settings: Settings,
     ) -> None:
         self._records = records
         self._wanted = wanted
         self._rekeyer = rekeyer
-        self._known = known
+        self._answer_counts = answer_counts
         self._pace = pace
         self._settings = settings
         self._wake = threading.Event()
@@ -86,7 +86,7 @@ class Relay:
                         retry=False,
                     )
                 self._rekeyer.round()
-                self._known.send_counts()
+                self._answer_counts.send()
                 tables = self._wanted.claim() if self._pace.due() else []
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Final, cast
 
 import msgspec
-from fastapi.concurrency import run_in_threadpool
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError, UnavailableError
@@ -17,6 +16,7 @@ from app.jobs.options_text import options_text
 from app.jobs.records import FINAL_STATES, JobRequest, Kind, State, job_key, owned
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
 from app.keys.owners import LOCAL
+from app.known_answers import Basis
 from app.listing import page
 from app.problems import Problem, problem
 from app.report_page.page import FILE_NAME as PAGE_NAME
@@ -38,27 +38,11 @@ _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailab
 
 def get(context: Context, job_id: str) -> Job:
     """The present state of a job; raises NotFoundError."""
-    return _shown(context, job_id, fields_of(context, job_id))
+    return shown(context, job_id, fields_of(context, job_id))
 
 
-async def answer_of(context: Context, job_id: str) -> tuple[State, bytes]:
-    """The present state of a job, and the job as JSON; raises NotFoundError.
-
-    A record changes no more once the job is final, but for the time until which a point is kept: its JSON is made once.
-    """
-    fields = await record_of(context, job_id)
-    state, key = cast(State, fields["state"]), (job_id, fields["changed_ms"], fields.get("expires_ms"))
-    known = context.answers.get(key) if state in FINAL_STATES else None
-    if known is not None:
-        return state, known
-    job = await run_in_threadpool(_shown, context, job_id, fields)
-    body = job.model_dump_json(exclude_none=True).encode()
-    if state in FINAL_STATES:
-        context.answers.put(key, body, len(body))
-    return state, body
-
-
-def _shown(context: Context, job_id: str, fields: dict[str, str]) -> Job:
+def shown(context: Context, job_id: str, fields: dict[str, str]) -> Job:
+    """The state of a job, by its record."""
     state, kind = cast(State, fields["state"]), kind_of(fields)
     position = context.records.queue_position(fields["content"]) if state == "queued" and kind != "sweep" else None
     base = f"/v1/jobs/{job_id}"
@@ -151,9 +135,9 @@ def own_fields(context: Context, job_id: str, fields: dict[str, str] | None) -> 
     return fields
 
 
-async def record_of(context: Context, job_id: str) -> dict[str, str]:
-    """The record of a job, read together with those of other requests; raises as `fields_of`."""
-    return own_fields(context, job_id, await context.reads.hgetall(job_key(job_id)) if job_id.isalnum() else None)
+def basis(job_id: str, fields: dict[str, str]) -> Basis:
+    """What an answer about a job follows from if it follows from the record alone."""
+    return Basis(command=("HGETALL", job_key(job_id)), found=fields)
 
 
 def unknown_job(job_id: str) -> NotFoundError:
@@ -172,18 +156,15 @@ def kind_of(fields: dict[str, str]) -> Kind:
 
 
 def document_digest(context: Context, job_id: str, name: str) -> str:
-    """The digest of one of a job's RESULTS, whose blob is in the store; raises as `result_digest`."""
-    fields = fields_of(context, job_id)
-    digest = result_digest(job_id, fields, name)
-    if not context.store.ready(digest):
-        raise _made_again(context, job_id, fields, name)
-    return digest
+    """The digest of one of a job's RESULTS; raises as `digest_by_record`, or NotFoundError for an unknown job."""
+    return digest_by_record(context, job_id, fields_of(context, job_id), name)
 
 
-def result_digest(job_id: str, fields: dict[str, str], name: str) -> str:
-    """The digest of one of a job's RESULTS, by its record.
+def digest_by_record(context: Context, job_id: str, fields: dict[str, str], name: str) -> str:
+    """The digest of one of a job's RESULTS, whose blob is in the store.
 
-    Raises ConflictError if the job has no such result or not yet, NotFoundError for a kind without this result.
+    Raises ConflictError if the job has no such result or not yet, NotFoundError for a kind without this result,
+    UnavailableError if the store has lost it.
     """
     if fields["state"] != "succeeded":
         final = fields["state"] in FINAL_STATES
@@ -203,27 +184,9 @@ def result_digest(job_id: str, fields: dict[str, str], name: str) -> str:
             limit=", ".join(result for result in RESULTS if result in fields),
             hint=_HINTS.get(name) if kind == "compilation" else None,
         )
+    if not context.store.ready(fields[name]):
+        raise _made_again(context, job_id, fields, name)
     return fields[name]
-
-
-async def result(context: Context, job_id: str, name: str, fields: dict[str, str]) -> tuple[str, bytes]:
-    """The digest and the bytes of one of a job's documents, by its record; raises as `result_digest`."""
-    digest = result_digest(job_id, fields, name)
-    try:
-        return digest, await document_bytes(context, digest)
-    except FileNotFoundError:
-        raise await run_in_threadpool(_made_again, context, job_id, fields, name) from None
-
-
-async def document_bytes(context: Context, digest: str) -> bytes:
-    """The bytes of a plan or report, from memory if they are known; raises FileNotFoundError."""
-    known = context.documents.get(digest)
-    if known is not None:
-        return known
-    state = context.store.state(digest)
-    found = await run_in_threadpool(context.store.read, digest)
-    context.documents.put(digest, state, found)
-    return found
 
 
 def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str) -> TesseraError:

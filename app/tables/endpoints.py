@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from app.context import ContextDependency
-from app.http import etag, not_modified
+from app.http import tagged, unless_known
 from app.models.endpoints import ModelId
 from app.problems import Problem
 from app.tables import service
+from app.tables.document import tables_json
 from app.tables.schemas import TableStatistics
 
 router = APIRouter(prefix="/v1/models", tags=["tables"])
@@ -34,7 +36,7 @@ _REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"mod
     response_model=dict[str, Any],
     responses={304: {"description": "Not modified"}, **_REFUSED},
 )
-async def get_tables(
+def get_tables(
     request: Request, context: ContextDependency, model_id: ModelId, profile: ProfileName, shape: Shapes
 ) -> Response:
     """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
@@ -42,17 +44,19 @@ async def get_tables(
     After a miss they are simple tables; optimised ones replace them as workers make them. They belong to the package of
     the latest requested compilation of this model and profile, whose digest is in `package`.
     """
-    answer = await service.tables(context, model_id, profile, shape)
-    headers = {"ETag": etag(answer.digest), "Cache-Control": "private, no-cache"}
-    if not_modified(request, answer.digest):
-        return Response(status_code=304, headers=headers)
-    return Response(answer.body, media_type="application/json", headers=headers)
+    document, basis = service.tables(context, model_id, profile, shape)
+    body = tables_json(document)
+    answer = tagged(hashlib.sha256(body).hexdigest(), body, "private, no-cache")
+    if basis is not None:
+        again = context.answer_counts.counting(document, context.owner.name)
+        context.known.remember(request, context.owner.name, basis, answer, again)
+    return unless_known(request, answer)
 
 
 @router.get("/{model_id}/tables/statistics", operation_id="getTableStatistics", responses=_REFUSED)
-async def get_table_statistics(
+def get_table_statistics(
     response: Response, context: ContextDependency, model_id: ModelId, profile: ProfileName
 ) -> TableStatistics:
     """Statistics of a model's tables: cache results, and the shapes requested most."""
     response.headers["Cache-Control"] = "no-store"
-    return await service.statistics(context, model_id, profile)
+    return service.statistics(context, model_id, profile)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from fastapi.concurrency import run_in_threadpool
-
 from app.context import Context
 from app.errors import NotFoundError
 from app.jobs.records import owned
+from app.known_answers import Basis
 from app.models import service as models
 from app.profiles import service as profiles
 from app.store import is_digest
 from app.tables.counts import REQUESTS, answered, made
-from app.tables.document import tables_document
-from app.tables.known_tables import TablesAnswer, tables_answer
+from app.tables.document import TablesDocument, tables_document
 from app.tables.lookup import Hit
 from app.tables.open_packages import OpenPackage
 from app.tables.schemas import AnswerCount, ShapeCount, TableStatistics
@@ -27,43 +25,27 @@ from compiler.program.errors import ExecutableError
 _SHAPES_SHOWN: Final = 100
 
 
-async def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> TablesAnswer:
-    """The tables of a model for shapes of its inputs.
+def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> tuple[TablesDocument, Basis | None]:
+    """The tables of a model for shapes of its inputs, and what they follow from if they will stay as they are.
 
     Raises NotFoundError for an unknown model or profile and without a package, RequestError for shapes outside of the
     package's ranges.
     """
-    digest = await _package_digest(context, model, profile)
-    known = None if digest is None else context.known_tables.get(digest, shapes, context.owner.name)
-    if known is not None:
-        context.tables.pace.asked()
-        return known
-    answer, package, is_final = await run_in_threadpool(_found, context, model, profile, digest, shapes)
-    if is_final:
-        context.known_tables.put(package, shapes, answer)
-    return answer
-
-
-def _found(
-    context: Context, model: str, profile: str, digest: str | None, shapes: Sequence[str]
-) -> tuple[TablesAnswer, str, bool]:
-    """The tables as found or made now, the digest of their package, and whether they will stay as they are."""
-    opened = _package(context, model, profile, digest)
+    opened = package_of(context, model, profile)
     dims = opened.model.dims_of_words(shapes)
     found = context.tables.find(opened, dims, owner=context.owner.name)
-    is_final = all(one.cache == "hit" and one.table.settled for one in found)
-    return tables_answer(tables_document(opened, dims, found)), opened.digest, is_final
+    basis = None
+    wanted = _digest_of(context, profile)  # another name may get another profile
+    if wanted is not None and all(one.cache == "hit" and one.table.settled for one in found):
+        command = ("HGET", owned(context.owner.name, f"model:{model}:packages"), wanted)
+        basis = Basis(command=command, found=opened.digest)
+    return tables_document(opened, dims, found), basis
 
 
-async def statistics(context: Context, model: str, profile: str) -> TableStatistics:
+def statistics(context: Context, model: str, profile: str) -> TableStatistics:
     """Statistics of the requests for a model's package; raises NotFoundError as `tables`."""
-    digest = await _package_digest(context, model, profile)
-    return await run_in_threadpool(_statistics, context, model, profile, digest)
-
-
-def _statistics(context: Context, model: str, profile: str, digest: str | None) -> TableStatistics:
-    opened = _package(context, model, profile, digest)
-    context.known_tables.send_counts()
+    opened = package_of(context, model, profile)
+    context.answer_counts.send()
     figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN, owner=context.owner.name)
     names = sorted(opened.model.ranges)
     return TableStatistics(
@@ -82,8 +64,9 @@ def _statistics(context: Context, model: str, profile: str, digest: str | None) 
     )
 
 
-def _package(context: Context, model: str, profile: str, digest: str | None) -> OpenPackage:
-    """The package of a digest, the newest one of a model for a profile by name or digest."""
+def package_of(context: Context, model: str, profile: str) -> OpenPackage:
+    """The newest package of a model for a profile by name or digest."""
+    digest = _package_digest(context, model, profile)
     if digest is None:
         models.get(context, model)
         profiles.get(context, profile)
@@ -96,13 +79,17 @@ def _package(context: Context, model: str, profile: str, digest: str | None) -> 
         raise _no_package(profile, error.message) from None
 
 
-async def _package_digest(context: Context, model: str, profile: str) -> str | None:
+def _package_digest(context: Context, model: str, profile: str) -> str | None:
     if not is_digest(model):
         return None
-    wanted = profile if is_digest(profile) else context.builtin_digests.get(profile)
-    if wanted is None:
-        wanted = profile_digest(await run_in_threadpool(profiles.get, context, profile))
-    return await context.reads.hget(owned(context.owner.name, f"model:{model}:packages"), wanted)
+    wanted = _digest_of(context, profile) or profile_digest(profiles.get(context, profile))
+    found = context.broker.hget(owned(context.owner.name, f"model:{model}:packages"), wanted)
+    return found if isinstance(found, str) else None
+
+
+def _digest_of(context: Context, profile: str) -> str | None:
+    """The digest of a profile that always has this name, None for one of a user."""
+    return profile if is_digest(profile) else context.builtin_digests.get(profile)
 
 
 def _no_package(profile: str, reason: str) -> NotFoundError:

@@ -1,7 +1,8 @@
-"""The yardstick of `tests.bench.load`: FastAPI and one Redis read, under uvicorn with the options of `app.server`.
+"""The yardstick of `tests.bench.load`: FastAPI and Redis, under uvicorn with the options of `app.server`.
 
 `python -m tests.bench.bare_service REDIS_URL`; prints the port that it listens on. `/KEY` answers the bytes under the
-key `bench:KEY`, or 304 if `If-None-Match` is given.
+key `bench:KEY` after one read, `/records/KEY` after two: of a record that names their digest, then of the bytes. Both
+answer 304 if `If-None-Match` is given, the second one after the read of the record.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ def main() -> None:
         if "if-none-match" in request.headers:
             return Response(status_code=304)
         return Response(body, media_type="application/json")
+
+    @app.get("/records/{key}")
+    async def get_by_record(request: Request, key: str) -> Response:
+        digest = (await client.get(f"bench:record:{key}")).decode()
+        headers = {"ETag": f'"{digest}"'}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(await client.get(f"bench:{digest}"), media_type="application/json", headers=headers)
 
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)

@@ -1,7 +1,7 @@
 """What the service bears: `python -m tests.bench.load [answers] [uploads] [starts]`; without words all three.
 
-- *answers*: requests per second and latencies of cached answers, beside a bare FastAPI handler with one Redis read that
-  answers the same bytes (`bare_service.py`), in turn, from a client in a process of its own (`http_load.py`);
+- *answers*: requests per second and latencies of cached answers, beside bare FastAPI handlers that answer the same
+  bytes from Redis (`bare_service.py`), in turn, from a client in a process of its own (`http_load.py`);
 - *uploads*: the memory of the API while many large models arrive at once;
 - *starts*: milliseconds from an accepted job to its start on an idle service, beside the disk's own time for a sync.
 """
@@ -18,10 +18,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -29,6 +31,8 @@ from urllib.parse import urlencode
 import msgspec
 import psutil
 
+from app.keys.keys import Keys
+from app.keys.owners import LOCAL_WORD
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
 from tests.bench.durable import synced_ms
@@ -48,50 +52,99 @@ _PATIENCE_S: Final = 600.0
 
 
 def answers() -> None:
-    """Print requests per second and latencies of cached answers."""
+    """Print requests per second and latencies of cached answers, without a key and with one."""
     with _service() as (service, api):
-        targets = _targets(api)
         store: Any = connect(service.cache_url, text=False)
-        for name, (target, headers) in targets.items():
-            answer = api.http.get(target, headers=headers)
-            assert answer.status_code == (304 if headers else 200), answer.text
-            store.set(f"bench:{_key(name)}", answer.content)
+        cases = [_case(api, store, *target) for target in _targets(api)]
+        broker = connect(str(service.broker_url))
+        _, key = Keys(broker, service.settings).create("bench", LOCAL_WORD, {"requests_per_minute": 2**31})
+        broker.close()
         port = int(service.url.rpartition(":")[2])
         command = [sys.executable, "-m", "tests.bench.bare_service", service.cache_url]
         with _process(command) as bare, _Client(port) as ours, _Client(int(_line(bare))) as theirs:
+            pids = service.pids["api"], bare.pid, bare.pid
             print(
                 f"\n### Cached answers: {_CONNECTIONS} connections, {_ROUNDS} rounds of {_REQUESTS} requests in turn\n"
             )
-            late = "p50, ms | bare | p99, ms | bare | ratio"
-            print(f"| answer | bytes | requests/s | bare | ratio | {late} | processor, µs | bare |")
-            print("|---|" + "---:|" * 11)
-            for name, (target, headers) in targets.items():
-                pairs: list[tuple[Answers, Answers]] = []
-                api_s = bare_s = 0.0
-                for number in range(_ROUNDS + 1):
-                    if number == 1:  # the first round warms up
-                        api_s, bare_s, pairs = busy_s(service.pids["api"]), busy_s(bare.pid), []
-                    pairs.append((ours.ask(target, headers), theirs.ask(f"/{_key(name)}", headers)))
-                each = (busy_s(service.pids["api"]) - api_s, busy_s(bare.pid) - bare_s)
-                processor = " | ".join(f"{1e6 * seconds / _ROUNDS / _REQUESTS:,.0f}" for seconds in each)
-                size = len(store.get(f"bench:{_key(name)}"))
-                print(f"| {name} | {size:,} | {_cells(pairs)} | {processor} |", flush=True)
+            three = "{0} | bare, 1 read | bare, 2 reads"
+            print(
+                f"| answer | bytes | {three.format('requests/s')} | ratio | ratio | {three.format('p99, ms')} "
+                f"| ratio | ratio | {three.format('processor, µs')} |"
+            )
+            print("|---|" + "---:|" * 14)
+            for case in [*cases, *(case.with_key(key) for case in cases)]:
+                asks = [
+                    partial(ours.ask, case.target, case.headers),
+                    partial(theirs.ask, f"/{case.key}", case.headers),
+                    partial(theirs.ask, f"/records/{case.key}", case.headers),
+                ]
+                print(f"| {case.name} | {case.size_bytes:,} | {_cells(_rounds(asks, pids))} |", flush=True)
         store.close()
 
 
-def _targets(api: Api) -> dict[str, tuple[str, dict[str, str]]]:
-    """What is asked for: name, target and headers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What is asked for, and the key under which the bare handler has the same bytes."""
+
+    name: str
+    target: str
+    headers: Mapping[str, str]
+    key: str
+    size_bytes: int
+
+    def with_key(self, key: str) -> _Case:
+        """The same question of somebody who sends a key."""
+        return replace(self, name=f"{self.name}, key", headers={**self.headers, "Authorization": f"Bearer {key}"})
+
+
+def _case(api: Api, store: Any, name: str, target: str, tag: str | None) -> _Case:
+    body = api.http.get(target).raise_for_status().content
+    key = hashlib.sha256(name.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(body).hexdigest() if tag is None else tag.strip('"')
+    for named, value in ((key, body), (digest, body), (f"record:{key}", digest)):
+        store.set(f"bench:{named}", value)
+    headers = {} if tag is None else {"If-None-Match": tag}
+    return _Case(name=name, target=target, headers=headers, key=key, size_bytes=0 if tag else len(body))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rounds:
+    """The answers of one server to one question, and its processor time per request."""
+
+    answers: list[Answers]
+    busy_us: float
+
+
+def _rounds(asks: Sequence[Callable[[], Answers]], pids: Sequence[int]) -> list[_Rounds]:
+    """Asks in turn, after one round that warms up."""
+    found: list[list[Answers]] = [[] for _ in asks]
+    busy = [0.0 for _ in asks]
+    for number in range(_ROUNDS + 1):
+        for place, (ask, pid) in enumerate(zip(asks, pids, strict=True)):
+            before_s = busy_s(pid)
+            answer = ask()
+            if number:
+                busy[place] += busy_s(pid) - before_s
+                found[place].append(answer)
+    return [
+        _Rounds(answers=each, busy_us=1e6 * seconds / _ROUNDS / _REQUESTS)
+        for each, seconds in zip(found, busy, strict=True)
+    ]
+
+
+def _targets(api: Api) -> list[tuple[str, str, str | None]]:
+    """What is asked for: name, target and tag."""
     model = api.upload(light_model("squeezenet").read_bytes(), "squeezenet.onnx")
     job = api.finished(api.submit(model, "edge4", verify="none"), _PATIENCE_S)["id"]
     plan = f"/v1/jobs/{job}/plan"
-    tag = {"If-None-Match": api.http.get(plan).headers["ETag"]}
     flexible = api.upload(images(), "images.onnx")
     dims = {name: {"min": 1, "max": most} for name, most in {"n": 4, "h": 256, "w": 256}.items()}
     api.finished(api.submit(flexible, "edge4", dims=dims, verify="none"), _PATIENCE_S)
     table = f"/v1/models/{flexible}/tables?" + urlencode({"profile": "edge4", "shape": _SHAPE})
     until(lambda: api.http.get(table).json()["kind"] == "optimised", "the optimised tables", _PATIENCE_S)
     api.http.get(table).raise_for_status()
-    return {"plan": (plan, {}), "plan, 304": (plan, tag), "job": (f"/v1/jobs/{job}", {}), "table": (table, {})}
+    tag = api.http.get(plan).headers["ETag"]
+    return [("plan", plan, None), ("plan, 304", plan, tag), ("job", f"/v1/jobs/{job}", None), ("table", table, None)]
 
 
 def busy_s(pid: int) -> float:
@@ -99,20 +152,20 @@ def busy_s(pid: int) -> float:
     return sum(psutil.Process(pid).cpu_times()[:2])
 
 
-def _key(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:8]
-
-
-def _cells(pairs: Sequence[tuple[Answers, Answers]]) -> str:
-    """The medians over the rounds: of the figures, and of the ratios within a round."""
-    ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+def _cells(rounds: Sequence[_Rounds]) -> str:
+    """The medians over the rounds: of the figures, and of the ratios within a round, ours to the others'."""
     median = statistics.median
-    rate = median(one.per_s / other.per_s for one, other in pairs)
-    late = median(_percentile(one, 99) / _percentile(other, 99) for one, other in pairs)
-    cells = [f"{median(one.per_s for one in side):,.0f}" for side in (ours, theirs)] + [f"{rate:.2f}"]
-    for percent in (50, 99):
-        cells += [f"{median(_percentile(one, percent) for one in side):.1f}" for side in (ours, theirs)]
-    return " | ".join([*cells, f"{late:.2f}"])
+    cells: list[str] = []
+    for figure, form in ((_per_s, ",.0f"), (partial(_percentile, percent=99), ".1f")):
+        values = [[figure(answer) for answer in each.answers] for each in rounds]
+        cells += [f"{median(each):{form}}" for each in values]
+        for others in values[1:]:
+            cells.append(f"{median(one / other for one, other in zip(values[0], others, strict=True)):.2f}")
+    return " | ".join([*cells, *(f"{each.busy_us:,.0f}" for each in rounds)])
+
+
+def _per_s(found: Answers) -> float:
+    return found.per_s
 
 
 def _percentile(found: Answers, percent: int) -> float:
@@ -133,7 +186,7 @@ class _Client:
         self._child.stdin.write(msgspec.json.encode(asked) + b"\n")
         self._child.stdin.flush()
         found = msgspec.json.decode(_line(self._child), type=Answers)
-        assert set(found.statuses) == {304 if headers else 200}, found.statuses
+        assert set(found.statuses) == {304 if "If-None-Match" in headers else 200}, found.statuses
         return found
 
     def __enter__(self) -> _Client:

@@ -8,9 +8,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from app.keys.keys import Keys
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
-from tests.service.harness import Api, conv_chain, light_model
+from tests.service.harness import Api, conv_chain, light_model, new_key
 from tests.service.models import images
 from tests.service.test_tables import ask, optimised, packaged, statistics
 
@@ -58,7 +59,7 @@ def test_a_known_answer_of_a_job_takes_one_read_of_its_record(
         assert status == 304 or answers[0].content == first.content
 
 
-def test_a_known_table_takes_one_read_and_nothing_of_the_cache(api: Api, service: EmbeddedService) -> None:
+def test_a_known_table_takes_one_read_and_outlives_the_cache(api: Api, service: EmbeddedService) -> None:
     model, _ = packaged(api, images(5))
     shape = "x:2x3x31x33"
     optimised(api, model, shape)
@@ -66,7 +67,6 @@ def test_a_known_table_takes_one_read_and_nothing_of_the_cache(api: Api, service
     read = commands(service.broker_url, model, lambda: ask(api, model, shape))
     assert len(read) == 1
     assert read[0].startswith(f"HGET tessera:model:{model}:packages ")
-    assert commands(service.cache_url, "tessera:table", lambda: ask(api, model, shape)) == []
     client = connect(service.cache_url)
     client.flushdb()
     client.close()
@@ -85,6 +85,46 @@ def test_each_answer_with_a_known_table_is_counted(api: Api) -> None:
     assert after["shapes"][0]["requests"] - before["shapes"][0]["requests"] == 7
     hits = [sum(one["tables"] for one in found["answered"] if one["cache"] == "hit") for found in (before, after)]
     assert hits[1] - hits[0] == 7 * len(ask(api, model, shape).json()["routines"])
+
+
+def test_a_known_answer_asks_for_the_key_and_nothing_else(service: EmbeddedService) -> None:
+    text = new_key(service, "reader")
+    api = Api(service.url, text)
+    job = api.finished(api.submit(api.upload(conv_chain(2, channels=12)), "edge4", verify="none"))["id"]
+    target, key = f"/v1/jobs/{job}/plan", text.split("_")[1]
+    body = api.http.get(target).content
+    assert api.http.get(target).content == body
+    asked = commands(service.broker_url, "", lambda: api.http.get(target))
+    assert [one for one in asked if key in one or job in one] == [
+        f"HGETALL tessera:key:{key}",
+        f"HGETALL tessera:job:{job}",
+    ]
+    broker = connect(service.broker_url)
+    Keys(broker, service.settings).revoke("reader")
+    broker.close()
+    assert api.http.get(target).status_code == 401
+    api.http.close()
+
+
+def test_what_is_known_to_its_owner_is_unknown_to_others(api: Api, service: EmbeddedService, job: str) -> None:
+    other = Api(service.url, new_key(service, "stranger"))
+    for path in ("", "/plan", "/report"):
+        assert api.http.get(f"/v1/jobs/{job}{path}").status_code == 200
+        assert other.http.get(f"/v1/jobs/{job}{path}").status_code == 404
+        assert api.http.get(f"/v1/jobs/{job}{path}").status_code == 200
+    other.http.close()
+
+
+def test_a_known_answer_is_counted_with_its_route(api: Api, job: str) -> None:
+    def counted() -> float:
+        label = 'tessera_http_request_seconds_count{method="GET",route="/v1/jobs/{job_id}/plan",status="200"} '
+        lines = api.http.get("/metrics").text.splitlines()
+        return next((float(line.removeprefix(label)) for line in lines if line.startswith(label)), 0.0)
+
+    before = counted()
+    for _ in range(3):
+        api.http.get(f"/v1/jobs/{job}/plan")
+    assert counted() - before == 3
 
 
 def test_what_is_deleted_is_not_answered_from_memory(api: Api) -> None:

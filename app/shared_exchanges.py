@@ -1,4 +1,4 @@
-"""Reads of Redis for coroutines: what is wanted at the same time goes in one exchange."""
+"""Commands of coroutines to a Redis: those of the same time share an exchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.connection import Connection
 
-from app.redis_urls import SkippedError
+from app.redis_urls import SkippedError, connect_async
 
 _Asked: TypeAlias = tuple[tuple[str, ...], asyncio.Future[Any]]
 # Exchanges at once: while one is on its way, requests go on.
@@ -19,16 +19,16 @@ _AT_ONCE: Final = 2
 _AGAIN_S: Final = 0.05
 
 
-class SharedReads:
-    """Sends the reads of concurrent requests together.
+class SharedExchanges:
+    """Sends the commands of concurrent requests together; for commands that may be sent again if a connection is lost.
 
     What is asked for in one turn of the loop, or while enough exchanges are on their way, goes in the next one, so a
     busy service needs fewer exchanges per request. Raises redis.TimeoutError for an exchange that takes longer than
     `patience_s`, and SkippedError at once for as long after it, as `Patience` does for threads.
     """
 
-    def __init__(self, client: redis.asyncio.Redis, patience_s: float) -> None:
-        self._client = client
+    def __init__(self, url: str, patience_s: float) -> None:
+        self._client = connect_async(url, patience_s)
         self._patience_s = patience_s
         self._waiting: list[_Asked] = []
         self._exchanges: set[asyncio.Task[None]] = set()
@@ -36,25 +36,8 @@ class SharedReads:
         self._free: list[Connection] = []
         self._silent_until = 0.0
 
-    async def hgetall(self, key: str) -> dict[str, str]:
-        """All fields of a hash; empty if there is none."""
-        found: dict[str, str] = await self._read("HGETALL", key)
-        return found
-
-    async def hget(self, key: str, field: str) -> str | None:
-        """A field of a hash."""
-        found: str | None = await self._read("HGET", key, field)
-        return found
-
-    async def aclose(self) -> None:
-        """Ends what is on its way and closes the connections."""
-        for exchange in self._exchanges:
-            exchange.cancel()
-        for _, future in self._waiting:
-            future.cancel()
-        await self._client.aclose()
-
-    async def _read(self, *command: str) -> Any:
+    async def ask(self, *command: str) -> Any:
+        """The answer to a command, as redis-py converts it."""
         if time.monotonic() < self._silent_until:
             raise SkippedError("the server did not answer a moment ago")
         loop = asyncio.get_running_loop()
@@ -64,6 +47,14 @@ class SharedReads:
             self._is_due = True
             loop.call_soon(self._begin)
         return await answer
+
+    async def aclose(self) -> None:
+        """Ends what is on its way and closes the connections."""
+        for exchange in self._exchanges:
+            exchange.cancel()
+        for _, future in self._waiting:
+            future.cancel()
+        await self._client.aclose()
 
     def _begin(self) -> None:
         """Sends what waits."""
