@@ -91,8 +91,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._shared = shared
         self._settings = shared.settings
         self._receiving: asyncio.TimerHandle | None = None
-        self._receive_until: float | None = None
-        self._is_late: Callable[[], None] = self._head_is_late
         self._sending: asyncio.TimerHandle | None = None
         self._in_head = False
         self._head_bytes = 0
@@ -116,8 +114,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Ends the timers."""
         self._shared.idle.pop(self, None)
         self._stop_receiving()
-        if self._receiving is not None:
-            self._receiving.cancel()
         self._stop_sending()
         super().connection_lost(exc)
 
@@ -126,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         answering = self._is_answering
-        if self._receive_until is None and not answering:  # empty lines before a head are no head yet
+        if self._receiving is None and not answering:  # empty lines before a head are no head yet
             self._receive_within(self._settings.head_timeout_s, self._head_is_late)
         super().data_received(data)
         if self._in_head:
@@ -210,29 +206,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(408, _LATE_BODY, f"{self._settings.stall_s:g} s")
 
     def _receive_within(self, seconds: float, on_time: Callable[[], None]) -> None:
-        """Calls `on_time` then, unless something else is expected by that time.
-
-        A timer that is due too early begins anew when it is, since most requests end long before it would.
-        """
-        self._receive_until, self._is_late = self.loop.time() + seconds, on_time
-        if self._receiving is not None and self._receiving.when() <= self._receive_until:
-            return
-        if self._receiving is not None:
-            self._receiving.cancel()
-        self._receiving = self.loop.call_at(self._receive_until, self._look_at_time)
-
-    def _look_at_time(self) -> None:
-        self._receiving = None
-        if self._receive_until is None:
-            return
-        if self.loop.time() < self._receive_until:
-            self._receiving = self.loop.call_at(self._receive_until, self._look_at_time)
-        else:
-            self._receive_until = None
-            self._is_late()
+        self._stop_receiving()
+        self._receiving = self.loop.call_later(seconds, on_time)
 
     def _stop_receiving(self) -> None:
-        self._receive_until = None
+        if self._receiving is not None:
+            self._receiving.cancel()
+            self._receiving = None
 
     def _stop_sending(self) -> None:
         if self._sending is not None:
