@@ -12,7 +12,8 @@ from app.input_files import load_profile, open_model
 from app.limits import bounded
 from compiler.advise import advice_lines, advise
 from compiler.compile import plan_model
-from compiler.options import Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import Options
 from compiler.plan import Plan
 from compiler.profile.schema import Profile
 

@@ -12,7 +12,8 @@ from rich.console import Console
 from app.cli import compiling
 from app.client.output_folder import write
 from compiler.errors import RequestError, printable
-from compiler.options import Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import Options
 from compiler.plan import ModelRef, NativeShare, Plan, ProfileRef
 
 # The compared figures, by the names of options' objectives; less is better for each.

@@ -17,7 +17,7 @@ from app.client.output_folder import Compiled
 from app.input_files import load_profile, open_model, profile_text, uncompiled_model
 from app.limits import bounded
 from compiler.errors import TesseraError
-from compiler.options import parse_assignments
+from compiler.option_words import parse_assignments
 from compiler.plan import Plan, plan_json, report_json
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from app.cli.usage import JsonUsage
 from app.input_files import existing_arrays, existing_executable, uncompiled_model
 from app.outputs import whole_files
 from compiler.errors import RequestError
-from compiler.options import parse_assignments
+from compiler.option_words import parse_assignments
 from compiler.version import COMPILER_VERSION
 
 if TYPE_CHECKING:

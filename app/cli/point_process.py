@@ -15,7 +15,8 @@ from app.sweeps.figures import figures_json, figures_of
 from compiler.compile import compile_model
 from compiler.errors import InternalError, TesseraError
 from compiler.frontend.source import ModelSource
-from compiler.options import Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import Options
 from compiler.profile import parse_profile
 
 

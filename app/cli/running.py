@@ -25,7 +25,8 @@ from app.simulations.listings import MAX_COMMANDS, Wanted, lines
 from app.simulations.report import SimulationReport, simulation_json
 from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe, verified_program
 from compiler.errors import InternalError, ModelError, RequestError, printable
-from compiler.options import Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import Options
 from compiler.plan import Report
 from compiler.program.executable import ChipSegment, Executable, check_profile, write
 

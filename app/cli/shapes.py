@@ -33,7 +33,8 @@ from compiler.errors import InternalError, printable
 from compiler.frontend.constant_values import materialise
 from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource, opened
-from compiler.options import DimRange, Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import DimRange, Options
 from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write

@@ -21,7 +21,8 @@ from app.input_files import (
 )
 from app.outputs import check_file, check_folder
 from compiler.errors import RequestError
-from compiler.options import Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import Options
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[

@@ -24,7 +24,7 @@ from app.sweeps.grid import Grid, Point, points_of
 from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
 from compiler.amounts import count_text
 from compiler.errors import InternalError, ProfileError, RequestError, TesseraError, printable
-from compiler.options import parse_assignments
+from compiler.option_words import parse_assignments
 from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile, profile_digest
 from compiler.version import COMPILER_VERSION

@@ -27,7 +27,7 @@ from app.input_files import PACKAGE_MAGIC, starts_with
 from app.limits import bounded, refuse_decided
 from app.outputs import whole_files
 from compiler.errors import RequestError, printable
-from compiler.options import parse_assignments
+from compiler.option_words import parse_assignments
 
 
 def package(

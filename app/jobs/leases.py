@@ -35,8 +35,10 @@ class LeaseWatch:
         }
         self._beats = dict(beats)
 
-    def silent(self) -> list[tuple[str, float]]:
-        """The leases that were silent for their whole time, with their last signs of life."""
+    def silent(self) -> list[tuple[str, float, float]]:
+        """The leases that were silent for their whole time: their last signs of life, and seconds since then."""
         return [
-            (content, self._beats[content]) for content, silent_s in self._silent_s.items() if silent_s >= self.lease_s
+            (content, self._beats[content], silent_s)
+            for content, silent_s in self._silent_s.items()
+            if silent_s >= self.lease_s
         ]

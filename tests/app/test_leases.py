@@ -22,7 +22,7 @@ def test_a_lease_is_silent_when_its_sign_of_life_is_the_same_for_its_time() -> N
         assert watch.silent() == []
         watch.look({"dead": 7.0, "alive": float(second)})
         clock.now += 1
-    assert watch.silent() == [("dead", 7.0)]
+    assert watch.silent() == [("dead", 7.0, 4.0)]
     watch.look({"alive": 9.0})
     assert watch.silent() == []
 
@@ -41,4 +41,4 @@ def test_a_watcher_that_was_held_up_gives_workers_time_for_a_sign_of_life() -> N
     assert watch.silent() == []
     clock.now += 3600
     watch.look({"suspended": 2.0})
-    assert watch.silent() == [("suspended", 2.0)]
+    assert watch.silent() == [("suspended", 2.0, 4.0)]

@@ -398,15 +398,29 @@ def test_a_time_limit_fails_the_job_that_set_it_and_no_other(bench: Bench) -> No
     hurried = bench.submit(time_limit_s=0.02)
     patient = bench.submit()
     lease = bench.lease()
-    assert bench.records.renew(lease, elapsed_s=1.0).time_left_s == 0.02
-    assert bench.records.renew(lease, elapsed_s=1.01).answer == "keep"
+    assert bench.records.renew(lease, elapsed_s=0.005).time_left_s == 0.015
+    assert bench.records.renew(lease, elapsed_s=0.01).answer == "keep"
     assert bench.state(hurried) == "running"
-    assert bench.records.renew(lease, elapsed_s=1.02).time_left_s > 1
+    assert bench.records.renew(lease, elapsed_s=0.02).time_left_s > 1
     assert bench.state(hurried) == "failed"
     assert '"code":"time_limit"' in bench.job(hurried)["problem"]
     assert bench.records.renew(lease).answer == "keep"
     assert bench.records.publish(lease, DONE) == "published"
     assert bench.state(patient) == "succeeded"
+
+
+def test_work_that_hangs_beyond_a_time_limit_fails_that_job_and_is_done_again_for_others(hasty: Bench) -> None:
+    hurried = hasty.submit(time_limit_s=0.02)
+    patient = hasty.submit()
+    hasty.lease()
+    hasty.reap_until(lambda: hasty.state(patient) == "queued")
+    assert '"code":"time_limit"' in hasty.job(hurried)["problem"]
+    alone = hasty.submit("c2", time_limit_s=0.02)
+    hasty.lease("c2")
+    hasty.reap_until(lambda: hasty.state(alone) == "failed")
+    assert '"code":"time_limit"' in hasty.job(alone)["problem"]
+    assert hasty.job(alone)["attempts"] == "1"
+    assert hasty.computation("c2") == {}
 
 
 def test_waiting_in_the_queue_does_not_count_against_the_time_limit(bench: Bench) -> None:
@@ -417,14 +431,14 @@ def test_waiting_in_the_queue_does_not_count_against_the_time_limit(bench: Bench
 
 
 def test_a_job_that_joins_running_work_and_one_that_starts_anew_have_their_whole_time(bench: Bench) -> None:
-    bench.submit()
+    bench.submit(time_limit_s=1000)
     first = bench.lease()
     bench.records.renew(first, elapsed_s=50)
     late = bench.submit(time_limit_s=10)
     assert bench.records.renew(first, elapsed_s=55).time_left_s == 10
     assert bench.records.renew(first, elapsed_s=64).time_left_s == 1
     bench.records.lost("c1", first.fence)
-    assert bench.records.renew(bench.lease(), elapsed_s=0.5).time_left_s == 10
+    assert bench.records.renew(bench.lease(), elapsed_s=0.5).time_left_s == 9.5
     assert bench.state(late) == "running"
 
 

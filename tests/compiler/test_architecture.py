@@ -37,6 +37,7 @@ ORDER = (
     "schedule",
     "option_descriptions",
     "options",
+    "option_words",
     "rules_page",
     "frontend",
     "cost",

@@ -76,7 +76,7 @@ def test_the_report_says_how_values_were_checked() -> None:
     ("options", "reason"),
     [
         ({"verify": "none"}, "option verify"),
-        ({"precision": "int8"}, "option precision"),
+        ({"precision": "int8"}, "precision=int8 is a what-if"),
         ({"batch": 2}, "option batch"),
     ],
 )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from compiler.errors import RequestError
 from compiler.option_descriptions import DESCRIPTIONS
-from compiler.options import DimRange, Options, RuleSetting, parse_assignments, parse_options
+from compiler.option_words import parse_assignments
+from compiler.options import DimRange, Options, RuleSetting, parse_options
 from compiler.rules import RULE_IDS
 from tests.models import error_of
 

@@ -10,7 +10,8 @@ import pytest
 
 import compiler
 from compiler.linear_rules import FIGURES, LinearRule, Sum, parsed
-from compiler.options import parse_assignments, parse_options
+from compiler.option_words import parse_assignments
+from compiler.options import parse_options
 from compiler.rules import BY_ID, RULE_IDS, RULES, Rule, id_of
 from compiler.rules_page import command_line, rules_page, settings_of
 from compiler.tiling.figures import Figures

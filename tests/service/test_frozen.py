@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from app.jobs import events
-from app.redis_urls import connect_async
+from app.redis_urls import connect, connect_async
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import Api, conv_chain, kill, until
 from tests.service.models import images
@@ -79,7 +79,6 @@ def test_who_waits_for_a_job_is_told_that_the_broker_hangs(start: Start) -> None
     os.kill(service.pids["worker"], signal.SIGSTOP)
     job = api.submit(model)
     ended: dict[str, float] = {}
-    before = psutil.Process(service.pids["api"]).num_fds()
 
     def wait() -> httpx.Response:
         return api.http.get(f"/v1/jobs/{job}", headers={"Prefer": "wait=30"})
@@ -96,7 +95,8 @@ def test_who_waits_for_a_job_is_told_that_the_broker_hangs(start: Start) -> None
     with ThreadPoolExecutor(2) as pool:
         waiting, stream = pool.submit(wait), pool.submit(follow)
         following.wait(30)
-        until(lambda: psutil.Process(service.pids["api"]).num_fds() >= before + 4, "both to wait", 30)
+        with connect(service.broker_url) as broker:
+            until(lambda: sum(client["cmd"] == "xread" for client in broker.client_list()) == 2, "both to wait", 30)
         with frozen(service.pids["redis"]):
             frozen_at = time.monotonic()
             unavailable(waiting.result(30), f"/v1/jobs/{job}")

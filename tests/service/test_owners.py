@@ -158,7 +158,7 @@ def test_equal_bytes_belong_to_all_who_sent_them_and_go_with_the_last(
     owners: tuple[Api, Api], service: EmbeddedService
 ) -> None:
     ann, bob = owners
-    data = conv_chain(4, channels=10)  # that no other test sends
+    data = conv_chain(4, channels=13)  # nobody else has it: the service is shared
     model = ann.upload(data, "ann.onnx")
     answer = bob.http.put(
         f"/v1/models/{model}",

@@ -159,7 +159,7 @@ end
 
 local function waiting(content) return redis.call('ZRANGE', waiting_key(content), 0, -1) end
 
--- A job starts to run: its own time limit counts from the next sign of life of the work.
+-- A job starts to run: its own time limit counts from the next sign of life of the work, if not from its beginning.
 local function start_job(job, now, attempts)
   local key = job_key(job)
   redis.call('HSETNX', key, 'started_ms', now)
@@ -247,6 +247,39 @@ local function fail_job(job, content, now, problem)
   redis.call('ZREM', waiting_key(content), job)
   transition(job, 'failed', now, 'problem', cjson.encode(problem))
   release(content)
+end
+
+-- The time that a job has left; a job that joined later counts from the first call that sees it.
+local function left_ms(job, elapsed)
+  redis.call('HSETNX', job_key(job), 'timed_from_ms', elapsed)
+  local times = redis.call('HMGET', job_key(job), 'timed_from_ms', 'time_limit_ms')
+  return tonumber(times[1]) + tonumber(times[2]) - elapsed
+end
+
+-- Fails the jobs that wait for a running computation and whose own limits it exceeds; it goes on for the others.
+-- Returns the tightest memory limit of those and the time until the first of their time limits (0: there are none).
+local function enforce_limits(content, memory, elapsed, now)
+  local tightest, soonest = 0, 0
+  for _, job in ipairs(waiting(content)) do
+    local limit, left = tonumber(redis.call('HGET', job_key(job), 'memory_limit_bytes')), left_ms(job, elapsed)
+    if memory > limit then
+      fail_job(job, content, now, {
+        code = 'memory_limit', stage = 'service', actual = memory, limit = limit,
+        message = 'the job needs more memory than memory_limit_bytes allows',
+        hint = 'Raise memory_limit_bytes or give it less to do',
+      })
+    elseif left <= 0 then
+      fail_job(job, content, now, {
+        code = 'time_limit', stage = 'service', limit = tonumber(redis.call('HGET', job_key(job), 'time_limit_ms')) / 1000,
+        message = 'the job took longer than time_limit_s allows',
+        hint = 'Raise time_limit_s or give it less to do',
+      })
+    else
+      if tightest == 0 or limit < tightest then tightest = limit end
+      if soonest == 0 or left < soonest then soonest = left end
+    end
+  end
+  return tightest, soonest
 end
 
 -- Takes back an attempt whose worker was told to stop; a worker's token is its name, a slash and more.

@@ -7,11 +7,14 @@ local v = redis.call('HMGET', key, 'state', 'fence', 'worker', 'version', 'store
 if v[2] ~= fence or v[4] ~= ARGV[5] or v[5] ~= ARGV[6] then return false end
 if v[1] == 'queued' then
   local attempts = redis.call('HINCRBY', key, 'attempts', 1)
-  redis.call('HSET', key, 'state', 'running', 'worker', worker, 'started_ms', now)
+  redis.call('HSET', key, 'state', 'running', 'worker', worker, 'started_ms', now, 'elapsed_ms', 0)
   beat(content)
   leave_queue(content)
   redis.call('HINCRBY', COUNTS_KEY, 'attempts_started', 1)
-  for _, job in ipairs(waiting(content)) do start_job(job, now, attempts) end
+  for _, job in ipairs(waiting(content)) do
+    start_job(job, now, attempts)
+    redis.call('HSET', job_key(job), 'timed_from_ms', 0)
+  end
 elseif v[1] ~= 'running' or v[3] ~= worker then -- our own call, sent twice, is answered again
   return false
 end

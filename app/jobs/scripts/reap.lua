@@ -1,10 +1,13 @@
 -- Ends leases whose work was silent for too long, unless it gave a sign of life meanwhile. Takes jobs whose records
 -- expired off the list. Returns what was done, and all leases with their last signs of life.
--- ARGV: keep_ms, max_attempts, count, silent (JSON: pairs of computation and last sign of life)
+-- Silent work may hang: what exceeded its time limit meanwhile fails by that, and is not tried again.
+-- ARGV: keep_ms, max_attempts, count, silent (JSON: triples of computation, last sign of life and seconds since then)
 local now, count, done = now_ms(), tonumber(ARGV[3]), {}
 for _, lease in ipairs(cjson.decode(ARGV[4])) do
   local content = lease[1]
   if tonumber(redis.call('ZSCORE', LEASES_KEY, content) or -1) == lease[2] then
+    local v = redis.call('HMGET', computation_key(content), 'state', 'elapsed_ms')
+    if v[1] == 'running' then enforce_limits(content, 0, tonumber(v[2] or 0) + lease[3] * 1000, now) end
     table.insert(done, { abandon(content, now, tonumber(ARGV[2])), content })
   end
 end

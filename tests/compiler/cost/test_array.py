@@ -73,7 +73,7 @@ def test_a_type_without_an_array_is_refused_by_name() -> None:
     with pytest.raises(ModelError) as caught:
         used(conv(4, 4), profile_from_values(values), 4)
     assert caught.value.code == "no_array_for_dtype"
-    assert "without programs or packages, option precision" in str(caught.value.hint)
+    assert "A what-if such as precision=int8 gives a plan" in str(caught.value.hint)
 
 
 # --- metaproto-df: 32 output channels × 2 input channels × 4 columns × 4 rows, int8 ---------------------------------

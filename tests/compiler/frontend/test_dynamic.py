@@ -12,7 +12,8 @@ import pytest
 
 from compiler.errors import ModelError, RequestError
 from compiler.ir.graph import Graph, Tensor
-from compiler.options import DimRange, Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import DimRange, Options
 from tests.models import Model, import_graph
 
 FOLDER = Path(__file__).parents[2] / "data" / "exported"

@@ -16,7 +16,8 @@ from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
 from compiler.ir.constant import Splat, Stored
 from compiler.ops import OP_KINDS
-from compiler.options import Options, parse_assignments
+from compiler.option_words import parse_assignments
+from compiler.options import Options
 from compiler.profile import builtin_profile
 from compiler.simulator.run import run_executable
 from tests.models import Model, error_of, import_graph

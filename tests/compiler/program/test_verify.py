@@ -131,7 +131,7 @@ def test_fields_that_name_nothing_or_are_beyond_reason_are_refused(
 def test_an_error_names_command_violation_amount_and_limit() -> None:
     error = refused(changed(simple(), commands=(2, "source_address", 2000)))
     assert (error.command, error.violation, error.actual, error.limit) == (2, "address", 2128, 2048)
-    assert str(error) == "command 2: an access leaves its memory (stage program); actual 2128; limit 2048"
+    assert str(error).startswith("command 2: an access leaves its memory (stage program); actual 2128; limit 2048. ")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from compiler.compile import plan_model
 from compiler.errors import RequestError
 from compiler.fusion.evaluate import Evaluator
 from compiler.ops.op_facts import GraphFacts
-from compiler.options import Options, parse_assignments, parse_options
+from compiler.option_words import parse_assignments
+from compiler.options import Options, parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.tiling.choose import choose_tiling, completed
