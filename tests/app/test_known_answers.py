@@ -16,6 +16,7 @@ import redis
 from fastapi import FastAPI, Request, Response
 
 from app.cache_losses import CacheLosses
+from app.errors import KeyRequiredError
 from app.http import tagged, unless_known
 from app.keys.keys import Keys
 from app.keys.service import Gate
@@ -151,8 +152,11 @@ def test_each_owner_has_answers_of_his_own_and_a_revoked_key_has_none(
         made = served.made
         assert (await served.http.get("/plan", headers=ann)).status_code == 200
         assert served.made == made
+        with pytest.raises(KeyRequiredError, match="proxy"):  # what the application says to it
+            await served.http.get("/plan", headers={"Via": "somebody"})
+        made += 1
         keys.revoke("ann")
-        with pytest.raises(Exception, match="not valid"):  # what the application says to it
+        with pytest.raises(KeyRequiredError, match="not valid"):
             await served.http.get("/plan", headers=ann)
         assert served.made == made + 1
 
