@@ -311,7 +311,7 @@ class Records:
 
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
-        fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
+        fields = cast(dict[str, str], self._redis.hgetall(job_key(job)))
         return fields or None
 
     def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
@@ -573,9 +573,14 @@ def owned(owner: str, name: str) -> str:
     return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
+def job_key(job: str) -> str:
+    """The record of a job."""
+    return f"tessera:job:{job}"
+
+
 def events_key(job: str) -> str:
     """The stream of a job's events."""
-    return f"tessera:job:{job}:events"
+    return f"{job_key(job)}:events"
 
 
 def point_id(sweep: str, number: int) -> str:
