@@ -269,11 +269,11 @@ class EmbeddedService:
         client.close()
 
     def _leases_held(self) -> bool:
-        client = connect(self.broker_url)
+        client = connect(self.broker_url, patience_s=hung.ANSWER_S)
         try:
             return int(str(client.zcard(LEASES_KEY))) > 0
         except redis.RedisError:
-            return False
+            return False  # nothing can be published either
         finally:
             client.close()
 
