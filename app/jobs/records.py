@@ -502,7 +502,7 @@ class Records:
         return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
 
     def stored(self) -> dict[str, str]:
-        """What the stores held at the last collection: `blobs` and `bytes`."""
+        """What the stores held at the last collection: `blobs` and `bytes`, and when they were counted, in seconds."""
         return cast(dict[str, str], self._redis.hgetall(STORED_KEY))
 
     def note_collection(self, stored: Mapping[str, str], counts: Mapping[str, int]) -> None:
