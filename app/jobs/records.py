@@ -29,7 +29,7 @@ Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
-LEASES_KEY = "tessera:leases"
+LEASES_KEY = "tessera:leases:beats"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
 """How long a worker, or an API process, counts as alive after its last sign of life."""
@@ -72,6 +72,8 @@ _SYNC_MS = 700
 # Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
 # is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
+# Scripts that only read: a Redis that refuses to write, because its disk fails, answers them.
+_READS = frozenset(("position", "queues"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
 
@@ -221,7 +223,7 @@ class Records:
         common = (folder / "common.lua").read_text()
         self._scripts = {
             name: client.register_script(
-                common + ("" if name in _NEW else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
+                common + ("" if name in _NEW | _READS else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
             )
             for name in _SCRIPTS
         }
