@@ -93,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._receiving: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
         self._in_head = False
-        self._head_bytes = 0  # of a head, or of what came beside a body (chunk extensions, trailers) since its last byte
+        self._head_bytes = 0  # of a head, or of chunk extensions and trailers since the last byte of a body
         self._body_bytes = 0  # in the data that is being parsed
         self._received_at = 0.0
         self._fault: tuple[int, _Parts, int] | None = None
