@@ -8,6 +8,7 @@ uses this module too.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
+APIS_KEY = "tessera:apis"
 LEASES_KEY = "tessera:leases:beats"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
@@ -467,6 +469,12 @@ class Records:
         """Records that an API process of this identity is alive."""
         self._run("api_alive", self._identity.label, HEARTBEAT_TTL_S)
 
+    def has_api(self) -> bool:
+        """Whether an API process of this store lives, of whatever version."""
+        now = self._redis.time()[0]
+        labels = cast(list[str], self._redis.zrangebyscore(APIS_KEY, now, now + HEARTBEAT_TTL_S))
+        return any(label.partition("@")[2] == self._identity.store for label in labels)
+
     def goodbye(self, worker: str) -> None:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
         self._run("goodbye", worker, _STOP_REMEMBERED_S)
@@ -500,6 +508,12 @@ class Records:
     def take_turn(self, what: str, interval_s: float) -> bool:
         """Whether this process does something that one of all does once in an interval."""
         return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
+
+    def known_since(self) -> float:
+        """Since when these records know this store (seconds since 1970): from the first call on."""
+        key = f"tessera:known_since:{self._identity.store}"
+        self._redis.set(key, repr(time.time()), nx=True)
+        return float(cast(str, self._redis.get(key)))
 
     def stored(self) -> dict[str, str]:
         """What the stores held at the last collection: `blobs` and `bytes`, and when they were counted, in seconds."""
