@@ -21,8 +21,7 @@ from typing import IO, Final, Protocol, Self
 
 import structlog
 
-from app.full_disk import check_writable
-from app.private_files import private_file, private_folder
+from app.private_files import check_writable, private_file, private_folder
 from compiler.errors import InternalError
 
 log = structlog.get_logger(__name__)
