@@ -8,6 +8,7 @@ uses this module too.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
-LEASES_KEY = "tessera:leases"
+APIS_KEY = "tessera:apis"
+LEASES_KEY = "tessera:leases:beats"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
 """How long a worker, or an API process, counts as alive after its last sign of life."""
@@ -72,6 +74,8 @@ _SYNC_MS = 700
 # Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
 # is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
+# Scripts that only read: a Redis that refuses to write, because its disk fails, answers them.
+_READS = frozenset(("position", "queues"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
 
@@ -221,7 +225,7 @@ class Records:
         common = (folder / "common.lua").read_text()
         self._scripts = {
             name: client.register_script(
-                common + ("" if name in _NEW else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
+                common + ("" if name in _NEW | _READS else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
             )
             for name in _SCRIPTS
         }
@@ -311,7 +315,7 @@ class Records:
 
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
-        fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
+        fields = cast(dict[str, str], self._redis.hgetall(job_key(job)))
         return fields or None
 
     def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
@@ -465,6 +469,12 @@ class Records:
         """Records that an API process of this identity is alive."""
         self._run("api_alive", self._identity.label, HEARTBEAT_TTL_S)
 
+    def has_api(self) -> bool:
+        """Whether an API process of this store lives, of whatever version."""
+        now = self._redis.time()[0]
+        labels = cast(list[str], self._redis.zrangebyscore(APIS_KEY, now, now + HEARTBEAT_TTL_S))
+        return any(label.partition("@")[2] == self._identity.store for label in labels)
+
     def goodbye(self, worker: str) -> None:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
         self._run("goodbye", worker, _STOP_REMEMBERED_S)
@@ -498,6 +508,12 @@ class Records:
     def take_turn(self, what: str, interval_s: float) -> bool:
         """Whether this process does something that one of all does once in an interval."""
         return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
+
+    def known_since(self) -> float:
+        """Since when these records know this store (seconds since 1970): from the first call on."""
+        key = f"tessera:known_since:{self._identity.store}"
+        self._redis.set(key, repr(time.time()), nx=True)
+        return float(cast(str, self._redis.get(key)))
 
     def stored(self) -> dict[str, str]:
         """What the stores held at the last collection: `blobs` and `bytes`, and when they were counted, in seconds."""
@@ -573,9 +589,14 @@ def owned(owner: str, name: str) -> str:
     return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
+def job_key(job: str) -> str:
+    """The record of a job."""
+    return f"tessera:job:{job}"
+
+
 def events_key(job: str) -> str:
     """The stream of a job's events."""
-    return f"tessera:job:{job}:events"
+    return f"{job_key(job)}:events"
 
 
 def point_id(sweep: str, number: int) -> str:
