@@ -85,7 +85,7 @@ class Caller:
     """A user of the service who tries again for as long as the answer is that it is not possible at the moment."""
 
     def __init__(self, topology: Topology, ledger: Ledger, models: dict[str, str]) -> None:
-        self._http = httpx.Client(base_url=topology.url, timeout=15, trust_env=False)
+        self._http = httpx.Client(base_url=topology.url, timeout=60, trust_env=False)
         self._topology, self._ledger, self._models = topology, ledger, models
 
     def close(self) -> None:
