@@ -201,14 +201,15 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         kind="simulation" if kind == "simulation" else "compilation",
         owner=context.owner.name,
     )
-    if can_be_made and context.records.accept(wanted).answer == "accepted":
+    answer = context.records.accept(wanted).answer if can_be_made else "unknown_model"
+    if answer != "unknown_model":
         context.relay.wake()
         return UnavailableError(
             f"the {name} of job {job_id} was lost or damaged in the store and is made again",
             code="result_lost",
             stage="store",
             actual=fields[name],
-            hint=f"Try again when job {job} has ended",
+            hint=f"Try again when job {job} has ended" if answer == "accepted" else "Try again when fewer jobs wait",
         )
     return NotFoundError(
         f"the {name} of job {job_id} was lost or damaged in the store",

@@ -738,6 +738,23 @@ def test_what_was_accepted_is_finished_though_the_memory_of_the_records_is_full(
     assert bench.records.job("new") is None
 
 
+def test_a_part_of_the_memory_is_kept_for_what_was_accepted(bench: Bench) -> None:
+    """Models and profiles could fill it. At the limit Celery's messages are refused, and workers end as they start."""
+    bench.records.register_profile("d" * 64, "known")
+    memory: Any = bench.client.info("memory")
+    bench.client.config_set("maxmemory", int(memory["used_memory"] / 0.9))
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError, match="used memory > 'maxmemory'"):
+            bench.records.register_model("c" * 64, "net.onnx", 10)
+        with pytest.raises(redis.exceptions.OutOfMemoryError, match="used memory > 'maxmemory'"):
+            bench.records.register_profile("e" * 64, "new")
+        assert bench.records.accept(bench.request("new")).answer == "records_full"
+        assert not bench.records.register_model(MODEL, "net.onnx", 10)
+        assert not bench.records.register_profile("d" * 64, "known")[0]
+    finally:
+        bench.client.config_set("maxmemory", "1gb")
+
+
 def test_what_waits_can_be_seen_though_the_records_cannot_be_written(bench: Bench, redis_url: str) -> None:
     """GET of a queued job and /metrics were 503 while the broker answered MISCONF."""
     bench.submit()

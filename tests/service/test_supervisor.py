@@ -171,7 +171,7 @@ def test_a_child_for_which_no_thread_was_available_is_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The supervisor restarted nothing any more, and its stop did not end."""
-    refused = []
+    refused: list[threading.Thread] = []
 
     class Scarce(threading.Thread):
         def start(self) -> None:
