@@ -317,7 +317,7 @@ def problem_of(fields: dict[str, str]) -> Problem | None:
 
 
 def _versions(fields: dict[str, str]) -> dict[str, str]:
-    """The version that makes the result, and the one of which it was requested if no worker of that was left."""
+    """The version that makes the result; and the version of the request, if no worker of that version was left."""
     versions = {"compiler": fields["compiler_version"]}
     return versions | {"requested": fields["requested_version"]} if "requested_version" in fields else versions
 
