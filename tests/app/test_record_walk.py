@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -183,16 +183,16 @@ def test_whatever_happens_in_whatever_order_the_records_agree_and_every_job_ends
     walk = Walk(client, random.Random(seed))
     for act in walk.dice.choices(list(ACTS), list(ACTS.values()), k=STEPS):
         getattr(walk, act)()
-        check_agreement(walk)
+        check_agreement(walk.records, walk.jobs, walk.sweeps)
     walk.end()
-    check_agreement(walk)
+    check_agreement(walk.records, walk.jobs, walk.sweeps)
     words = (":queue", ":computation", ":leases", ":unfinished")
     assert [key for key in map(str, client.keys("*")) if any(word in key for word in words)] == []
 
 
-def check_agreement(walk: Walk) -> None:
-    """The invariants of API-5, read from the bare keys."""
-    client, records = cast(Any, walk.client), walk.records
+def check_agreement(records: Records, jobs: Mapping[str, str], sweeps: Mapping[str, int]) -> None:
+    """The invariants of API-5, read from the bare keys; jobs with their owners, sweeps with their numbers of points."""
+    client = cast(Any, records.client)
     queues = client.smembers("tessera:queues")
     assert {key.split(":")[2] for key in client.keys("tessera:queue:*")} == queues
     for queue in queues:
@@ -202,9 +202,9 @@ def check_agreement(walk: Walk) -> None:
     for content in {key.split(":")[2] for key in client.keys("tessera:computation:*")}:
         fields = client.hgetall(f"tessera:computation:{content}")
         state, queue, owner = fields["state"], f"tessera:queue:{fields['queue']}", fields.get("owner", "")
-        jobs = client.zrange(f"tessera:computation:{content}:waiting", 0, -1)
-        assert bool(jobs) == (state != "stopping")
-        waiting |= dict.fromkeys(jobs, (content, state))
+        members = client.zrange(f"tessera:computation:{content}:waiting", 0, -1)
+        assert bool(members) == (state != "stopping")
+        waiting |= dict.fromkeys(members, (content, state))
         in_line = client.zscore(f"{queue}:line:{owner}", content) is not None
         sent = client.zscore(f"{queue}:sent", content) is not None
         assert in_line + sent == (client.zscore(queue, content) is not None) == (state == "queued")
@@ -212,19 +212,19 @@ def check_agreement(walk: Walk) -> None:
         assert (client.zscore(LEASES_KEY, content) is not None) == (state != "queued")
         assert client.sismember(f"tessera:model:{MODEL}:computations", content)
         assert (records.queue_position(content) is not None) == (state == "queued")
-    for job, owner in walk.jobs.items():
+    for job, owner in jobs.items():
         fields = client.hgetall(f"tessera:job:{job}")
         is_final = fields["state"] in FINAL_STATES
         assert waiting.get(job) == (
             (fields["content"], fields["state"]) if fields["state"] in ("queued", "running") else None
         )
-        for jobs in ("tessera:unfinished", f"tessera:owner:{owner}:unfinished"):
-            assert (client.zscore(jobs, job) is None) == is_final
+        for unfinished in ("tessera:unfinished", f"tessera:owner:{owner}:unfinished"):
+            assert (client.zscore(unfinished, job) is None) == is_final
         if fields["state"] == "cancelling":
             assert client.sismember(f"tessera:computation:{fields['content']}:stopping", job)
         states = [entry["state"] for _, entry in client.xrange(events_key(job))]
         assert sum(state in FINAL_STATES for state in states) == is_final
-    for sweep, count in walk.sweeps.items():
+    for sweep, count in sweeps.items():
         states = [client.hget(f"tessera:job:{point_id(sweep, number)}", "state") for number in range(count)]
         ended = sum(state in FINAL_STATES for state in states)
         fields = client.hgetall(f"tessera:job:{sweep}")
