@@ -486,9 +486,7 @@ class Records:
 
     def workers(self) -> list[WorkerSign]:
         """The workers with a recent heartbeat."""
-        now = self._redis.time()[0]
-        # a later end is from before the clock was set
-        names = cast(list[str], self._redis.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S))
+        names = live_workers(self._redis)
         said = cast(list[str | None], self._redis.hmget(SERVED_KEY, names)) if names else []
         return [WorkerSign(name=name, identity=_identity(text)) for name, text in zip(names, said, strict=True)]
 
@@ -582,6 +580,13 @@ class Records:
                 hint="Try again in a few seconds with the same Idempotency-Key; the request may have been accepted",
             )
         return answer
+
+
+def live_workers(client: redis.Redis) -> list[str]:
+    """The names of the workers with a recent sign of life."""
+    now = client.time()[0]
+    # a later end is from before the clock was set
+    return cast(list[str], client.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S))
 
 
 def owned(owner: str, name: str) -> str:

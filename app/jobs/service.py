@@ -215,14 +215,15 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         kind="simulation" if kind == "simulation" else "compilation",
         owner=context.owner.name,
     )
-    if can_be_made and context.records.accept(wanted).answer == "accepted":
+    answer = context.records.accept(wanted).answer if can_be_made else "unknown_model"
+    if answer != "unknown_model":
         context.relay.wake()
         return UnavailableError(
             f"the {name} of job {job_id} was lost or damaged in the store and is made again",
             code="result_lost",
             stage="store",
             actual=fields[name],
-            hint=f"Try again when job {job} has ended",
+            hint=f"Try again when job {job} has ended" if answer == "accepted" else "Try again when fewer jobs wait",
         )
     return NotFoundError(
         f"the {name} of job {job_id} was lost or damaged in the store",
@@ -330,7 +331,7 @@ def problem_of(fields: dict[str, str]) -> Problem | None:
 
 
 def _versions(fields: dict[str, str]) -> dict[str, str]:
-    """The version that makes the result, and the one of which it was requested if no worker of that was left."""
+    """The version that makes the result; and the version of the request, if no worker of that version was left."""
     versions = {"compiler": fields["compiler_version"]}
     return versions | {"requested": fields["requested_version"]} if "requested_version" in fields else versions
 

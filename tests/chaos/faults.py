@@ -67,7 +67,7 @@ class Faults:
     word: str = ""
     preloaded: Control | None = None
     missed: list[str] = field(default_factory=list)
-    """Kinds of processes of which there was none when one was to be hit."""
+    """Kinds of processes that were not running when one was to be hit."""
 
     def kinds(self) -> Mapping[str, Callable[[], object]]:
         """The faults that this topology can have, those with the word in their name."""

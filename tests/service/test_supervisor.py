@@ -158,7 +158,9 @@ def test_the_api_ends_by_itself_in_the_time_that_it_is_given_though_the_broker_h
         broker = psutil.Process(service.pids["redis"])
         broker.suspend()
         child = next(child for child in service._children if child.name == "api")
-        until(lambda: "relay_cannot_reach_redis" in (service.log_dir / "api.log").read_text(), "the relay to wait")
+        api = Api(service.url)
+        until(lambda: api.http.get("/readyz").status_code == 503, "requests, and so the relay, to wait for it")
+        api.http.close()
         begun = time.monotonic()
         child.signal(signal.SIGTERM)
         assert child._process is not None

@@ -406,8 +406,18 @@ local function stored_bytes(owner)
   return sum
 end
 
--- Why new jobs are refused at the moment, with what there is too much of; nil if there is room. A part of the memory is
--- kept for what was accepted: its events, messages and outcomes.
+-- How much memory is used, if it is too much for anything new; nil if not. The rest is for what was accepted: events and
+-- outcomes, and Celery's messages, without which nothing is worked on and which Redis refuses at its limit.
+local function too_much_memory()
+  local memory = redis.call('INFO', 'memory')
+  local used, most = memory:match('used_memory:(%d+)'), memory:match('maxmemory:(%d+)')
+  return tonumber(most) > 0 and tonumber(used) > tonumber(most) * SHARE_FOR_NEW and used or nil
+end
+
+-- As Redis answers at its limit.
+local NO_MEMORY = redis.error_reply("OOM used memory > 'maxmemory' as far as it is for what is new")
+
+-- Why new jobs are refused at the moment, with what there is too much of; nil if there is room.
 local function no_room(request)
   local own = redis.call('ZCARD', unfinished_key(request.owner))
   if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
@@ -417,9 +427,8 @@ local function no_room(request)
   end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
-  local memory = redis.call('INFO', 'memory')
-  local used, most = memory:match('used_memory:(%d+)'), memory:match('maxmemory:(%d+)')
-  if tonumber(most) > 0 and tonumber(used) > tonumber(most) * SHARE_FOR_NEW then return { 'records_full', used } end
+  local used = too_much_memory()
+  if used then return { 'records_full', used } end
   return nil
 end
 
