@@ -15,7 +15,7 @@ from app.keys.use import RequestRates
 from app.settings import Settings
 
 # A request with one of these was passed on, so it may come from anywhere.
-_OF_PROXIES: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_OF_PROXIES: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

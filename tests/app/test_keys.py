@@ -69,23 +69,21 @@ def of(key: str, **limits: int) -> Owner:
     return Owner(name="ann", key=key, limits=Limits(**limits))
 
 
+def refusal(rates: RequestRates, key: str) -> QuotaError | None:
+    try:
+        rates.take(of(key, requests_per_minute=60))
+    except QuotaError as error:
+        return error
+    return None
+
+
 def test_requests_are_counted_by_key_and_come_back_with_time(client: redis.Redis) -> None:
     rates = RequestRates(client, CacheLosses(client))
-    for _ in range(60):
-        rates.take(of("a", requests_per_minute=60))
-    with pytest.raises(QuotaError) as refused:
-        rates.take(of("a", requests_per_minute=60))
-    assert refused.value.retry_after_s == 1
-    rates.take(of("b", requests_per_minute=60))
-
-    def taken() -> bool:
-        try:
-            rates.take(of("a", requests_per_minute=60))
-        except QuotaError:
-            return False
-        return True
-
-    until(taken, "another request")
+    refused = [refusal(rates, "a") for _ in range(60)]
+    assert refused == [None] * 60
+    assert until(lambda: refusal(rates, "a"), "the end of the bucket").retry_after_s == 1
+    assert refusal(rates, "b") is None
+    until(lambda: refusal(rates, "a") is None, "another request")
 
 
 def test_a_clock_that_goes_back_gives_no_requests_and_takes_none(client: redis.Redis) -> None:
@@ -94,6 +92,13 @@ def test_a_clock_that_goes_back_gives_no_requests_and_takes_none(client: redis.R
     rates.take(of("a", requests_per_minute=60))
     with pytest.raises(QuotaError):
         rates.take(of("a", requests_per_minute=60))
+
+
+def test_a_clock_that_goes_back_stops_a_key_for_no_longer(client: redis.Redis) -> None:
+    """The bucket began to fill only when the old time came again."""
+    rates = RequestRates(client, CacheLosses(client))
+    client.hset("tessera:rate:a", mapping={"left": "0.5", "at": str(2**52)})
+    until(lambda: refusal(rates, "a") is None, "another request", 10)
 
 
 def test_without_the_cache_no_request_is_refused_and_the_loss_is_counted(client: redis.Redis) -> None:
