@@ -11,7 +11,7 @@ WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench chaos page page-images export-models zoo openapi changelog lock clean
+.PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench chaos stack page page-images export-models zoo openapi changelog lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -85,6 +85,12 @@ chaos: $(VENV)/.dev  ## kill, freeze, fill, slow down, damage and upgrade the se
 	@command -v cc > /dev/null || { apt-get -q update && apt-get -qy install gcc libc6-dev; }
 	@$(BIN)/python -m pytest -q tests/chaos/checks.py
 	@$(BIN)/python -m tests.chaos $(CHAOS)
+
+STACK ?= --jobs 40
+
+stack: $(VENV)/.dev  ## run the service on several hosts (network namespaces) and lose some of them (installs iproute2 where there is none)
+	@command -v ip > /dev/null || { apt-get -q update && apt-get -qy install iproute2; }
+	@$(BIN)/python -m tests.stack $(STACK)
 
 $(EXPORT_VENV)/.export: requirements/export.txt
 	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) || exit 1; \

@@ -109,7 +109,11 @@ class Collector:
             found.blobs -= found.removed
             found.stored_bytes -= found.removed_bytes
             self.records.note_collection(
-                {"blobs": str(found.blobs), "bytes": str(found.stored_bytes)},
+                {
+                    "blobs": str(found.blobs),
+                    "bytes": str(found.stored_bytes),
+                    "counted_timestamp_seconds": str(int(time.time())),
+                },
                 {
                     "blobs_removed": found.removed,
                     "blob_bytes_removed": found.removed_bytes,

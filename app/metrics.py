@@ -132,6 +132,11 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure(name="results_removed", kind="counter", about="Results ended because those kept took too many bytes"),
     Figure(name="store_blobs", kind="gauge", about="Stored files, as the latest collection found them"),
     Figure(name="store_bytes", kind="gauge", about="Their bytes"),
+    Figure(
+        name="store_counted_timestamp_seconds",
+        kind="gauge",
+        about="When the latest collection counted them, in seconds since 1970; 0 before the first",
+    ),
     Figure(name="disk_free_bytes", kind="gauge", about="Free space where the service keeps its data"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import redis
@@ -18,7 +19,8 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from app import errors
-from app.full_disk import FULL, is_full
+from app.full_disk import FULL, STORAGE_FULL, is_full
+from app.supervisor.redis_server import Role
 from compiler.errors import (
     InternalError,
     LimitError,
@@ -65,12 +67,6 @@ _HTTP_CODES = {
     405: "method_not_allowed",
     413: "too_large",
     415: "unsupported_media_type",
-}
-_STORAGE_FULL: Final[Mapping[str, str]] = {
-    "code": "storage_full",
-    "stage": "service",
-    "message": "the disk of the service is full",
-    "hint": "Try again later; an operator has to free space under TESSERA_DATA_DIR",
 }
 _NO_RECORDS: Final[Mapping[str, str]] = {
     "code": "service_unavailable",
@@ -210,16 +206,16 @@ def install(app: FastAPI) -> None:
         if parts is None:
             raise error  # our own defect: trying again would not help
         # a Redis that cannot write refuses to, or ends and cannot be started again
-        if parts["code"] != "records_full" and is_full(request.app.state.context.settings.store_dir):
-            parts = _STORAGE_FULL
-        status = 507 if parts is _STORAGE_FULL else 503
+        if parts["code"] != "records_full" and is_full(_broker_dir(request)):
+            parts = STORAGE_FULL
+        status = 507 if parts is STORAGE_FULL else 503
         return problem_response(parts, status, request_id_of(request), retry_headers(request.scope))
 
     async def on_os_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, OSError)
         if error.errno not in (*FULL, errno.EFBIG):  # the last is of a limit on the size of files
             raise error
-        return problem_response(_STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
+        return problem_response(STORAGE_FULL, 507, request_id_of(request), retry_headers(request.scope))
 
     app.add_exception_handler(TesseraError, on_tessera_error)
     app.add_exception_handler(HTTPException, on_http_error)
@@ -255,6 +251,11 @@ def request_id_of(request: Request) -> str | None:
     """The id that the middleware gave to this request."""
     value = request.scope.get("tessera.request_id")
     return value if isinstance(value, str) else None
+
+
+def _broker_dir(request: Request) -> Path:
+    """Where the embedded broker keeps its file; a broker of the operator's has none there."""
+    return Path(request.app.state.context.settings.data_dir) / Role.BROKER.value
 
 
 def _short(value: object) -> bool | int | float | str | None:

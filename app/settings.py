@@ -1,14 +1,15 @@
-"""The settings of the service, from environment variables that begin with TESSERA_ (API-2)."""
+"""The settings of the service, from environment variables that begin with TESSERA_, or from files (API-2)."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -35,6 +36,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TESSERA_", frozen=True, extra="ignore")
 
+    secrets_dir: Path | None = None
+    """A folder with a file for each setting that no variable gives, named as the variable in lower case."""
     broker_url: str | None = None
     """Redis of the queue and of the job records; with `cache_url` set too, nothing is embedded."""
     cache_url: str | None = None
@@ -133,6 +136,28 @@ class Settings(BaseSettings):
     open_packages: Positive = 16
     """Packages that one process keeps open."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments win over variables, and variables over the files of `secrets_dir`."""
+        folder = os.environ.get("TESSERA_SECRETS_DIR")
+        if folder and Path(folder).is_dir():
+            file_secret_settings = SecretsSettingsSource(settings_cls, folder)
+        return (init_settings, env_settings, dotenv_settings, file_secret_settings)
+
+    @field_validator("secrets_dir")
+    @classmethod
+    def _folder(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_dir():
+            raise ValueError(f"{value} is no folder")
+        return value
 
     @field_validator("log_level", mode="before")
     @classmethod

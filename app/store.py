@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedReader, BufferedWriter
+from io import BufferedReader
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import IO, Final, Protocol, Self
 
 import structlog
 
+from app.full_disk import check_writable
 from app.private_files import private_file, private_folder
 from compiler.errors import InternalError
 
@@ -29,7 +30,6 @@ log = structlog.get_logger(__name__)
 MODELS: Final = "models"
 DOCUMENTS: Final = "documents"
 _PIECE_BYTES = 1024 * 1024
-_PROBE_BYTES = 64 * 1024
 _VERIFIED_MAX = 20_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -275,14 +275,7 @@ class DirectoryStore:
 
     def check(self) -> None:
         """Raise OSError unless blobs can be written."""
-        probe = self._temporary / f"probe-{secrets.token_hex(8)}"
-        try:
-            with BufferedWriter(private_file(probe, "x")) as file:
-                file.write(bytes(_PROBE_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            probe.unlink(missing_ok=True)
+        check_writable(self._temporary)
 
     def believe(self, digest: str, state: _State) -> None:
         """Notes that the file in this state has the bytes of the digest."""

@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     keys = folder / "keys.json"
     keys.write_text(json.dumps({"identities": [identity]}))
     names = [f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")]
-    ports = dict(zip(names, _free_ports(len(names)), strict=True))
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     child = Child(
         name="s3",
         program=[
@@ -110,6 +110,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         yield server
     finally:
         child.wait(0)
+        remove_sockets(ports.values())
 
 
 def _wait(server: S3Server, log: Path) -> None:
@@ -124,7 +125,15 @@ def _wait(server: S3Server, log: Path) -> None:
     obstore.put(server.bucket("ready"), "ready", b"ready")
 
 
-def _free_ports(count: int) -> list[int]:
+def remove_sockets(ports: Iterable[int]) -> None:
+    """Removes what SeaweedFS leaves in /tmp, wherever its data lie: sockets named by its ports."""
+    for port in ports:
+        for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            path.unlink(missing_ok=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -13,6 +13,7 @@ import redis
 import structlog
 
 from app.errors import StoreUnavailableError
+from app.full_disk import FULL, STORAGE_FULL
 from app.jobs.options_text import options_text
 from app.jobs.records import Lease, Records
 from app.jobs.results import Outcome, ResultCache
@@ -179,7 +180,10 @@ class Computer:
             ), False
         except CompilationCancelledError:
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                log.error("storage_full", error=str(error))
+                return _failed(STORAGE_FULL), False
             log.exception("computation_failed")
             return _failed(
                 {
@@ -191,5 +195,5 @@ class Computer:
             ), False
 
 
-def _failed(problem: dict[str, object]) -> Outcome:
+def _failed(problem: Mapping[str, object]) -> Outcome:
     return {"state": "failed", "problem": json.dumps(problem)}

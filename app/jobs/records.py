@@ -515,7 +515,7 @@ class Records:
         return float(cast(str, self._redis.get(key)))
 
     def stored(self) -> dict[str, str]:
-        """What the stores held at the last collection: `blobs` and `bytes`."""
+        """What the stores held at the last collection: `blobs` and `bytes`, and when they were counted, in seconds."""
         return cast(dict[str, str], self._redis.hgetall(STORED_KEY))
 
     def note_collection(self, stored: Mapping[str, str], counts: Mapping[str, int]) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from app.errors import StoreUnavailableError
 from app.jobs.identity import Identity, queue_name
+from app.jobs.inputs import missing_input
 from app.jobs.options_text import kept_options, options_text
 from app.jobs.records import QueueState, Records
 from app.jobs.results import ResultCache
@@ -113,9 +114,10 @@ class Rekeyer:
     def _becomes(self, content: str, fields: Mapping[str, str], before: Identity, target: str) -> _Moved | None:
         """What a computation becomes; None if its inputs are in another store, which may come back."""
         work = {"queue": target, "profile": fields["profile"], "options": fields["options"]}
+        comes_from_elsewhere = before.is_known and before.store != self.records.identity.store
         try:
-            if before.is_known and before.store != self.records.identity.store:
-                self._demand_inputs(fields)
+            if comes_from_elsewhere and missing_input(fields, self.models, self.store) is not None:
+                return None
             if fields.get("kind") == "simulation":
                 options = msgspec.json.decode(fields["options"], type=SimulationOptions)
                 new = options.content_key(fields["model"], fields["model_name"])
@@ -127,7 +129,7 @@ class Rekeyer:
                 text = msgspec.json.encode(chosen, order="deterministic").decode()
                 work["options"] = kept_options(self.store, text)
         except FileNotFoundError:
-            if before.is_known and before.store != self.records.identity.store:
+            if comes_from_elsewhere:
                 return None
             new = content  # the worker says what is lost
         except StoreUnavailableError:
@@ -135,16 +137,6 @@ class Rekeyer:
         except (TesseraError, msgspec.ValidationError) as error:
             return _Moved(content=content, work=work, outcome=_refused(before, self.records.identity, error))
         return _Moved(content=new, work=work, outcome=self.results.get(new))
-
-    def _demand_inputs(self, fields: Mapping[str, str]) -> None:
-        """Raises FileNotFoundError unless this store has what the computation needs."""
-        if fields["model"] and not self.models.holds(fields["model"]):
-            raise FileNotFoundError(fields["model"])
-        if fields.get("kind") == "simulation":
-            options = msgspec.json.decode(fields["options"], type=SimulationOptions)
-            for digest in (options.executable, options.inputs, options.report):
-                if digest is not None and not self.store.holds(digest):
-                    raise FileNotFoundError(digest)
 
 
 def _longer(absent_s: Mapping[str, float], is_there: Mapping[str, bool], passed_s: float) -> dict[str, float]:

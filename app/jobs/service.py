@@ -12,6 +12,7 @@ import msgspec
 
 from app.context import Context
 from app.errors import ConflictError, NotFoundError, UnavailableError
+from app.jobs.inputs import missing_input
 from app.jobs.options_text import options_text
 from app.jobs.records import FINAL_STATES, JobRequest, Kind, State, owned
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
@@ -32,7 +33,7 @@ _HINTS: Final = {
     "executable": "Its report says why under values.reason",
     "package": "Compile with ranges of dynamic dimensions: option dims",
 }
-_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503}
+_PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503, "storage_full": 507}
 
 
 def get(context: Context, job_id: str) -> Job:
@@ -178,8 +179,11 @@ def document_digest(context: Context, job_id: str, name: str) -> str:
 def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str) -> TesseraError:
     """What is answered for a result that the store has lost; the same work, which gives the same bytes, is asked for.
 
-    UnavailableError, or NotFoundError if the model is gone or another version of the compiler made it.
+    UnavailableError, or NotFoundError if an input is gone too or another version of the compiler made it.
     """
+    can_be_made = (
+        fields["compiler_version"] == COMPILER_VERSION and missing_input(fields, context.models, context.store) is None
+    )
     kind, job = kind_of(fields), f"{job_id}again{fields[name][:8]}{int(time.time()) // _AGAIN_S}"
     wanted = JobRequest(
         job=job,
@@ -197,7 +201,7 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         kind="simulation" if kind == "simulation" else "compilation",
         owner=context.owner.name,
     )
-    if wanted.compiler_version == COMPILER_VERSION and context.records.accept(wanted).answer == "accepted":
+    if can_be_made and context.records.accept(wanted).answer == "accepted":
         context.relay.wake()
         return UnavailableError(
             f"the {name} of job {job_id} was lost or damaged in the store and is made again",
@@ -211,7 +215,7 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         code="result_lost",
         stage="store",
         actual=fields[name],
-        hint="Submit the request again",
+        hint="Upload the model again if it is gone, and submit the request again",
     )
 
 

@@ -19,6 +19,7 @@ import httpx
 import redis
 
 from app.errors import SetupError
+from app.full_disk import check_writable
 from app.jobs.identity import Identity
 from app.jobs.queue import UNACKED_KEYS
 from app.jobs.records import LEASES_KEY, Records
@@ -26,7 +27,6 @@ from app.private_files import close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
 from app.stopping import API_STOP_S
-from app.store import document_store
 from app.stores import open_stores
 from app.supervisor import hung
 from app.supervisor.child import Child, own_environment
@@ -228,7 +228,7 @@ class EmbeddedService:
         if child.name not in (role.value for role in Role):
             return True
         try:
-            document_store(self._settings.store_dir).check()
+            check_writable(self._data_dir / child.name)
         except OSError:
             return False
         return True

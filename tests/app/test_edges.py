@@ -8,13 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import msgspec
 import pytest
-import yaml
 from fastapi import Request
 from pydantic import ValidationError
 
@@ -128,6 +126,23 @@ def test_one_of_the_two_urls_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -
         Settings()
     monkeypatch.setenv("TESSERA_CACHE_URL", "redis://localhost/1")
     assert not Settings().embedded
+
+
+def test_a_setting_is_read_from_a_file_unless_a_variable_gives_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tessera_broker_url").write_text("redis://:secret@broker/0\n")
+    (tmp_path / "tessera_cache_url").write_text("redis://:secret@cache/0\n")
+    (tmp_path / "tessera_port").write_text("1")
+    (tmp_path / "another.conf").write_text("of another program")
+    monkeypatch.setenv("TESSERA_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("TESSERA_PORT", "2")
+    settings = Settings()
+    assert (settings.broker_url, settings.cache_url) == ("redis://:secret@broker/0", "redis://:secret@cache/0")
+    assert (settings.port, Settings(port=3).port) == (2, 3)
+    monkeypatch.setenv("TESSERA_SECRETS_DIR", str(tmp_path / "none"))
+    with pytest.raises(ValidationError, match="no folder"):
+        Settings()
 
 
 def test_a_redis_url_is_given_to_each_library_in_its_form() -> None:
@@ -306,23 +321,6 @@ def test_shells_complete_commands_and_options() -> None:
         assert set(answer.stdout.split()) == expected, answer.stderr
 
 
-def test_the_compose_file_runs_what_the_service_needs() -> None:
-    """API-2; without an engine here, only its shape is checked."""
-    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    services = compose["services"]
-    assert services.keys() == {"api", "worker", "broker", "cache"}
-    assert all("healthcheck" in service for service in services.values())
-    assert {"--appendonly", "noeviction"} <= set(services["broker"]["command"])
-    assert "allkeys-lru" in services["cache"]["command"]
-    for name in ("api", "worker"):
-        names = {key.removeprefix("TESSERA_").lower() for key in services[name]["environment"]}
-        assert names <= Settings.model_fields.keys()
-        module = services[name]["command"][-1]
-        assert find_spec(module) is not None
-    image = (ROOT / "Dockerfile").read_text()
-    assert image.index("COPY compiler compiler") < image.index("RUN python -m compiler.kernels") < image.index("USER")
-
-
 @pytest.mark.parametrize("target", ["demo", "serve", "test"])
 def test_make_compiles_the_machine_code_before_it_starts_anything(target: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -371,3 +369,15 @@ def test_the_description_states_each_answer_and_leaves_none_open() -> None:
             assert "requestBody" not in operation or {"413", "415", "422"} <= answers, (path, method)
     events = described["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]
     assert list(events) == ["text/event-stream"]  # it said application/json
+
+
+def test_the_readme_says_how_to_start_the_service_in_containers() -> None:
+    assert "docker compose up" in (ROOT / "README.md").read_text()
+
+
+def test_each_test_that_the_findings_name_exists() -> None:
+    text = (ROOT / "docs" / "benchmarks" / "0024-service.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) > 30
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"

@@ -60,7 +60,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     library, shared = preloadable(tmp_path), tmp_path / "control"
     assert library is not None
     with control(shared) as disk:
-        topology = Embedded(tmp_path, {"LD_PRELOAD": str(library), "CHAOS_CONTROL": str(shared)})
+        topology = Embedded(tmp_path, preload={"LD_PRELOAD": str(library), "CHAOS_CONTROL": str(shared)})
         api = Api(topology.url)
 
         def ready() -> bool:

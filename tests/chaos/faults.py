@@ -74,12 +74,13 @@ class Faults:
         """The faults that this topology can have, those with the word in their name."""
         found: dict[str, Callable[[], object]] = {}
         for part in self.topology.parts():
-            found[f"kill {part}"] = lambda part=part: self._kill(part)  # type: ignore[misc]
-            if part != "supervisor":
-                found[f"freeze {part}"] = lambda part=part: self._freeze(part)  # type: ignore[misc]
+            if part != "s3":  # not of the service; tests/service/test_s3.py has it absent
+                found[f"kill {part}"] = lambda part=part: self._kill(part)  # type: ignore[misc]
+            found[f"freeze {part}"] = lambda part=part: self._freeze(part)  # type: ignore[misc]
         found["freeze everything"] = self._freeze_all
-        found["flip a byte of a blob"] = lambda: self._damage(_flip)
-        found["truncate a blob"] = lambda: self._damage(_truncate)
+        for folder in ("models", "documents"):
+            found[f"flip a byte in {folder}"] = lambda folder=folder: self._damage(folder, _flipped)  # type: ignore[misc]
+            found[f"truncate one of {folder}"] = lambda folder=folder: self._damage(folder, _cut)  # type: ignore[misc]
         found |= self.topology.restarts()
         if self.preloaded is not None:
             found["slow disk, then kill the broker"] = self._slow_disk
@@ -109,11 +110,8 @@ class Faults:
             self.missed.append(part)
         return [self.dice.choice(found)] if found else []
 
-    def _damage(self, how: Callable[[Path, random.Random], None]) -> None:
-        blobs = [path for path in self.topology.store.glob("*/??/??/*") if path.is_file()]
-        if blobs:
-            with suppress(OSError):  # removed meanwhile
-                how(self.dice.choice(sorted(blobs)), self.dice)
+    def _damage(self, folder: str, how: Callable[[bytes, random.Random], bytes]) -> None:
+        self.topology.blobs.damage(folder, self.dice, lambda data: how(data, self.dice))
 
     def _slow_disk(self) -> None:
         assert self.preloaded is not None
@@ -151,16 +149,10 @@ def _stopped(processes: list[psutil.Process]) -> Iterator[None]:
                 process.send_signal(signal.SIGCONT)
 
 
-def _flip(path: Path, dice: random.Random) -> None:
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size:
-            file.seek(dice.randrange(size))
-            byte = file.read(1)[0]
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ (1 << dice.randrange(8))]))
+def _flipped(data: bytes, dice: random.Random) -> bytes:
+    place = dice.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ (1 << dice.randrange(8))]) + data[place + 1 :]
 
 
-def _truncate(path: Path, dice: random.Random) -> None:
-    with path.open("r+b") as file:
-        file.truncate(dice.randrange(max(1, file.seek(0, os.SEEK_END))))
+def _cut(data: bytes, dice: random.Random) -> bytes:
+    return data[: dice.randrange(len(data))]

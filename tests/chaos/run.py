@@ -11,12 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
+import redis
 
+from app.redis_urls import connect
 from tests.chaos.faults import Faults
 from tests.chaos.topology import Topology
 from tests.chaos.work import TABLE_SHAPES, Work, base_of, body, model_bytes
@@ -24,14 +26,25 @@ from tests.service.harness import FINAL
 
 # After the last fault everything accepted is final, and every result can be read, within this time.
 SETTLE_S: Final = 240.0
-_SUBMITTERS: Final = 4
-_READERS: Final = 3
+_SUBMITTERS: Final = 8
+# A fault waits so long for work that is behind, so that the last jobs meet faults as the first did.
+_AHEAD_S: Final = 5.0
+_READERS: Final = 2
 _DOCUMENTS: Final = ("plan", "report", "executable", "outputs", "package")
 # Answers that say honestly that something is not possible at the moment.
 _LATER: Final = (429, 503, 507)
+# While services of two versions are replaced, either may answer.
+_ROLLING_S: Final = 30.0
 
 Outcome = Mapping[str, str]
 """The digest of each result by name, or the code of the problem."""
+
+# What was damaged where nobody is left who could make it again, and what found no room, is said, and asked for again.
+_ASKED_AGAIN: Final = ("input_lost", "result_lost", "storage_full")
+
+
+class ResultLostError(Exception):
+    """The service says that a result was damaged and that it cannot make it again."""
 
 
 @dataclass(slots=True)
@@ -41,8 +54,9 @@ class Accepted:
     job: str
     work: Work
     version: str
-    base_version: str
-    """Of a simulation, the version that made its executable; else the same."""
+    """The version that makes its result: the one that accepted it, or another, once no worker of that was left."""
+    base: Accepted | None
+    """Of a simulation, the job of its executable."""
 
 
 @dataclass(slots=True)
@@ -70,9 +84,9 @@ class Ledger:
 class Caller:
     """A user of the service who tries again for as long as the answer is that it is not possible at the moment."""
 
-    def __init__(self, url: str, ledger: Ledger, models: dict[str, str]) -> None:
-        self._http = httpx.Client(base_url=url, timeout=15, trust_env=False)
-        self._ledger, self._models = ledger, models
+    def __init__(self, topology: Topology, ledger: Ledger, models: dict[str, str]) -> None:
+        self._http = httpx.Client(base_url=topology.url, timeout=15, trust_env=False)
+        self._topology, self._ledger, self._models = topology, ledger, models
 
     def close(self) -> None:
         """Closes the connections."""
@@ -115,8 +129,11 @@ class Caller:
         return self._models[name]
 
     def submit(self, work: Work, *, fresh: bool = False) -> Accepted:
-        """Asks for a job until it is accepted; for a simulation its executable is made first."""
-        base = self.done(self.submit(base_of(work), fresh=fresh)) if work.kind == "simulation" else None
+        """Asks for a job until it is accepted; what it is based on is made first."""
+        wanted = base_of(work)
+        base = None if wanted is None else self.done(self.submit(wanted, fresh=fresh))
+        if base is not None and work.kind != "simulation":
+            return self._accepted(Accepted(base.job, work, base.version, None))
         path, values = body(work, self.upload(work.model, again=fresh), None if base is None else base.job)
         key = {"Idempotency-Key": f"{time.monotonic_ns()}-{threading.get_ident()}"}
         answer = self.insist("POST", path, json=values, headers=key)
@@ -126,10 +143,26 @@ class Caller:
         if answer.status_code not in (200, 202):
             raise AssertionError(f"{work} was refused: {answer.status_code} {answer.text}")
         found = answer.json()
-        version = str(found["versions"]["compiler"])
-        accepted = Accepted(str(found["id"]), work, version, version if base is None else base.version)
+        accepted = self._accepted(Accepted(str(found["id"]), work, str(found["versions"]["compiler"]), base))
+        if work.kind == "upload":
+            accepted = self.done(accepted)
+            self._forget(work)
+        return accepted
+
+    def _accepted(self, accepted: Accepted) -> Accepted:
         self._ledger.accept(accepted)
         return accepted
+
+    def _forget(self, work: Work) -> None:
+        """Deletes a model, which is unknown afterwards; one that was asked for again is gone already."""
+        model = self._models.pop(work.model, None)
+        if model is None:
+            return
+        path = f"/v1/models/{model}"
+        answer = self.insist("DELETE", path)
+        assert answer.status_code in (204, 404), answer.text  # 404: deleted by a request whose answer was lost
+        after = self.insist("GET", path)
+        assert after.status_code == 404, f"a deleted model is answered {after.status_code}"
 
     def done(self, accepted: Accepted) -> Accepted:
         """A job that has succeeded; one whose input was damaged is asked for again."""
@@ -137,10 +170,15 @@ class Caller:
             found = self.final(accepted)
             if found["state"] == "succeeded":
                 return accepted
-            if found.get("problem", {}).get("code") != "input_lost":
+            code = str(found.get("problem", {}).get("code"))
+            if code not in _ASKED_AGAIN:
                 raise AssertionError(f"{accepted}: {found}")
-            self._ledger.count("jobs asked for again (input_lost)")
-            accepted = self.submit(accepted.work, fresh=True)
+            accepted = self.again(accepted, code)
+
+    def again(self, accepted: Accepted, code: str) -> Accepted:
+        """Another job for the same work, with everything uploaded anew."""
+        self._ledger.count(f"jobs asked for again ({code})")
+        return self.submit(accepted.work, fresh=True)
 
     def final(self, accepted: Accepted, patience_s: float = SETTLE_S) -> dict[str, Any]:
         """The job once it is final; raises TimeoutError if it is not in time, and LookupError if it is unknown."""
@@ -150,6 +188,7 @@ class Caller:
             if answer is not None and answer.status_code == 404:
                 raise LookupError(f"{accepted.job}: {answer.text}")
             if answer is not None and answer.json()["state"] in FINAL:
+                accepted.version = str(answer.json()["versions"]["compiler"])
                 return dict(answer.json())
             time.sleep(0.2)
         raise TimeoutError(f"{accepted}: not final")
@@ -157,19 +196,59 @@ class Caller:
     def outcome(self, accepted: Accepted, patience_s: float = SETTLE_S) -> Outcome:
         """What came of a job. Results that are damaged are waited for, for the service makes them again."""
         found = self.final(accepted, patience_s)
-        if found["state"] != "succeeded":
-            return {"state": found["state"], "code": str(found.get("problem", {}).get("code"))}
-        if accepted.work.kind == "sweep":
-            table = self.insist("GET", f"/v1/sweeps/{accepted.job}").json()
-            for point in table["points"]:
-                point.pop("job", None)
-                if (point["problem"] or {}).get("code") == "input_lost":
-                    return {"state": "failed", "code": "input_lost"}
-            return {"state": "succeeded", "table": _digest(json.dumps(table, sort_keys=True).encode())}
-        links = {name: found["links"][name] for name in _DOCUMENTS if name in found["links"]}
-        return {"state": "succeeded"} | {
-            name: self.checked(self.insist("GET", link, patience_s)) for name, link in links.items()
-        }
+        try:
+            if accepted.work.kind == "sweep":
+                return self._sweep(accepted)
+            if found["state"] != "succeeded":
+                return {"state": found["state"], "code": str(found.get("problem", {}).get("code"))}
+            if accepted.work.kind == "table":
+                return {"state": "succeeded", "table": self._table(accepted, found["model"]["digest"], patience_s)}
+            names = ("trace", "listing") if accepted.work.kind == "trace" else _DOCUMENTS
+            links = {name: found["links"][name] for name in names if name in found["links"]}
+            read = {name: self.read(accepted, link, patience_s) for name, link in links.items()}
+        except ResultLostError:
+            return {"state": "failed", "code": "result_lost"}
+        if accepted.work.kind == "trace":  # their tags are of what they are made of
+            return {"state": "succeeded"} | {name: _digest(answer.content) for name, answer in read.items()}
+        return {"state": "succeeded"} | {name: self.checked(answer) for name, answer in read.items()}
+
+    def _sweep(self, accepted: Accepted) -> Outcome:
+        table = self.insist("GET", f"/v1/sweeps/{accepted.job}").json()
+        for point in table["points"]:
+            point.pop("job", None)
+            if (code := (point["problem"] or {}).get("code")) in _ASKED_AGAIN:
+                return {"state": "failed", "code": code}
+        return {"state": table["state"], "table": _digest(json.dumps(table, sort_keys=True).encode())}
+
+    def _table(self, accepted: Accepted, model: str, patience_s: float) -> str:
+        """The digest of a table once it is optimised, without what differs from package to package."""
+        work, ends_at = accepted.work, time.monotonic() + patience_s
+        query = {"profile": work.profile, "shape": TABLE_SHAPES[work.model][work.number % 2]}
+        while time.monotonic() < ends_at:
+            answer = self.insist("GET", f"/v1/models/{model}/tables", patience_s, params=query)
+            if answer.status_code == 404:  # its package is damaged
+                raise ResultLostError(answer.text)
+            self.checked(answer)
+            table = answer.json()
+            if (table["kind"], table["cache"]) == ("optimised", "hit"):
+                for name in ("compiler_version", "package"):
+                    del table[name]
+                return _digest(json.dumps(table, sort_keys=True).encode())
+            time.sleep(0.2)
+        raise TimeoutError(f"{accepted}: its table is not optimised")
+
+    def read(self, accepted: Accepted, link: str, patience_s: float) -> httpx.Response:
+        """A result; raises ResultLostError if nobody is left who could make it again."""
+        ends_at = time.monotonic() + _ROLLING_S
+        while True:
+            answer = self.insist("GET", link, patience_s)
+            if answer.status_code != 404 or answer.json()["code"] != "result_lost":
+                return answer
+            if accepted.version != self._topology.version or accepted.work.kind == "upload":
+                raise ResultLostError(answer.text)
+            if time.monotonic() > ends_at:
+                return answer
+            time.sleep(0.2)
 
     def checked(self, answer: httpx.Response) -> str:
         """The digest of a body, which its entity tag has to name."""
@@ -197,20 +276,20 @@ class Caller:
         for name in _DOCUMENTS:
             if answer.json()["state"] == "succeeded" and name in links:
                 document = self.once("GET", links[name])
-                if document is not None:
+                if document is not None and "result_lost" not in document.text[:2000]:  # compare() judges that
                     self.checked(document)
-        if accepted.work.kind == "package" and "package" in links:
+        if accepted.work.kind in ("package", "table") and "package" in links:
             shape = dice.choice(TABLE_SHAPES[accepted.work.model])
             query = {"profile": accepted.work.profile, "shape": shape}
             table = self.once("GET", f"/v1/models/{answer.json()['model']['digest']}/tables", params=query)
             if table is not None and table.status_code == 200:
                 self.checked(table)
 
-    def final_events(self, job: str) -> int:
-        """How many final events the stream of a job has."""
+    def last_state(self, job: str) -> str:
+        """The state in the last event of a job's stream."""
         answer = self.insist("GET", f"/v1/jobs/{job}/events")
         states = [json.loads(line[5:])["state"] for line in answer.text.splitlines() if line.startswith("data:")]
-        return sum(state in FINAL for state in states)
+        return str(states[-1])
 
 
 def undisturbed(topology: Topology, works: Sequence[Work]) -> dict[Work, Outcome]:
@@ -227,25 +306,28 @@ def undisturbed(topology: Topology, works: Sequence[Work]) -> dict[Work, Outcome
 def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: int, seed: int) -> Ledger:
     """Asks for all work while `count` faults happen, both spread evenly; returns when the service may settle."""
     ledger, models = Ledger(), dict[str, str]()
-    done, ended, begun = 0, threading.Event(), time.monotonic()
+    done, asked, ended, begun = 0, list[Work](), threading.Event(), time.monotonic()
 
     def submit(mine: Sequence[tuple[int, Work]]) -> None:
         with _caller(topology, ledger, models) as caller:
             for number, work in mine:
                 while number * count > (done + 1) * len(works) and not ended.is_set():
                     time.sleep(0.05)
+                if ended.is_set():
+                    return
+                asked.append(work)
                 try:
                     caller.submit(work)
                 except (TimeoutError, LookupError, AssertionError) as error:
                     what = {TimeoutError: "stuck", LookupError: "lost"}.get(type(error), "different")
-                    ledger.violate(what, f"{type(error).__name__}: {error}")
+                    ledger.violate(what, f"{work}: {type(error).__name__}: {error}")
 
     def read(number: int) -> None:
         dice = random.Random(f"{seed} {number}")
         with _caller(topology, ledger, models) as caller:
             while not ended.is_set():
                 caller.look(dice)
-                time.sleep(0.1)
+                time.sleep(0.3)
 
     def look_after() -> None:
         while not ended.wait(0.3):
@@ -264,6 +346,9 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
                 if not names:
                     names = faults.dice.sample(sorted(kinds), len(kinds))
                 name = names.pop()
+                waits_until = time.monotonic() + _AHEAD_S
+                while len(asked) * count < done * len(works) and time.monotonic() < waits_until:
+                    time.sleep(0.05)
                 missed = len(faults.missed)
                 kinds[name]()
                 ledger.count(f"fault: {name}" if len(faults.missed) == missed else f"no process to hit: {name}")
@@ -280,14 +365,17 @@ def disturbed(topology: Topology, faults: Faults, works: Sequence[Work], count: 
     return ledger
 
 
-def judge(topology: Topology, ledger: Ledger) -> None:
+def judge(topology: Topology, ledger: Ledger, settle_s: float = SETTLE_S) -> None:
     """Waits for every accepted job; notes those that are unknown, that do not end, and that ended twice."""
-    ends_at = time.monotonic() + SETTLE_S
-    with _caller(topology, ledger, {}) as caller:
+    ends_at = time.monotonic() + settle_s
+    with _caller(topology, ledger, {}) as caller, closing(connect(topology.broker_url)) as broker:
         for accepted in list(ledger.accepted):
             try:
-                caller.final(accepted, max(1.0, ends_at - time.monotonic()))
-                if caller.final_events(accepted.job) != 1:
+                found = caller.final(accepted, max(1.0, ends_at - time.monotonic()))
+                if caller.last_state(accepted.job) != found["state"]:
+                    ledger.violate("lost", f"the last event of {accepted}")
+                # readers leave after the first final event, so the stream itself is looked at
+                if _final_events(broker, accepted.job) != 1:
                     ledger.violate("published twice", str(accepted))
             except LookupError as error:
                 ledger.violate("lost", str(error))
@@ -306,19 +394,24 @@ def compare(topology: Topology, ledger: Ledger, expected: Mapping[tuple[str, Wor
         for accepted in list(ledger.accepted):
             try:
                 found = caller.outcome(accepted, max(1.0, ends_at - time.monotonic()))
-                while found.get("code") == "input_lost":  # said honestly: what was damaged is asked for again
-                    ledger.count("jobs asked for again (input_lost)")
-                    accepted = caller.submit(accepted.work, fresh=True)
+                while found.get("code") in _ASKED_AGAIN:
+                    accepted = caller.again(accepted, found["code"])
                     found = caller.outcome(accepted)
             except (TimeoutError, LookupError, AssertionError) as error:
                 ledger.violate("stuck" if isinstance(error, TimeoutError) else "lost", str(error))
                 continue
-            ledger.count(f"job: {accepted.work.kind}, {found['state']}")
+            ledger.count(f"work: {accepted.work.kind}, {found['state']}")
             wanted = expected[accepted.version, accepted.work]
-            if accepted.base_version != accepted.version:  # its report names another executable
+            if accepted.base is not None and accepted.base.version != accepted.version:
+                # its report names the executable, which is of another version
                 found, wanted = ({name: one.get(name, "") for name in ("state", "outputs")} for one in (found, wanted))
             if found != wanted:
                 ledger.violate("different", f"{accepted}: {found}, undisturbed {wanted}")
+
+
+def _final_events(broker: redis.Redis, job: str) -> int:
+    entries: Any = broker.xrange(f"tessera:job:{job}:events")
+    return sum(json.loads(fields["data"])["state"] in FINAL for _, fields in entries)
 
 
 def _publications(topology: Topology) -> Counter[tuple[str, int]]:
@@ -340,7 +433,7 @@ def _ready(caller: Caller) -> None:
 
 @contextmanager
 def _caller(topology: Topology, ledger: Ledger, models: dict[str, str]) -> Iterator[Caller]:
-    caller = Caller(topology.url, ledger, models)
+    caller = Caller(topology, ledger, models)
     try:
         yield caller
     finally:

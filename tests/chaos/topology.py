@@ -17,8 +17,12 @@ from typing import Final, Protocol
 import psutil
 
 from app.supervisor.redis_server import RedisServer, Role
+from compiler.version import COMPILER_VERSION
+from tests.chaos.blobs import Blobs, BucketBlobs, FileBlobs
+from tests.s3 import S3Server
 
 OTHER_VERSION: Final = "99.0.0"
+VERSIONS: Final = (COMPILER_VERSION, OTHER_VERSION)
 # Short times, so that many failures and recoveries fit into a run; more attempts than faults can take from one job.
 _SETTINGS: Final = {
     "TESSERA_LEASE_S": "2",
@@ -28,6 +32,9 @@ _SETTINGS: Final = {
     "TESSERA_HUNG_AFTER_S": "12",
     "TESSERA_MAX_ATTEMPTS": "100",
     "TESSERA_WORKER_CONCURRENCY": "2",
+    "TESSERA_REKEY_AFTER_S": "4",
+    "TESSERA_COLLECT_INTERVAL_S": "10",
+    "TESSERA_KEEP_UNUSED_S": "30",
 }
 
 
@@ -37,7 +44,11 @@ class Topology(Protocol):
     @property
     def url(self) -> str: ...
     @property
-    def store(self) -> Path: ...
+    def version(self) -> str:
+        """The compiler version that the service has at the moment."""
+
+    @property
+    def blobs(self) -> Blobs: ...
     @property
     def broker_url(self) -> str: ...
     def parts(self) -> tuple[str, ...]:
@@ -69,10 +80,22 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The variables of a process of the service."""
+def environment(folder: Path, version: str, more: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process of the service, which `versioned/sitecustomize.py` gives the version."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TESSERA_")}
-    return {**kept, **_SETTINGS, "TESSERA_DATA_DIR": str(folder / "data"), "PYTHONUNBUFFERED": "1", **more}
+    here = Path(__file__).parent
+    own = {
+        "TESSERA_DATA_DIR": str(folder / "data"),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join((str(here / "versioned"), str(here.parents[1]))),
+        "CHAOS_VERSION": version,
+    }
+    return {**kept, **_SETTINGS, **own, **more}
+
+
+def other(version: str) -> str:
+    """The other one of the two versions."""
+    return VERSIONS[1 - VERSIONS.index(version)]
 
 
 def children_of(process: psutil.Process) -> list[psutil.Process]:
@@ -99,15 +122,15 @@ class Started:
 
     def __init__(self, folder: Path, name: str, words: list[str], variables: dict[str, str], file: int = -1) -> None:
         self.log = folder / f"{name}.log"
-        self._words, self._variables, self._file = words, variables, file
+        self.variables, self._words, self._file = variables, words, file
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Starts it (again)."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *self._words],
-                env=self._variables,
+                self._words,
+                env=self.variables,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -141,14 +164,16 @@ class Embedded:
     """`tessera serve`, which looks after its parts; somebody else starts it again when it was killed itself."""
 
     folder: Path
+    version: str = COMPILER_VERSION
     preload: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.store = self.folder / "data" / "blobs"
-        words = ["-m", "app.cli", "serve", "--port", str(port)]
-        self._serve = Started(self.folder, "serve", words, environment(self.folder, **self.preload))
+        self.blobs: Blobs = FileBlobs(self.folder / "data" / "blobs")
+        words = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
+        self._serve = Started(self.folder, "serve", words, environment(self.folder, self.version, self.preload))
 
     @property
     def broker_url(self) -> str:
@@ -177,7 +202,12 @@ class Embedded:
         return [found for main in self._serve.alive() for found in (main, *children_of(main))]
 
     def restarts(self) -> Mapping[str, Callable[[], object]]:
-        return {"stop and start": lambda: self._serve.end(20)}
+        return {"stop and start": lambda: self._serve.end(20), "stop, and start another version": self._upgrade}
+
+    def _upgrade(self) -> None:
+        self.version = other(self.version)
+        self._serve.variables["CHAOS_VERSION"] = self.version
+        self._serve.end(20)
 
     def look_after(self) -> None:
         if self._serve.process.poll() is not None:
@@ -191,43 +221,53 @@ class Embedded:
 
 
 class Separate:
-    """API and two workers as processes of their own over two Redis; they are replaced one after the other."""
+    """API and two workers as processes of their own over two Redis, and perhaps S3; replaced one after the other."""
 
-    def __init__(self, folder: Path, version: str) -> None:
-        self.folder, self.version = folder, version
-        self.store = folder / "data" / "blobs"
+    def __init__(
+        self, folder: Path, version: str, preload: Mapping[str, str] | None = None, s3: S3Server | None = None
+    ) -> None:
+        self.folder, self.version, self._preload, self._s3 = folder, version, preload or {}, s3
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (folder / "lock").open("w")
-        self._servers = {role: self._server(role) for role in Role}
+        copies = folder / "data" / "copies"
+        self.blobs: Blobs = FileBlobs(folder / "data" / "blobs") if s3 is None else BucketBlobs(s3, folder.name, copies)
+        self._redis_urls, self._redis = dict[Role, str](), dict[Role, Started]()
+        for role in Role:
+            server = RedisServer(role, folder / role.value, folder, -1)
+            words = list(server.child.program)
+            self._redis_urls[role] = server.url
+            self._redis[role] = Started(folder, role.value, words, {**server.child.environment, **self._preload})
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._started = 0
         self._api = self._new_api()
         self._workers = [self._new_worker() for _ in range(2)]
-        self._ended: list[Path] = []
 
     @property
     def broker_url(self) -> str:
-        return self._servers[Role.BROKER].url
+        return self._redis_urls[Role.BROKER]
 
     def parts(self) -> tuple[str, ...]:
-        return ("api", "worker", "child")
+        return ("broker", "cache", "api", "worker", "child", *(() if self._s3 is None else ("s3",)))
 
     def processes(self, part: str) -> list[psutil.Process]:
+        if part in ("broker", "cache"):
+            return self._redis[{"broker": Role.BROKER, "cache": Role.CACHE}[part]].alive()
+        if part == "s3":
+            return [] if self._s3 is None else [psutil.Process(self._s3.child.pid)]
         if part == "api":
             return self._api.alive()
         mains = [found for worker in self._workers for found in worker.alive()]
         return mains if part == "worker" else [child for main in mains for child in children_of(main)]
 
     def everything(self) -> list[psutil.Process]:
-        mains = [found for started in (self._api, *self._workers) for found in started.alive()]
+        mains = [found for started in self._all() for found in started.alive()]
         return [found for main in mains for found in (main, *children_of(main))]
 
     def restarts(self) -> Mapping[str, Callable[[], object]]:
         return {"rolling restart": self._roll, "rolling restart with another version": self._upgrade}
 
     def look_after(self) -> None:
-        for started in (self._api, *self._workers):
+        for started in self._all():
             if started.process.poll() is not None:
                 started.start()
 
@@ -235,29 +275,26 @@ class Separate:
         return sorted(self.folder.glob("worker*.log"))
 
     def stop(self) -> None:
-        for started in (*self._workers, self._api):
+        for started in reversed(self._all()):
             started.kill()
-        for server in self._servers.values():
-            server.child.wait(0)
         self._listener.close()
-        self._lock.close()
 
-    def _server(self, role: Role) -> RedisServer:
-        server = RedisServer(role, self.folder / role.value, self.folder, self._lock.fileno())
-        server.start()
-        server.wait_until_ready()
-        return server
-
-    def _variables(self) -> dict[str, str]:
-        urls = {role: server.url for role, server in self._servers.items()}
-        return environment(
-            self.folder, TESSERA_BROKER_URL=urls[Role.BROKER], TESSERA_CACHE_URL=urls[Role.CACHE], TESSERA_PORT="0"
-        )
+    def _all(self) -> list[Started]:
+        return [*self._redis.values(), self._api, *self._workers]
 
     def _new(self, name: str, words: list[str], file: int = -1) -> Started:
         self._started += 1
-        words = ["-m", "tests.chaos.versioned", self.version, *words]
-        return Started(self.folder, f"{name}{self._started}", words, self._variables(), file)
+        more = {
+            "TESSERA_BROKER_URL": self._redis_urls[Role.BROKER],
+            "TESSERA_CACHE_URL": self._redis_urls[Role.CACHE],
+            "TESSERA_PORT": "0",
+            **self._preload,
+        }
+        if self._s3 is not None:
+            settings = self._s3.settings(self.folder.name)
+            more |= self._s3.environment | {f"TESSERA_{key.upper()}": value for key, value in settings.items()}
+        variables = environment(self.folder, self.version, more)
+        return Started(self.folder, f"{name}{self._started}", [sys.executable, "-m", *words], variables, file)
 
     def _new_api(self) -> Started:
         descriptor = self._listener.fileno()
@@ -277,7 +314,5 @@ class Separate:
         api.end(6)
 
     def _upgrade(self) -> None:
-        from compiler.version import COMPILER_VERSION
-
-        self.version = OTHER_VERSION if self.version == COMPILER_VERSION else COMPILER_VERSION
+        self.version = other(self.version)
         self._roll()

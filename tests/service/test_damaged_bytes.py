@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import onnx
 import pytest
 
 from app.store import document_store, model_store
 from app.supervisor.service import EmbeddedService
 from compiler.profile import builtin_profile, profile_digest
-from tests.service.harness import Api, conv_chain
+from tests.service.harness import Api, conv_chain, until
+from tests.service.models import network
 
 pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
@@ -60,17 +62,60 @@ def test_damaged_results_are_made_again_and_never_served(start: Start) -> None:
     assert "tessera_blobs_damaged_total 3.0" in api.http.get("/metrics").text
 
 
-def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(start: Start) -> None:
+def settled(api: Api, link: str) -> httpx.Response:
+    """The first answer that is not 503."""
+    return until(lambda: answer if (answer := api.http.get(link)).status_code != 503 else None, link)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip_a_weight(path: Path) -> None:
+    """The file stays a model."""
+    data = bytearray(path.read_bytes())
+    weights = onnx.load_from_string(bytes(data)).graph.initializer[0].raw_data
+    data[data.index(weights) + 2] ^= 1
+    path.write_bytes(data)
+    assert onnx.load(path).graph.initializer[0].raw_data != weights
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_weight])
+def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(
+    start: Start, damage: Callable[[Path], None]
+) -> None:
+    """A flipped weight made a wrong executable under the right digest, and the failure of a cut model stayed known."""
     service, api = start()
-    data = conv_chain(3)
+    data = network().data()
     model = api.upload(data)
-    path = model_store(service.settings.store_dir).path(model)
-    os.truncate(path, len(data) // 2)
+    damage(model_store(service.settings.store_dir).path(model))
     failed = api.finished(api.submit(model))
     assert (failed["state"], failed["problem"]["code"]) == ("failed", "input_lost")
+    assert "executable" not in failed["links"]
     assert api.http.get(f"/v1/models/{model}").status_code == 404
     assert api.upload(data) == model
     assert api.finished(api.submit(model))["state"] == "succeeded"
+
+
+def test_a_result_whose_inputs_are_damaged_too_is_answered_as_lost(start: Start) -> None:
+    """It was answered 503, "try again", for ever."""
+    service, api = start()
+    data = network().data()
+    model = api.upload(data)
+    compiled = api.finished(api.submit(model, "edge4"))
+    run = api.http.post("/v1/simulations", json={"job": compiled["id"]})
+    simulated = api.finished(run.json()["id"])
+    links = [compiled["links"]["plan"], compiled["links"]["executable"], simulated["links"]["outputs"]]
+    whole = {link: api.http.get(link) for link in links}
+    for answer in whole.values():
+        flip(documents(service).path(answer.headers["ETag"].strip('"')))
+    flip(model_store(service.settings.store_dir).path(model))
+    for link in links:
+        lost = settled(api, link)
+        assert (lost.status_code, lost.json()["code"]) == (404, "result_lost")
+    assert api.upload(data) == model
+    for link, answer in whole.items():
+        assert settled(api, link).content == answer.content
 
 
 def test_a_changed_profile_of_ours_is_written_again(start: Start) -> None:

@@ -6,10 +6,12 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -86,12 +88,33 @@ def test_a_full_disk_is_named(start: Start, tmp_path: Path, may_mount: bool) -> 
         if mounted and may_mount:
             named(upload(api, os.urandom(2 * _DISK_BYTES)), 507, "storage_full")
             assert not [*blobs.glob("*/tmp/*")]
-            with full(service, blobs, mounted):  # a broker that could not write has ended
-                away = service.data_dir / "away"
-                (service.data_dir / "redis").rename(away)
-                kill(service.pids["redis"])
-                named(api.http.get("/v1/jobs"), 507, "storage_full")
-                away.rename(service.data_dir / "redis")
+
+
+@pytest.mark.parametrize("storage", ["directory", "s3"])
+def test_a_broker_that_ended_on_a_full_disk_comes_back_with_space(
+    request: pytest.FixtureRequest, start: Start, tmp_path: Path, storage: str
+) -> None:
+    """With blobs in a bucket the wrong folder was looked at: the broker restarted in a loop, and answers were 503."""
+    changes = (
+        {} if storage == "directory" else request.getfixturevalue("s3").settings(request.getfixturevalue("prefix"))
+    )
+    records = tmp_path / "data" / "redis"
+    with small_disk(records) as mounted:
+        service, api = start(**changes)
+        if not mounted:
+            pytest.skip("no disk may be mounted here")
+        with full(service, records, mounted):
+            kill(service.pids["redis"])  # it ends by itself, too, at its next write
+            until(lambda: api.http.get("/v1/jobs").status_code == 507, "an answer of the full disk")
+            log = service.log_dir / "redis.log"
+            starts = log.read_bytes().count(b"oO0OoO0OoO0Oo Redis is starting")
+            soon = time.monotonic() + 1.5
+            until(lambda: time.monotonic() > soon, "the time of some restarts")
+            assert log.read_bytes().count(b"oO0OoO0OoO0Oo Redis is starting") == starts
+            named(api.http.get("/v1/jobs"), 507, "storage_full")
+        until(lambda: api.http.get("/readyz").status_code == 200, "another broker")
+        assert new_profile(api, "other").status_code == 201
+        assert (service.data_dir / "blobs").exists() is (storage == "directory")
 
 
 def test_full_records_are_named(start: Start) -> None:
@@ -103,6 +126,33 @@ def test_full_records_are_named(start: Start) -> None:
     named(api.http.post("/v1/compilations", json={"model": model, "profile": "edge4"}), 503, "records_full")
     client.config_set("maxmemory", 0)
     assert new_profile(api, "other").status_code == 201
+    client.close()
+
+
+def test_long_options_take_no_room_from_records_and_a_full_broker_forgets_nothing(start: Start) -> None:
+    """670 requests with long options filled 1 GiB: a finished job was forgotten, and further ones were answered 500."""
+    service, api = start()
+    model = api.upload(conv_chain(1))
+    done = api.finished(api.submit(model, "edge4"))["id"]
+    client: Any = redis.Redis.from_url(service.broker_url)
+    os.kill(service.pids["worker"], signal.SIGSTOP)
+
+    def submit(number: int) -> httpx.Response:
+        cuts = [f"{number} {cut} {'x' * 4000}" for cut in range(200)]
+        body = {"model": model, "profile": "edge4", "options": {"partition": cuts}}
+        return api.http.post("/v1/compilations", json=body)
+
+    before = client.info("memory")["used_memory"]
+    answers = [submit(number) for number in range(10)]
+    assert {answer.status_code for answer in answers} == {202}
+    assert client.info("memory")["used_memory"] - before < 800_000  # 8 MB of options
+    assert len(api.job(answers[0].json()["id"])["options"]["partition"]) == 200
+    assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 100_000)
+    named(until(lambda: answer if (answer := submit(10)).status_code != 202 else None, "the end"), 503, "records_full")
+    client.config_set("maxmemory", 1)
+    assert api.job(done)["state"] == "succeeded"
+    assert api.http.get(f"/v1/jobs/{done}/plan").status_code == 200
     client.close()
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from app.store import document_store
 from app.stores import open_stores, store_id
 from app.supervisor.service import EmbeddedService
 from tests.s3 import S3Server
-from tests.service.harness import Api, conv_chain, until
+from tests.service.harness import Api, conv_chain, kill, until
 from tests.service.models import images
 from tests.service.test_frozen import frozen, soon
 from tests.service.test_tables import packaged
@@ -46,6 +47,8 @@ def test_models_plans_tables_and_programs_go_through_the_bucket(begin: Start, s3
     assert {answer.status_code for answer in whole.values()} == {200}
     ran = api.http.post("/v1/simulations", json={"job": job["id"]})
     assert api.finished(ran.json()["id"])["state"] == "succeeded"
+    kill(service.pids["redis"])
+    until(lambda: api.http.get("/readyz").status_code == 200, "another broker")
     assert not (service.data_dir / "blobs").exists()
     assert f"models/{model}" in s3.keys(prefix)
     assert f"documents/{whole['plan'].headers['ETag'][1:-1]}" in s3.keys(prefix)
@@ -140,6 +143,7 @@ def test_the_service_removes_what_nothing_refers_to(
     assert float(found["tessera_blob_bytes_removed_total"]) >= len(b"nothing refers to it")
     assert float(found["tessera_store_blobs"]) >= 5
     assert float(found["tessera_store_bytes"]) > 0
+    assert 0 <= time.time() - float(found["tessera_store_counted_timestamp_seconds"]) < 300
 
 
 def test_the_records_of_another_service_remove_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -239,6 +240,26 @@ def test_a_plan_that_cannot_be_stored_early_does_not_fail_its_job(desk: Desk, mo
     assert desk.computer.run("c1", desk.fence(), "w") == "published"
     assert json.loads(tries[0])["provisional"] is True
     assert desk.job(job)["state"] == "succeeded"
+
+
+def test_a_result_that_finds_no_room_on_the_disk_says_so_and_is_tried_afresh(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was an internal error, "our fault" (found by `make chaos`)."""
+    put = desk.store.put
+
+    def full(_: bytes) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    job = desk.submit(conv_chain(2))
+    monkeypatch.setattr(desk.store, "put", full)
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    assert json.loads(desk.job(job)["problem"])["code"] == "storage_full"
+    assert desk.results.get("c1") is None
+    monkeypatch.setattr(desk.store, "put", put)
+    again = desk.submit(conv_chain(2), job="again")
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    assert desk.job(again)["state"] == "succeeded"
 
 
 def test_too_much_memory_at_once_is_a_memory_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
