@@ -65,6 +65,7 @@ _SCRIPTS = (
     "job_delete",
     "profile_register",
     "profile_delete",
+    "stored_bytes",
 )
 _STOP_REMEMBERED_S = 24 * 3600
 # Messages in Celery's list for each computation that live workers do at once: enough that none waits for the relay.
@@ -544,6 +545,10 @@ class Records:
     def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
         """Makes a model known to its owner and unpins it; True if it is new to this owner."""
         return bool(self._run("model_register", owner, model, name, size_bytes))
+
+    def stored_bytes(self, owner: str) -> int:
+        """The bytes of an owner's models and files, as they count for the limit."""
+        return int(self._run("stored_bytes", owner))
 
     def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
         """Forgets an owner's model: `left` if others own it too, else its file may be removed until `removed_blobs`."""

@@ -18,7 +18,7 @@ from app.settings import Settings
 from app.shared_exchanges import SharedExchanges
 
 # A request with one of these was passed on, so it may come from anywhere.
-_OF_PROXIES: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_OF_PROXIES: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _SENDER: Final = "tessera.sender"
 
 

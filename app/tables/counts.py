@@ -56,8 +56,8 @@ class TableCounts:
     ) -> None:
         """Counts for a package, and for the owner who asked.
 
-        `extents` gives the values of the package's dimensions by name, if a shape was requested, so many `times`. A Redis
-        that refuses to write counts nothing.
+        `extents` gives the values of the package's dimensions by name, if a shape was requested, so many `times`. A
+        Redis that refuses to write counts nothing.
         """
         pairs = [part for pair in sorted(counts.items()) for part in pair]
         shape = "" if extents is None else ",".join(map(str, extents))
