@@ -28,7 +28,7 @@ _S3_CLOCK_S: Final = 600
 VERSIONS: Final = (COMPILER_VERSION, OTHER_VERSION)
 # Short times, so that many failures and recoveries fit into a run; more attempts than faults can take from one job.
 _SETTINGS: Final = {
-    "TESSERA_LEASE_S": "2",
+    "TESSERA_LEASE_S": "5",
     "TESSERA_FIRST_RESEND_S": "0.5",
     "TESSERA_LAST_RESEND_S": "5",
     "TESSERA_STOP_GRACE_S": "1",
