@@ -93,7 +93,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._receiving: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
         self._in_head = False
-        self._head_bytes = 0
+        self._head_bytes = 0  # of a head, or of chunk extensions and trailers since the last byte of a body
+        self._body_bytes = 0  # in the data that is being parsed
         self._received_at = 0.0
         self._fault: tuple[int, _Parts, int] | None = None
 
@@ -118,15 +119,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Counts the bytes of a head also while its parts are not complete."""
+        """Counts the bytes of a head also while its parts are not complete, and those beside a body."""
         if self.transport.is_closing():
             return
         answering = self._is_answering
         if self._receiving is None and not answering:  # empty lines before a head are no head yet
             self._receive_within(self._settings.head_timeout_s, self._head_is_late)
+        was_in_body, self._body_bytes = self._in_body, 0
         super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
+        if self._in_head or (was_in_body and self._in_body and not self._body_bytes):
+            self._head_bytes += len(data) - self._body_bytes
             self._check_head()
             if self._fault is not None:
                 self._refuse(*self._fault)
@@ -145,12 +147,15 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the head of a request is too large")  # ends the parser, which answers the fault
         self._shared.idle.pop(self, None)
         super().on_headers_complete()
+        self._head_bytes = 0
         self._received_at = self.loop.time()
         self._receive_within(self._settings.stall_s, self._check_body)
 
     def on_body(self, body: bytes) -> None:
         """Notes that a body goes on."""
         self._received_at = self.loop.time()
+        self._head_bytes = 0
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -183,6 +188,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether a request has no complete answer yet; before the first one there is no cycle."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
+
+    @property
+    def _in_body(self) -> bool:
+        """Whether a head is complete and its body is not."""
+        return self._receiving is not None and not self._in_head
 
     def _begin_head(self) -> None:
         self._in_head, self._head_bytes = True, 0

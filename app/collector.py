@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 _DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _JOB: Final = "tessera:job:"
 _RESULT: Final = "tessera:result:"
+# What a service with one Redis for both has beside its records.
+_OF_CACHE: Final = (_RESULT, "tessera:table:")
 _SCANNED: Final = 500
 _CLAIMED: Final = 100
 # A claim is used for the first part of its time only: a process that stands still must not remove what others write.
@@ -74,6 +76,8 @@ class Collector:
     Blobs are listed first; then every record is read, and whatever reads as a digest in one counts as needed. A blob
     that is left over and older than `keep_unused_s` is claimed, which fails if it is pinned, and removed. Whoever
     writes or keeps a blob pins it before, and waits while it is claimed; so what comes to be needed meanwhile stays.
+    Records that have known this store for less than that time may replace records that were lost, so nothing counts as
+    left over yet.
     """
 
     records: Records
@@ -87,14 +91,18 @@ class Collector:
         stores = {"models": self.stores.models, "documents": self.stores.documents}
         listed = {name: list(store.blobs()) for name, store in stores.items()}
         mentions = self._mentions()
-        named, young_s = mentions.all(), time.time() - self.settings.keep_unused_s
+        named, known_s = mentions.all(), self.records.known_since()
+        young_s = time.time() - self.settings.keep_unused_s
+        is_known = known_s < young_s
         for name, store in stores.items():
-            unused = [blob for blob in listed[name] if blob.digest not in named and blob.written_s < young_s]
+            unused = [
+                blob for blob in listed[name] if is_known and blob.digest not in named and blob.written_s < young_s
+            ]
             self._remove(store, unused, young_s, found, dry_run=dry_run)
             if not dry_run:
                 found.leftovers += store.remove_temporary(self.settings.keep_unused_s)
         left = [blob for blob in listed["documents"] if blob.digest in named or blob.written_s >= young_s]
-        self._shrink(left, mentions, found, dry_run=dry_run)
+        self._shrink(left, mentions, found, is_known=is_known, dry_run=dry_run)
         found.blobs = sum(map(len, listed.values()))
         found.stored_bytes = sum(blob.size_bytes for blobs in listed.values() for blob in blobs)
         if not dry_run:
@@ -138,20 +146,24 @@ class Collector:
             finally:
                 self.records.removed_blobs(list(claimed))
 
-    def _shrink(self, documents: Sequence[Blob], mentions: Mentions, found: Collected, *, dry_run: bool) -> None:
+    def _shrink(
+        self, documents: Sequence[Blob], mentions: Mentions, found: Collected, *, is_known: bool, dry_run: bool
+    ) -> None:
         """Ends the results asked for longest ago until the documents that are left take no more than they may."""
         limit_bytes = self.settings.keep_results_bytes
         sizes = {blob.digest: blob.size_bytes for blob in documents}
         left_bytes = sum(sizes.values())
         if limit_bytes is None or left_bytes <= limit_bytes:
             return
-        freed = sizes.keys() - mentions.all()  # of any age: who writes one has pinned it
-        left_bytes -= sum(sizes[digest] for digest in freed)
+        unnamed = sizes.keys() - mentions.all()  # of any age: who writes one has pinned it
+        left_bytes -= sum(sizes[digest] for digest in unnamed)
+        freed = unnamed if is_known else set()
+        may_end = sizes.keys() - mentions.needed
         users = Counter(digest for result in mentions.results.values() for digest in result.digests)
         for key, result in sorted(mentions.results.items(), key=lambda item: (item[1].asked_s, item[0])):
             if left_bytes <= limit_bytes:
                 break
-            own = result.digests & sizes.keys() - mentions.needed
+            own = result.digests & may_end
             if not own:
                 continue
             users.subtract(own)
@@ -174,9 +186,9 @@ class Collector:
 
     def _mentions(self) -> Mentions:
         """The digests in all records, which are read once each; a record that comes meanwhile has pinned its blobs."""
-        mentions = Mentions(needed={profile_digest(builtin_profile(name)) for name in builtin_names()})
+        mentions, unfinished = Mentions(needed={profile_digest(builtin_profile(name)) for name in builtin_names()}), []
         for keys in _scanned(self.records.client, "tessera:*"):
-            plain = [key for key in keys if not key.endswith(":events")]
+            plain = [key for key in keys if not key.endswith(":events") and not key.startswith(_OF_CACHE)]
             for key, values in zip(plain, _contents(self.records.client, plain), strict=True):
                 digests = _digests(key, values)
                 if _is_finished_job(key, values):
@@ -186,6 +198,11 @@ class Collector:
                     result.digests |= digests
                 else:
                     mentions.needed |= digests
+                    if key.startswith(_JOB):
+                        unfinished.append(key)
+        for key in unfinished:  # a sweep keeps those of its points that have finished
+            if key in mentions.results:
+                mentions.needed |= mentions.results.pop(key).digests
         for keys in _scanned(self.cache, f"{_RESULT}*"):
             pipeline = self.cache.pipeline(transaction=False)
             for key in keys:

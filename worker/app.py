@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -116,6 +117,8 @@ class Worker:
             buckets=BucketChoice(client=broker, counts=counts, settings=self.settings),
             packages=OpenPackages(store, self.settings.open_packages),
         )
+        # The compiler stays: each task ends with a search for garbage, and the next one waits for it.
+        gc.freeze()
         log.info("child_started", pid=os.getpid())
 
     def _child_ends(self, pid: int, exitcode: int, **_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import redis
@@ -29,13 +30,14 @@ def collected(data_dir: Path | None, *, dry_run: bool) -> Collected:
         stores=open_stores(settings),
         settings=settings,
     )
-    try:
-        return collector.collect(dry_run=dry_run)
-    except redis.ConnectionError:
-        raise UnavailableError(
-            "the service whose store this is does not run, so nobody knows what is needed",
-            code="not_running",
-            stage="store",
-            actual=str(settings.data_dir) if settings.embedded else "TESSERA_BROKER_URL, TESSERA_CACHE_URL",
-            hint="Start `tessera serve`, or say where its data is with --data-dir",
-        ) from None
+    with suppress(redis.ConnectionError):
+        # records of another service would say that nothing here is needed
+        if collector.records.has_api():
+            return collector.collect(dry_run=dry_run)
+    raise UnavailableError(
+        "the service whose store this is does not run, so nobody knows what is needed",
+        code="not_running",
+        stage="store",
+        actual=str(settings.data_dir) if settings.embedded else "TESSERA_BROKER_URL, TESSERA_CACHE_URL",
+        hint="Start `tessera serve`, or say where its data is with --data-dir",
+    )

@@ -103,8 +103,8 @@ async def _from_form(request: Request, context: Context) -> Wanted:
         form = await receive_form(
             request, context.models, settings.max_upload_bytes, settings.max_document_bytes, frozenset(["model"])
         )
-    with form:
-        return await run_in_threadpool(_resolve_form, context, form)
+        with form:
+            return await context.uploads.put(_resolve_form, context, form)
 
 
 def _resolve_form(context: Context, form: Form) -> Wanted:

@@ -8,6 +8,7 @@ uses this module too.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Kind = Literal["compilation", "simulation", "sweep"]
 FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
+APIS_KEY = "tessera:apis"
 LEASES_KEY = "tessera:leases:beats"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
@@ -63,6 +65,7 @@ _SCRIPTS = (
     "job_delete",
     "profile_register",
     "profile_delete",
+    "stored_bytes",
 )
 _STOP_REMEMBERED_S = 24 * 3600
 # Messages in Celery's list for each computation that live workers do at once: enough that none waits for the relay.
@@ -313,7 +316,7 @@ class Records:
 
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
-        fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
+        fields = cast(dict[str, str], self._redis.hgetall(job_key(job)))
         return fields or None
 
     def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
@@ -467,6 +470,12 @@ class Records:
         """Records that an API process of this identity is alive."""
         self._run("api_alive", self._identity.label, HEARTBEAT_TTL_S)
 
+    def has_api(self) -> bool:
+        """Whether an API process of this store lives, of whatever version."""
+        now = self._redis.time()[0]
+        labels = cast(list[str], self._redis.zrangebyscore(APIS_KEY, now, now + HEARTBEAT_TTL_S))
+        return any(label.partition("@")[2] == self._identity.store for label in labels)
+
     def goodbye(self, worker: str) -> None:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
         self._run("goodbye", worker, _STOP_REMEMBERED_S)
@@ -499,6 +508,12 @@ class Records:
         """Whether this process does something that one of all does once in an interval."""
         return bool(self._redis.set(f"tessera:turn:{what}", 1, nx=True, px=_ms(interval_s)))
 
+    def known_since(self) -> float:
+        """Since when these records know this store (seconds since 1970): from the first call on."""
+        key = f"tessera:known_since:{self._identity.store}"
+        self._redis.set(key, repr(time.time()), nx=True)
+        return float(cast(str, self._redis.get(key)))
+
     def stored(self) -> dict[str, str]:
         """What the stores held at the last collection: `blobs` and `bytes`, and when they were counted, in seconds."""
         return cast(dict[str, str], self._redis.hgetall(STORED_KEY))
@@ -530,6 +545,10 @@ class Records:
     def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
         """Makes a model known to its owner and unpins it; True if it is new to this owner."""
         return bool(self._run("model_register", owner, model, name, size_bytes))
+
+    def stored_bytes(self, owner: str) -> int:
+        """The bytes of an owner's models and files, as they count for the limit."""
+        return int(self._run("stored_bytes", owner))
 
     def delete_model(self, model: str, *, owner: str = "") -> Literal["deleted", "left", "unknown", "in_use"]:
         """Forgets an owner's model: `left` if others own it too, else its file may be removed until `removed_blobs`."""
@@ -580,9 +599,14 @@ def owned(owner: str, name: str) -> str:
     return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
+def job_key(job: str) -> str:
+    """The record of a job."""
+    return f"tessera:job:{job}"
+
+
 def events_key(job: str) -> str:
     """The stream of a job's events."""
-    return f"tessera:job:{job}:events"
+    return f"{job_key(job)}:events"
 
 
 def point_id(sweep: str, number: int) -> str:

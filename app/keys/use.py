@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from math import ceil
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import redis
+from anyio import CapacityLimiter, to_thread
 
 from app.cache_losses import CacheLosses
 from app.errors import QuotaError
 from app.keys.owners import Owner
+from app.redis_urls import SkippedError
+from app.shared_exchanges import SharedExchanges
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Threads for uploads alone: as many parts of files are on their way to a bucket, four each.
+_PUT_AT_ONCE: Final = 16
 _UPLOAD_RETRY_S: Final = 2
 # Room comes by deleting, so callers need not hurry.
 _BYTES_RETRY_S: Final = 300
@@ -23,17 +32,20 @@ _BYTES_RETRY_S: Final = 300
 class RequestRates:
     """Counts requests by key; without the cache none is refused, as the service goes on without it."""
 
-    def __init__(self, cache: redis.Redis, losses: CacheLosses) -> None:
-        self._take = cache.register_script((resources.files("app.keys") / "scripts" / "take.lua").read_text())
+    def __init__(self, cache: SharedExchanges, losses: CacheLosses) -> None:
+        self._cache = cache
+        self._take = (resources.files("app.keys") / "scripts" / "take.lua").read_text()
         self._losses = losses
 
-    def take(self, owner: Owner) -> None:
+    async def take(self, owner: Owner) -> None:
         """Counts a request; raises QuotaError if the key has sent too many."""
         most = owner.limits.requests_per_minute
         try:
-            wait_ms = int(self._take(keys=(), args=(owner.key, most)))
+            wait_ms = int(await self._cache.ask("EVAL", self._take, "0", owner.key, str(most)))
+        except SkippedError:
+            return
         except redis.RedisError as error:
-            self._losses.note(error)
+            await to_thread.run_sync(self._losses.note, error)
             return
         if wait_ms:
             raise QuotaError(
@@ -63,10 +75,16 @@ class UploadPlaces:
 
     def __init__(self) -> None:
         self._now = Counter[str]()
+        self._putters = CapacityLimiter(_PUT_AT_ONCE)
+
+    async def put(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """Calls what puts an upload into its place, in a thread. That may take as long as a bucket likes, so few of
+        the threads that answer requests do it at once."""
+        return await to_thread.run_sync(partial(call, *arguments, **named), limiter=self._putters)
 
     @contextmanager
     def place(self, owner: Owner) -> Iterator[None]:
-        """Holds a place while an upload arrives; raises QuotaError if the owner has too many."""
+        """Holds a place until an upload is stored; raises QuotaError if the owner has too many."""
         if self._now[owner.name] >= owner.limits.uploads:
             raise QuotaError(
                 "too many uploads arrive at once",

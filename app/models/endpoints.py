@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.context import ContextDependency
@@ -85,7 +84,7 @@ async def upload_model(
             )
         else:
             form = await receive_raw(request, context.models, settings.max_upload_bytes, file_name(name))
-    return await _keep(context, form, None)
+        return await _keep(context, form, None)
 
 
 @router.put(
@@ -106,7 +105,7 @@ async def put_model(
     media_type(request, _RAW_TYPES, _HOW)
     with context.uploads.place(context.owner):
         form = await receive_raw(request, context.models, context.settings.max_upload_bytes, file_name(name))
-    return await _keep(context, form, model_id)
+        return await _keep(context, form, model_id)
 
 
 @router.get("", operation_id="listModels", response_model_exclude_none=True)
@@ -157,7 +156,7 @@ async def _keep(context: ContextDependency, form: Form, expected_sha256: str | N
                 actual=unknown,
                 limit="model",
             )
-        model, new = await run_in_threadpool(service.keep, context, received, expected_sha256)
+        model, new = await context.uploads.put(service.keep, context, received, expected_sha256)
     return JSONResponse(
         model.model_dump(mode="json"),
         status_code=201 if new else 200,

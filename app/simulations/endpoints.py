@@ -119,12 +119,12 @@ async def _from_form(request: Request, context: Context) -> Wanted:
         form = await receive_form(
             request, context.store, settings.max_upload_bytes, settings.max_document_bytes, _FILES
         )
-    with form:
-        return await run_in_threadpool(_resolve_form, context, form)
+        with form:
+            return await context.uploads.put(_resolve_form, context, form)
 
 
 def _resolve_form(context: Context, form: Form) -> Wanted:
-    """Small parts are checked first: a refused request leaves no file behind."""
+    """Small parts and the owner's room are checked first: a refused request leaves no file behind."""
     given = form.fields.keys() | form.files.keys()
     unknown = sorted(given - _PARTS.keys())
     if unknown:
@@ -139,6 +139,7 @@ def _resolve_form(context: Context, form: Form) -> Wanted:
     time_limit_s, memory_limit_bytes = service.bounds(
         context, json_object(form.fields.get("options", b"{}"), "the part 'options'")
     )
+    service.check_room(context, sum(file.writer.size_bytes for file in form.files.values()))
     if "job" in form.fields:
         target = service.of_job(context, form.fields["job"].decode("utf-8", "replace").strip())
     else:

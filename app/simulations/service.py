@@ -14,6 +14,7 @@ from app.errors import ConflictError
 from app.jobs import accept_jobs
 from app.jobs import service as jobs
 from app.jobs.records import Accepted, JobRequest
+from app.keys.use import too_many_bytes
 from app.models import service as models
 from app.simulations.options import SimulationOptions
 from app.trace_context import current_traceparent
@@ -75,6 +76,13 @@ def bounds(context: Context, values: dict[str, Any]) -> tuple[float | None, int 
         )
     options = checked_options(context, values)
     return options.time_limit_s, options.memory_limit_bytes
+
+
+def check_room(context: Context, size_bytes: int) -> None:
+    """Raises QuotaError if the owner has no room for files; those that come at once are counted with their jobs."""
+    bytes_then = context.records.stored_bytes(context.owner.name) + size_bytes
+    if size_bytes and bytes_then > context.owner.limits.stored_bytes:
+        raise too_many_bytes(context.owner, bytes_then)
 
 
 def submit(context: Context, wanted: Wanted, *, idempotency_key: str | None, request_id: str | None) -> Accepted:

@@ -19,11 +19,10 @@ import httpx
 import redis
 
 from app.errors import SetupError
-from app.full_disk import check_writable
 from app.jobs.identity import Identity
 from app.jobs.queue import UNACKED_KEYS
 from app.jobs.records import LEASES_KEY, Records
-from app.private_files import close_to_others, private_folder, unusable
+from app.private_files import check_writable, close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
 from app.stopping import API_STOP_S

@@ -157,6 +157,28 @@ def test_what_is_young_or_pinned_stays(client: redis.Redis, where: Callable[...,
     assert desk.collect().removed == 1
 
 
+def test_records_that_were_lost_can_be_restored_before_anything_goes(
+    client: redis.Redis, where: Callable[..., Settings]
+) -> None:
+    """Empty records made everything unused that was written a while ago."""
+    desk = Desk(client=client, settings=where(keep_unused_s=0.2, keep_results_bytes=1))
+    model, plan = desk.upload(), desk.put("a plan")
+    old(desk)
+    begun = time.time()
+    until(lambda: time.time() > begun + 0.3, "the time of unused blobs")
+    client.flushall()
+    assert desk.collect().removed == 0
+    assert (desk.stores.models.holds(model), desk.stores.documents.holds(plan)) == (True, True)
+    until(lambda: desk.collect().removed == 2, "their end, as nobody restored the records")
+
+
+def test_tables_in_the_same_redis_as_the_records_stop_no_collection(desk: Desk) -> None:
+    desk.put("unused")
+    old(desk)
+    desk.client.set("tessera:table:1:key", b"\x93\xff\x00")
+    assert desk.collect().removed == 1
+
+
 def test_remains_of_uploads_go_with_their_time(client: redis.Redis, tmp_path: Path) -> None:
     desk = Desk(client=client, settings=Settings(data_dir=tmp_path, keep_unused_s=3600.0))
     writer = desk.stores.models.writer()
@@ -230,7 +252,7 @@ def test_a_sweep_goes_as_a_whole_and_not_before_its_end(client: redis.Redis, tmp
         for number, (request, outcome) in enumerate(waiting)
     ]
     desk.records.accept_sweep(sweep, named)
-    desk.collect()
+    assert desk.collect().results == 0
     assert plans[0] in desk.documents()
     fence = int(str(desk.client.hget("tessera:computation:c1", "fence")))
     lease = desk.records.lease("c1", fence, "w")

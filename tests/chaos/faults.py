@@ -20,7 +20,6 @@ import psutil
 
 from tests.chaos.topology import Topology
 
-HOUR_S: Final = 3600
 _APPEARS_S: Final = 5.0
 
 
@@ -93,6 +92,11 @@ class Faults:
             with suppress(psutil.Error):
                 process.kill()
 
+    def _kill_if_any(self, part: str) -> None:
+        for process in self.topology.processes(part)[:1]:
+            with suppress(psutil.Error):
+                process.kill()
+
     def _freeze(self, part: str) -> None:
         with _stopped(self._some(part)):
             time.sleep(self.dice.choice((0.3, 1.0, 2.5, 6.0)))
@@ -117,7 +121,7 @@ class Faults:
         assert self.preloaded is not None
         self.preloaded.set(sync_ms=self.dice.choice((200, 600, 1500)))
         time.sleep(self.dice.uniform(1, 4))
-        self._kill("broker")
+        self._kill_if_any("broker")
         self.preloaded.set(sync_ms=0)
 
     def _full_disk(self) -> None:
@@ -125,15 +129,16 @@ class Faults:
         self.preloaded.set(disk_full=True)
         time.sleep(self.dice.uniform(0.5, 4))
         if self.dice.random() < 0.5:
-            self._kill("broker")
+            self._kill_if_any("broker")  # it may have ended by itself
             time.sleep(0.5)
         self.preloaded.set(disk_full=False)
 
     def _set_clock(self) -> None:
         assert self.preloaded is not None
-        self.preloaded.set(clock_shift_s=self.dice.choice((-HOUR_S, -90, 0, 90, HOUR_S)))
+        most_s = self.topology.most_clock_shift_s
+        self.preloaded.set(clock_shift_s=self.dice.choice((-most_s, -90, 0, 90, most_s)))
         if self.dice.random() < 0.5:
-            self._kill(self.dice.choice(("worker", "child")))
+            self._kill_if_any(self.dice.choice(("worker", "child")))
 
 
 @contextmanager

@@ -107,6 +107,29 @@ def test_a_large_head_is_refused(url: str, data: bytes) -> None:
     refused(Caller(url, data).rest(), 431, "head_too_large")
 
 
+CHUNKED = POST.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked") + b"5\r\nhello\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"), [(b"0\r\n", b"x: y\r\n" * 300), (b"0\r\nx: ", b"y" * 2000), (b"5;", b"e" * 2000)]
+)
+def test_what_comes_beside_a_body_is_bounded_as_a_head_is(url: str, begin: bytes, piece: bytes) -> None:
+    """Endless trailers filled the memory of the API, with twenty times as much as was sent."""
+    caller = Caller(url, CHUNKED + begin)
+    while not select.select([caller], [], [], 0.05)[0]:
+        caller.sendall(piece)
+    refused(caller.rest(), 431, "head_too_large")
+
+
+def test_a_body_does_not_count_for_the_head_behind_it(url: str) -> None:
+    caller = Caller(url, POST.replace(b"100", b"9000"))
+    caller.sendall(b"a" * 9000 + HEAD)
+    caller.sendall(b"\r\n")
+    found = caller.rest()
+    assert b" 422 " in found.split(b"\r\n")[0]
+    assert found.endswith(b'{"status":"alive"}')
+
+
 def test_what_is_no_http_is_refused(url: str) -> None:
     refused(Caller(url, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").rest(), 400, "malformed_request")
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from app.cli.main import cli
 from app.keys.keys import Keys
 from app.redis_urls import connect
 from app.settings import Settings
+from app.store import document_store
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import Api, conv_chain, new_key, settings, until
 from tests.service.test_api import assert_problem
@@ -24,6 +30,7 @@ from tests.service.test_owners import UNKNOWN, operations_of, requests
 
 pytestmark = pytest.mark.service
 OPEN = {"live", "ready"}
+RAW = {"Content-Type": "application/octet-stream"}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +114,9 @@ def test_a_wrong_key_is_refused_on_loopback_too(api: Api) -> None:
     assert_problem(api.http.get("/v1/jobs", headers={"Authorization": "Bearer nonsense"}), 401, "invalid_key")
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via"]
+)
 def test_what_a_proxy_passes_on_needs_a_key_on_loopback_too(api: Api, service: EmbeddedService, header: str) -> None:
     answer = api.http.get("/v1/jobs", headers={header: "127.0.0.1"})
     assert_problem(answer, 401, "key_required", header.lower())
@@ -181,6 +190,7 @@ def test_bytes_of_models_are_bounded_by_key(service: EmbeddedService, connected:
     problem = assert_problem(answer, 429, "too_many_bytes", "Delete models")
     form: Any = {"executable": ("net.tsx", other)}
     assert_problem(api.http.post("/v1/simulations", files=form), 429, "too_many_bytes")
+    assert not document_store(service.settings.store_dir).holds(hashlib.sha256(other).hexdigest())
     assert (problem["actual"], problem["limit"]) == (len(data) + len(other), len(data) + 10)
     assert "retry-after" in answer.headers
     form = {"model": ("net.onnx", other), "profile": (None, "edge4")}
@@ -243,6 +253,54 @@ def test_uploads_at_once_are_bounded_by_owner(service: EmbeddedService, connecte
     slow.join()
     assert answers[0].status_code == 201
     assert second.http.post("/v1/models", content=b"more of it", headers=headers).status_code == 201
+
+
+def digests_of(bodies: list[bytes]) -> list[str]:
+    return [hashlib.sha256(body).hexdigest() for body in bodies]
+
+
+@contextmanager
+def being_removed(service: EmbeddedService, bodies: list[bytes]) -> Iterator[None]:
+    """Uploads of these bodies arrive and then wait, as for a bucket that takes them slowly."""
+    client = connect(service.broker_url)
+    for digest in digests_of(bodies):
+        client.set(f"tessera:blob:{digest}:removing", 1)
+    try:
+        yield
+    finally:
+        for digest in digests_of(bodies):
+            client.delete(f"tessera:blob:{digest}:removing")
+        client.close()
+
+
+def test_an_upload_counts_until_it_is_in_place(service: EmbeddedService, connected: Callable[..., Api]) -> None:
+    text = new_key(service, "slow-store", uploads=1)
+    first, second = connected(service, text), connected(service, text)
+    numbers = itertools.count()
+    with being_removed(service, [b"waits"]), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first.http.post, "/v1/models", content=b"waits", headers=RAW)
+
+        def refused() -> bool:
+            answer = second.http.post("/v1/models", content=b"%d" % next(numbers), headers=RAW)
+            return bool(answer.json().get("code") == "too_many_uploads")
+
+        until(refused, "the first upload to count", 5)
+    assert waiting.result().status_code in (201, 409)
+
+
+def test_uploads_that_wait_for_the_store_do_not_stop_other_requests(service: EmbeddedService, api: Api) -> None:
+    bodies = [b"waits %d" % number for number in range(60)]
+    with being_removed(service, bodies), ThreadPoolExecutor(len(bodies)) as pool:
+        waiting = [pool.submit(httpx.post, f"{service.url}/v1/models", **sent(body)) for body in bodies]
+        until(lambda: len(arriving(service)) >= len(bodies), "all uploads to arrive")
+        begun = time.monotonic()
+        assert api.http.get("/v1/jobs").status_code == 200
+        assert time.monotonic() - begun < 3
+    assert {one.result().status_code for one in waiting} <= {201, 409}
+
+
+def sent(body: bytes) -> dict[str, Any]:
+    return {"content": body, "headers": RAW, "timeout": 60, "trust_env": False}
 
 
 def test_the_client_takes_its_key_from_where_it_is_kept(

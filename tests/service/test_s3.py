@@ -9,14 +9,16 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import obstore
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.redis_urls import connect
 from app.store import document_store
-from app.stores import open_stores
+from app.stores import open_stores, store_id
 from app.supervisor.service import EmbeddedService
 from tests.s3 import S3Server
 from tests.service.harness import Api, conv_chain, kill, until
@@ -144,12 +146,32 @@ def test_the_service_removes_what_nothing_refers_to(
     assert 0 <= time.time() - float(found["tessera_store_counted_timestamp_seconds"]) < 300
 
 
+def test_the_records_of_another_service_remove_nothing(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not name what this store holds."""
+    service, _ = start()
+    other = document_store(tmp_path / "other" / "blobs")
+    needed = other.put(b"the other service needs it")
+    os.utime(other.path(needed), (0, 0))
+    for role in ("broker", "cache"):
+        monkeypatch.setenv(f"TESSERA_{role.upper()}_URL", service.broker_url)
+    command = ["store", "collect", "--data-dir", str(tmp_path / "other"), "--json"]
+    monkeypatch.setenv("TESSERA_KEEP_UNUSED_S", "1e-9")
+    said = CliRunner().invoke(cli, command)
+    assert json.loads(said.output)["code"] == "not_running", said.output
+    assert other.holds(needed)
+
+
 def test_an_operator_collects_by_command(start: Start) -> None:
     service, api = start()
     stores = open_stores(service.settings)
     unused = stores.documents.put(b"nothing refers to it")
     job = api.finished(api.submit(api.upload(conv_chain(2))))
     os.utime(document_store(service.settings.store_dir).path(unused), (0, 0))
+    client = connect(service.broker_url)
+    client.set(f"tessera:known_since:{store_id(service.settings)}", 0)
+    client.close()
     command = ["store", "collect", "--data-dir", str(service.data_dir)]
     said = CliRunner().invoke(cli, [*command, "--dry-run"])
     assert "1 blobs with 20 bytes would be removed" in said.output, said.output

@@ -5,7 +5,8 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local v = redis.call('HMGET', bucket, 'left', 'at')
 local left = math.min(most, tonumber(v[1] or most) + math.max(0, now - tonumber(v[2] or now)) * most / 60000)
-if left < 1 then return math.ceil((1 - left) * 60000 / most) end
-redis.call('HSET', bucket, 'left', string.format('%.6f', left - 1), 'at', now)
+local wait_ms = left < 1 and math.ceil((1 - left) * 60000 / most) or 0
+-- written also when it refuses: a time that was noted before the clock was set back would stop the filling until then
+redis.call('HSET', bucket, 'left', string.format('%.6f', wait_ms > 0 and left or left - 1), 'at', now)
 redis.call('PEXPIRE', bucket, 60000)
-return 0
+return wait_ms
