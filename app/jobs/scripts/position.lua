@@ -6,8 +6,9 @@ if v[1] ~= 'queued' then return 0 end
 local queue, owner, sent = v[2], v[3] or '', redis.call('ZRANGE', sent_key(v[2]), 0, -1)
 local before, is_sent = 0, false
 for _, other in ipairs(sent) do
+  local turn = tonumber(redis.call('HGET', computation_key(other), 'turn') or 0)
   if other == content then is_sent = true
-  elseif tonumber(redis.call('HGET', computation_key(other), 'turn') or 0) < tonumber(v[4] or 0) then before = before + 1 end
+  elseif turn < tonumber(v[4] or 0) then before = before + 1 end
 end
 if is_sent then return before + 1 end
 local rank, has_had_turn = redis.call('ZRANK', line_key(queue, owner), content), false
