@@ -56,10 +56,17 @@ _HEADERS: Final[Mapping[str, str]] = {
     "X-Request-ID": "The id of this request in the service's log; the caller's own if it sent a plain word",
     "Traceresponse": "The trace and the span of this request, in the form of `traceparent`",
     "Retry-After": "Seconds after which to ask again",
+    "WWW-Authenticate": "How a key is sent",
     "Location": "Where the resource is found",
     "ETag": "Identifies the bytes, for If-None-Match",
     "Cache-Control": "Whether and for how long the answer may be kept",
     "Preference-Applied": "The `wait` that was granted",
+}
+_HEADERS_OF_ERRORS: Final[Mapping[int, tuple[str, ...]]] = {
+    401: ("WWW-Authenticate",),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+    507: ("Retry-After",),
 }
 # Documents whose bytes are not made by FastAPI, with the types that make them.
 _DOCUMENTS: Final[Mapping[str, tuple[type[msgspec.Struct], ...]]] = {
@@ -208,6 +215,6 @@ def _header(name: str) -> dict[str, Any]:
 
 
 def _error(status: int, about: str) -> dict[str, Any]:
-    names = ["X-Request-ID", "Traceresponse", *(["Retry-After"] if status in (503, 507) else [])]
+    names = ["X-Request-ID", "Traceresponse", *_HEADERS_OF_ERRORS.get(status, ())]
     content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
     return {"description": about, "headers": _referred("headers", names), "content": content}

@@ -369,6 +369,10 @@ def test_the_description_states_each_answer_and_leaves_none_open() -> None:
             assert "requestBody" not in operation or {"413", "415", "422"} <= answers, (path, method)
     events = described["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]
     assert list(events) == ["text/event-stream"]  # it said application/json
+    responses = described["components"]["responses"]
+    assert "WWW-Authenticate" in responses["KeyRequired"]["headers"]
+    for name in ("TooMany", "Unavailable", "StorageFull"):
+        assert "Retry-After" in responses[name]["headers"], name
 
 
 def test_the_readme_says_how_to_start_the_service_in_containers() -> None:

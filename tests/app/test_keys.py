@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import pytest
 import redis
+from anyio import create_task_group, fail_after, run, sleep, to_thread
 
 from app.cache_losses import CacheLosses
 from app.errors import KeyRequiredError, QuotaError
@@ -156,3 +158,23 @@ def test_a_place_for_an_upload_is_given_back_when_it_fails() -> None:
         pass
     with places.place(owner), places.place(Owner(name="bob", limits=Limits(uploads=1))):
         pass
+
+
+def test_uploads_on_their_way_to_the_store_take_no_thread_of_requests() -> None:
+    """Forty that a bucket took slowly stopped every answer."""
+    go_on = threading.Event()
+
+    async def scene() -> None:
+        places = UploadPlaces()
+        async with create_task_group() as tasks:
+            for _ in range(100):
+                tasks.start_soon(places.put, go_on.wait)
+            await sleep(0)  # each asks for its thread
+            try:
+                assert to_thread.current_default_thread_limiter().borrowed_tokens == 0
+                with fail_after(10):
+                    assert await to_thread.run_sync(lambda: "answer") == "answer"
+            finally:
+                go_on.set()
+
+    run(scene)
