@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import structlog
@@ -39,6 +40,7 @@ _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{
 # Links of other sites may lead here: these pages show no data.
 _LINKED_PAGES: Final = frozenset(("/", "/docs"))
 _SHOWN_CHARACTERS: Final = 100
+_HOSTS_REMEMBERED: Final = 256
 
 
 class AccessMiddleware:
@@ -50,6 +52,7 @@ class AccessMiddleware:
         self._names = {*settings.allowed_names, _canonical(settings.host)}
         if settings.listens_on_loopback:
             self._names |= _LOOPBACK_NAMES
+        self._is_ours = lru_cache(maxsize=_HOSTS_REMEMBERED)(self._may_be)  # most requests give the same one
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it."""
@@ -68,12 +71,9 @@ class AccessMiddleware:
 
     def _wrong_host(self, scope: Scope, headers: Headers) -> TesseraError | None:
         given = headers.getlist("host")
-        match = _HOST.fullmatch(given[0]) if len(given) == 1 else None
-        if match is not None:
-            name = _canonical(match[1] or match[2])
-            address = scope.get("server")  # of ours, where this connection arrived
-            if name in self._names or (address is not None and name == _canonical(address[0])):
-                return None
+        address = scope.get("server")  # of ours, where this connection arrived
+        if len(given) == 1 and self._is_ours(given[0], None if address is None else address[0]):
+            return None
         return MisdirectedError(
             "the service is not known by the host name of the request",
             code="host_not_allowed",
@@ -83,10 +83,20 @@ class AccessMiddleware:
             hint="Name further host names of the service in TESSERA_ALLOWED_HOSTS",
         )
 
+    def _may_be(self, host: str, address: str | None) -> bool:
+        """Whether a Host names this service, for a connection that arrived at this address of ours."""
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        name = _canonical(match[1] or match[2])
+        return name in self._names or (address is not None and name == _canonical(address))
+
 
 def _other_site(scope: Scope, headers: Headers) -> TesseraError | None:
-    host = headers["host"].lower()
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is None and site is None and "referer" not in headers:
+        return None  # of no browser
+    host = headers["host"].lower()
     if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
         return _refused_site(origin, host)
     if site not in (None, "same-origin", "none"):
@@ -94,8 +104,7 @@ def _other_site(scope: Scope, headers: Headers) -> TesseraError | None:
         if link != ("GET", "navigate", "document") or scope["path"] not in _LINKED_PAGES:
             return _refused_site(site, host)
     # the one kind of upload that a page of another site can send without asking first
-    of_browser = site is not None or "referer" in headers
-    if given_media_type(headers) == MULTIPART and origin is None and of_browser:
+    if given_media_type(headers) == MULTIPART and origin is None:
         return _refused_site("no Origin", host)
     return None
 

@@ -9,10 +9,8 @@ from typing import Annotated, Final
 
 import redis
 import redis.asyncio
-import structlog
 from anyio import CapacityLimiter
 from fastapi import Depends, Request, Security
-from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
 from app.blob_pins import BlobPins
@@ -28,11 +26,14 @@ from app.keys.keys import Keys
 from app.keys.owners import Owner
 from app.keys.service import Gate
 from app.keys.use import RequestRates, UploadPlaces
+from app.known_answers import KnownAnswers
 from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect, connect_async
 from app.settings import Settings
+from app.shared_exchanges import SharedExchanges
 from app.simulations import listings, traces
 from app.store import BlobStore, StoreHooks
 from app.stores import open_stores
+from app.tables.answer_counts import AnswerCounts
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -57,6 +58,10 @@ class Context:
     broker: redis.Redis
     cache: redis.Redis
     events: redis.asyncio.Redis
+    broker_exchanges: SharedExchanges
+    cache_exchanges: SharedExchanges
+    known: KnownAnswers
+    answer_counts: AnswerCounts
     records: Records
     results: ResultCache
     relay: Relay
@@ -97,7 +102,10 @@ def create_context(settings: Settings) -> Context:
     rekeyer = Rekeyer(
         records=relay_records, results=results, models=stores.models, store=store, rekey_after_s=settings.rekey_after_s
     )
-    relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, pace, settings)
+    answer_counts = AnswerCounts(TableCounts(relay_broker, settings), pace)
+    relay = Relay(relay_records, WantedTables(relay_broker, identity), rekeyer, answer_counts, pace, settings)
+    broker_exchanges = SharedExchanges(settings.broker_url, API_PATIENCE_S)
+    cache_exchanges = SharedExchanges(settings.cache_url, CACHE_PATIENCE_S)
     packages = OpenPackages(store, settings.open_packages)
     counts = TableCounts(broker, settings)
     return Context(
@@ -107,6 +115,10 @@ def create_context(settings: Settings) -> Context:
         broker=broker,
         cache=cache,
         events=connect_async(settings.broker_url, ANSWER_S),
+        broker_exchanges=broker_exchanges,
+        cache_exchanges=cache_exchanges,
+        known=KnownAnswers(settings.known_answers_bytes),
+        answer_counts=answer_counts,
         records=records,
         results=results,
         relay=relay,
@@ -133,7 +145,12 @@ def create_context(settings: Settings) -> Context:
         ),
         table_bytes=table_bytes,
         builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},
-        gate=Gate(keys=Keys(broker, settings), rates=RequestRates(cache, losses), settings=settings),
+        gate=Gate(
+            keys=Keys(broker, settings),
+            broker=broker_exchanges,
+            rates=RequestRates(cache_exchanges, losses),
+            settings=settings,
+        ),
         uploads=UploadPlaces(),
         owner=Owner(),
     )
@@ -156,13 +173,7 @@ async def _of_nobody(request: Request) -> Context:
 
 async def _of_sender(request: Request, _: Annotated[object, Security(_BEARER)]) -> Context:
     context = await _of_nobody(request)
-    given = request.headers.getlist("authorization")
-    if given:
-        owner = await run_in_threadpool(context.gate.holder, given)
-    else:
-        owner = context.gate.local(request.headers)
-    if owner.key:
-        structlog.contextvars.bind_contextvars(key=owner.key)
+    owner = await context.gate.sender(request.scope)
     return context if owner == context.owner else replace(context, owner=owner)
 
 

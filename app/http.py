@@ -34,18 +34,34 @@ def etag(digest: str) -> str:
 def not_modified(request: Request, digest: str) -> bool:
     """Whether the caller already has the content of this digest (If-None-Match)."""
     header = request.headers.get("if-none-match")
-    if header is None:
-        return False
-    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
-    return "*" in tags or etag(digest) in tags
+    return header is not None and has_tag(header, etag(digest))
+
+
+def has_tag(if_none_match: str, tag: str) -> bool:
+    """Whether an If-None-Match names an ETag."""
+    tags = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
+    return "*" in tags or tag in tags
+
+
+def tagged(digest: str, body: bytes, cache_control: str = IMMUTABLE) -> Response:
+    """A whole JSON document under its digest."""
+    return Response(body, media_type=JSON, headers={"ETag": etag(digest), "Cache-Control": cache_control})
+
+
+def unchanged(answer: Response) -> Response:
+    """The answer to a caller who has a tagged document."""
+    return Response(status_code=304, headers={name: answer.headers[name] for name in ("ETag", "Cache-Control")})
+
+
+def unless_known(request: Request, answer: Response) -> Response:
+    """A tagged document, or 304 if the caller has it."""
+    header = request.headers.get("if-none-match")
+    return answer if header is None or not has_tag(header, answer.headers["ETag"]) else unchanged(answer)
 
 
 def immutable(request: Request, digest: str, body: bytes) -> Response:
     """An immutable JSON document: 304 if the caller has it, else the whole document."""
-    headers = {"ETag": etag(digest), "Cache-Control": IMMUTABLE}
-    if not_modified(request, digest):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    return unless_known(request, tagged(digest, body))
 
 
 def immutable_file(

@@ -18,6 +18,7 @@ from app.documentation import install_documentation
 from app.health.endpoints import router as health
 from app.health.figures import RequestFigures
 from app.jobs.endpoints import router as jobs
+from app.known_answers_middleware import KnownAnswersMiddleware
 from app.middleware import RequestMiddleware
 from app.models.endpoints import router as models
 from app.profiles.endpoints import router as profiles
@@ -48,6 +49,8 @@ def create_app(settings: Settings) -> FastAPI:
                 loop.stop()
             for loop in loops:
                 loop.wait(max(0.0, ends_at - time.monotonic()))
+            await context.broker_exchanges.aclose()
+            await context.cache_exchanges.aclose()
             await context.events.aclose()
             context.broker.close()
             context.cache.close()
@@ -66,6 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.requests = requests = RequestFigures()
     app.state.refusals = requests.refusals
     problems.install(app)
+    app.add_middleware(KnownAnswersMiddleware)
     app.add_middleware(AccessMiddleware, settings=settings, refusals=requests.refusals)
     # outside, so that refusals have a request id and are logged
     app.add_middleware(RequestMiddleware, figures=requests)

@@ -6,10 +6,11 @@ import asyncio
 import re
 import secrets
 import time
+from contextlib import nullcontext
 
 import anyio
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +21,8 @@ from app.trace_context import TraceContext, enter, leave
 
 log = structlog.get_logger(__name__)
 
+# As an answer of ASGI has them.
+_SECURITY_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -40,9 +43,11 @@ class RequestMiddleware:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["tessera.request_id"] = request_id
         trace = TraceContext.after(headers.get("traceparent", ""))
+        traced = trace.log_fields
         status, started, begun = 500, False, time.monotonic()
         received_bytes = sent_bytes = 0
         headed = scope["method"] == "HEAD"
+        body = anyio.CancelScope() if headed else None
         # HEAD is GET without the body (RFC 9110): the body is not made, and the rest of the answer is cancelled
         answered = {**scope, "method": "GET"} if headed else scope
 
@@ -56,23 +61,25 @@ class RequestMiddleware:
             nonlocal status, started, sent_bytes
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                headers["Traceresponse"] = trace.text
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = list(message.get("headers", ()))
+                own = {name for name, _ in headers}
+                headers.append((b"x-request-id", request_id.encode()))
+                headers.append((b"traceresponse", trace.text.encode()))
+                headers += [header for header in _SECURITY_HEADERS if header[0] not in own]
+                message["headers"] = headers
             if not headed:
                 sent_bytes += len(message.get("body", b""))
                 await send(message)
             elif message["type"] == "http.response.start":
                 await send(message)
                 await send({"type": "http.response.body", "body": b""})
+                assert body is not None
                 body.cancel()
 
-        structlog.contextvars.bind_contextvars(request_id=request_id, **trace.log_fields)
+        structlog.contextvars.bind_contextvars(request_id=request_id, **traced)
         entered = enter(trace)
         try:
-            with anyio.CancelScope() as body:
+            with body or nullcontext():
                 await self._app(answered, receive_counted, send_with_id)
         except ClientDisconnect:
             status = 499  # nobody is there to read an answer
@@ -109,4 +116,4 @@ class RequestMiddleware:
                     duration_s=round(duration_s, 4),
                 )
             leave(entered)
-            structlog.contextvars.unbind_contextvars("request_id", "key", "job", *trace.log_fields)
+            structlog.contextvars.unbind_contextvars("request_id", "key", "job", *traced)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from io import FileIO
+import secrets
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ log = logging.getLogger(__name__)
 # Of processes that are the service's alone; a supervisor may share its process with other work.
 UMASK: Final = 0o077
 _ENTRIES: Final = frozenset(("blobs", "broker", "cache", "copies", "logs", "redis", "supervisor.lock", "tmp"))
+_PROBE_BYTES: Final = 64 * 1024
 
 
 def unusable(data_dir: Path, error: OSError) -> SetupError:
@@ -67,3 +69,15 @@ def close_to_others(data_dir: Path) -> None:
         log.warning("other users can read the data directory %s: %s", data_dir, error.strerror)
         return
     log.warning("other users could read the data directory %s; now they cannot", data_dir)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises OSError unless some bytes can be written to a new file of a folder, and synced."""
+    probe = folder / f"probe-{secrets.token_hex(8)}"
+    try:
+        with BufferedWriter(private_file(probe, "x")) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        probe.unlink(missing_ok=True)

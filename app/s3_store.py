@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import BufferedReader
@@ -164,6 +164,10 @@ class S3Store:
         """A blob as memory-mapped bytes for the time of a `with`; raises FileNotFoundError."""
         with self.opened(digest) as file, mapped_file(file) as mapping:
             yield mapping
+
+    def state(self, digest: str) -> Hashable | None:
+        """The state of the local copy, as of a file; None if there is no copy."""
+        return self._copies.files.state(digest)
 
     def size_bytes(self, digest: str) -> int:
         """The size of a blob; raises FileNotFoundError."""

@@ -13,6 +13,7 @@ import uvicorn
 
 from app import stopping
 from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
+from app.decoded_types import prepare_decoded_types
 from app.logs import configure_logging
 from app.main import create_app
 from app.private_files import UMASK, close_to_others
@@ -34,6 +35,7 @@ def main() -> None:
     os.umask(UMASK)
     close_to_others(settings.data_dir)
     app = create_app(settings)
+    prepare_decoded_types()
     config = uvicorn.Config(
         app,
         host=settings.host,

@@ -133,6 +133,8 @@ class Settings(BaseSettings):
     """The longest time that the maker of a simple table holds its lock; then another makes the table."""
     optimise_lock_s: Seconds = 30.0
     """An optimised table that has not arrived after this time may be requested again."""
+    known_answers_bytes: Positive = 64 * MIB
+    """Plans, reports, finished jobs and final tables of shapes that the API keeps in memory, as answered."""
     open_packages: Positive = 16
     """Packages that one process keeps open."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -21,8 +21,7 @@ from typing import IO, Final, Protocol, Self
 
 import structlog
 
-from app.full_disk import check_writable
-from app.private_files import private_file, private_folder
+from app.private_files import check_writable, private_file, private_folder
 from compiler.errors import InternalError
 
 log = structlog.get_logger(__name__)
@@ -111,6 +110,9 @@ class BlobStore(Protocol):
     def holds(self, digest: str) -> bool:
         """Whether there is a blob of that name, whatever its bytes."""
 
+    def state(self, digest: str) -> Hashable | None:
+        """Another value whenever the blob may have other bytes, None if there is no blob; never reads it."""
+
     def opened(self, digest: str) -> BufferedReader:
         """A file of this machine with the verified bytes of a blob; raises FileNotFoundError."""
 
@@ -184,6 +186,7 @@ class DirectoryStore:
 
     def __init__(self, root: Path, hooks: StoreHooks = NO_HOOKS, *, durable: bool = True) -> None:
         self._root = root
+        self._root_text = str(root)
         self._hooks = hooks
         self._durable = durable
         self._verified: OrderedDict[str, _State] = OrderedDict()
@@ -232,6 +235,15 @@ class DirectoryStore:
     def holds(self, digest: str) -> bool:
         """Whether there is a blob of that name, whatever its bytes."""
         return self.path(digest).is_file()
+
+    def state(self, digest: str) -> _State | None:
+        """Another value whenever the blob may have other bytes, None if there is no blob; never reads it."""
+        if not is_digest(digest):
+            return None
+        try:
+            return _state(f"{self._root_text}/{digest[:2]}/{digest[2:4]}/{digest}")
+        except OSError:
+            return None
 
     def read(self, digest: str) -> bytes:
         """A small blob's bytes; raises FileNotFoundError."""
@@ -334,8 +346,9 @@ def document_store(root: Path, hooks: StoreHooks = NO_HOOKS) -> DirectoryStore:
 _State = tuple[int, int, int, int]
 
 
-def _state(descriptor: int) -> _State:
-    found = os.fstat(descriptor)
+def _state(file: int | str) -> _State:
+    """The state of a file by its descriptor or path."""
+    found = os.stat(file)  # noqa: PTH116
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

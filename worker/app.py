@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -24,7 +25,7 @@ from app.jobs.identity import Identity, QueueKind, queue_name
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
 from app.jobs.results import ResultCache
-from app.redis_urls import CACHE_PATIENCE_S, connect
+from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect
 from app.settings import Settings
 from app.store import StoreHooks
 from app.stores import open_stores
@@ -79,8 +80,8 @@ class Worker:
         signals.worker_process_init.connect(self._child_starts, weak=False)
         signals.worker_process_shutdown.connect(self._child_ends, weak=False)
         signals.worker_ready.connect(self._ready, weak=False)
-        signals.worker_shutting_down.connect(self._told_to_stop, weak=False)
-        signals.worker_shutdown.connect(self._ends, weak=False)
+        signals.worker_shutting_down.connect(self._goodbye, weak=False)
+        signals.worker_shutdown.connect(self._goodbye, weak=False)
         signals.task_failure.connect(self._task_failed, weak=False)
         signals.setup_logging.connect(_keep_our_logging, weak=False)
         return celery
@@ -116,6 +117,8 @@ class Worker:
             buckets=BucketChoice(client=broker, counts=counts, settings=self.settings),
             packages=OpenPackages(store, self.settings.open_packages),
         )
+        # The compiler stays: each task ends with a search for garbage, and the next one waits for it.
+        gc.freeze()
         log.info("child_started", pid=os.getpid())
 
     def _child_ends(self, pid: int, exitcode: int, **_: Any) -> None:
@@ -123,9 +126,11 @@ class Worker:
         log.info("child_ended", pid=pid, recycled=exitcode == EX_RECYCLE)
 
     def _main_records(self) -> Records:
+        """For the main loop, which waits for no broker that hangs: what it says is said again, or not needed."""
         if self._records is None:
             assert self.settings.broker_url is not None
-            self._records = Records(connect(self.settings.broker_url), self.settings, self.identity)
+            client = connect(self.settings.broker_url, patience_s=API_PATIENCE_S)
+            self._records = Records(client, self.settings, self.identity)
         return self._records
 
     def _ready(self, sender: Any, **_: Any) -> None:
@@ -163,14 +168,13 @@ class Worker:
                     os.kill(request.worker_pid, signal.SIGKILL)
         self._void_since = {key: since for key, since in self._void_since.items() if key in still_active}
 
-    def _told_to_stop(self, **_: Any) -> None:
-        """At the signal, before anything is waited for: a kill may follow."""
+    def _goodbye(self, **_: Any) -> None:
+        """At the signal to stop, before anything is waited for, as a kill may follow; and at the end."""
+        assert self.settings.broker_url is not None
+        client = connect(self.settings.broker_url, patience_s=API_PATIENCE_S)  # the signal may interrupt another call
         with suppress(redis.RedisError, OSError):
-            self._main_records().goodbye(self.name)
-
-    def _ends(self, **_: Any) -> None:
-        with suppress(redis.RedisError, OSError):
-            self._main_records().goodbye(self.name)
+            Records(client, self.settings, self.identity).goodbye(self.name)
+        client.close()
 
     def _task_failed(self, sender: Any, exception: BaseException, args: Any = None, **_: Any) -> None:
         """In the main process: a child died, so its lease ends now instead of running out before the work starts again.

@@ -41,4 +41,4 @@ class HeldMessages:
         if self._seen >= _SIGHTINGS:
             self._seen = 0
             log.warning("held_messages_forgotten", busy=busy, most=qos.prefetch_count)
-            raise redis.ConnectionError("messages are held of which no task is left: connecting anew")
+            raise redis.ConnectionError("messages count as held although their tasks are gone: connecting anew")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from app.jobs.records import WORKERS_KEY
+from app.jobs.records import live_workers
 from app.redis_urls import connect
 from app.settings import Settings
 
@@ -16,9 +16,8 @@ def main() -> None:
     if settings.broker_url is None:
         sys.exit("TESSERA_BROKER_URL is not set")
     client = connect(settings.broker_url)
-    alive = client.zrangebyscore(WORKERS_KEY, client.time()[0], "+inf")
-    prefix = f"{os.uname().nodename}-"
-    sys.exit(0 if any(str(name).startswith(prefix) for name in alive) else 1)
+    machine = os.uname().nodename
+    sys.exit(0 if any(name.rsplit("-", 2)[0] == machine for name in live_workers(client)) else 1)
 
 
 if __name__ == "__main__":

@@ -140,12 +140,20 @@ class Computer:
                 outcome |= package_outcome(source, profile, options, keeper, self.store)
         return outcome
 
+    def _demand_unchanged(self, model: str) -> None:
+        """Raises FileNotFoundError if a model was damaged while it was read: no outcome of it counts then."""
+        if not self.models.exists(model):
+            raise FileNotFoundError(model)
+
     def _outcome(self, lease: Lease, keeper: Keeper) -> tuple[Outcome, bool]:
         """The outcome, and whether the same request would give the same outcome again."""
         try:
             if lease.kind == "simulation":
                 return run_simulation(lease, keeper, self.models, self.store, self.settings), True
-            return self._compile(lease, keeper), True
+            try:
+                return self._compile(lease, keeper), True
+            finally:
+                self._demand_unchanged(lease.model)
         except redis.RedisError:
             raise  # nothing can be published either: the lease runs out, and the work is tried again
         except StoreUnavailableError as error:

@@ -107,6 +107,7 @@ class _Figures(Collector):
         for counted, count in cast(dict[str, str], client.hgetall(COUNTS_KEY)).items():
             name, *labels = counted.split(":")
             yield name, tuple(labels), float(count)
+        context.answer_counts.send()
         for counted, tables in context.tables.counts.totals().items():
             what, *labels = counted.split(":")
             if what in _OF_TABLES:

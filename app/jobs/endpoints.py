@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import redis
@@ -13,7 +14,17 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from app.context import Context, ContextDependency
 from app.errors import NotFoundError
-from app.http import IMMUTABLE, ClosedStream, etag, immutable, immutable_file, not_modified, preferred_wait_s
+from app.http import (
+    IMMUTABLE,
+    JSON,
+    ClosedStream,
+    etag,
+    immutable_file,
+    not_modified,
+    preferred_wait_s,
+    tagged,
+    unless_known,
+)
 from app.jobs import events, service
 from app.jobs.records import FINAL_STATES
 from app.jobs.schemas import Job, JobPage
@@ -65,20 +76,25 @@ def list_jobs(context: ContextDependency, cursor: Cursor = None, limit: Limit = 
     return service.listed(context, cursor, limit)
 
 
-@router.get("/{job_id}", operation_id="getJob", response_model_exclude_none=True, responses=_UNKNOWN)
-async def get_job(request: Request, response: Response, context: ContextDependency, job_id: JobId) -> Job:
+@router.get("/{job_id}", operation_id="getJob", response_model=Job, responses=_UNKNOWN)
+async def get_job(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The state of a job, with `Prefer: wait=N` after it has finished; a failed job is 200 with its problem."""
     note_location(request, f"/v1/jobs/{job_id}")
-    job = await run_in_threadpool(service.get, context, job_id)
+    fields = await run_in_threadpool(service.fields_of, context, job_id)
     wait_s = preferred_wait_s(request, context.settings.max_wait_s)
-    if wait_s is not None and job.state not in FINAL_STATES:
+    waits = wait_s is not None and fields["state"] not in FINAL_STATES
+    if wait_s is not None and waits:
         await events.wait_until_final(context.events, job_id, wait_s)
-        response.headers["Preference-Applied"] = f"wait={wait_s:.0f}"
-        job = await run_in_threadpool(service.get, context, job_id)
+        fields = await run_in_threadpool(service.fields_of, context, job_id)
+    job = await run_in_threadpool(service.shown, context, job_id, fields)
+    answer = Response(job.model_dump_json(exclude_none=True), media_type=JSON, headers={"Cache-Control": "no-store"})
     if job.state not in FINAL_STATES:
-        response.headers["Retry-After"] = "1"
-    response.headers["Cache-Control"] = "no-store"
-    return job
+        answer.headers["Retry-After"] = "1"
+    elif not waits:
+        context.known.remember(request, context.owner.name, service.basis(job_id, fields), answer)
+    if waits:
+        answer.headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+    return answer
 
 
 @router.post("/{job_id}/cancel", operation_id="cancelJob", response_model_exclude_none=True, responses=_UNKNOWN)
@@ -102,19 +118,17 @@ def get_plan(request: Request, context: ContextDependency, job_id: JobId) -> Res
 
     The plan of a running job says `provisional`: its times are estimates, and it must not be cached.
     """
-    digest = service.provisional_plan(service.fields_of(context, job_id))
+    fields = service.fields_of(context, job_id)
+    digest = service.provisional_plan(fields)
     if digest is None:
-        return _document(request, context, job_id, "plan")
-    headers = {"ETag": etag(digest), "Cache-Control": "no-store"}
-    if not_modified(request, digest):
-        return Response(status_code=304, headers=headers)
-    return Response(service.document(context, digest), media_type="application/json", headers=headers)
+        return _document(request, context, job_id, fields, "plan")
+    return unless_known(request, tagged(digest, service.document(context, digest), "no-store"))
 
 
 @router.get("/{job_id}/report", operation_id="getReport", response_model=dict[str, Any], responses=_DOCUMENT)
 def get_report(request: Request, context: ContextDependency, job_id: JobId) -> Response:
     """The report of a job that succeeded (docs/schemas/report.json; of a simulation docs/schemas/simulation.json)."""
-    return _document(request, context, job_id, "report")
+    return _document(request, context, job_id, service.fields_of(context, job_id), "report")
 
 
 @router.get(
@@ -291,6 +305,10 @@ def _file(request: Request, context: Context, digest: str, media_type: str, name
     return immutable_file(request, digest, context.store.pieces(digest), size_bytes, media_type, name)
 
 
-def _document(request: Request, context: Context, job_id: str, name: str) -> Response:
-    digest = service.document_digest(context, job_id, name)
-    return immutable(request, digest, service.document(context, digest))
+def _document(request: Request, context: Context, job_id: str, fields: dict[str, str], name: str) -> Response:
+    digest = service.digest_by_record(context, job_id, fields, name)
+    state = context.store.state(digest)  # before it is read: whatever is read is verified
+    answer = tagged(digest, service.document(context, digest))
+    basis = replace(service.basis(job_id, fields), digest=digest, state=state)
+    context.known.remember(request, context.owner.name, basis, answer)
+    return unless_known(request, answer)

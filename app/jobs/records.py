@@ -31,7 +31,7 @@ FINAL_STATES: frozenset[str] = frozenset(("succeeded", "failed", "cancelled"))
 WORKERS_KEY = "tessera:workers"
 SERVED_KEY = "tessera:workers:served"
 APIS_KEY = "tessera:apis"
-LEASES_KEY = "tessera:leases"
+LEASES_KEY = "tessera:leases:beats"
 COUNTS_KEY = "tessera:counts"
 HEARTBEAT_TTL_S = 5
 """How long a worker, or an API process, counts as alive after its last sign of life."""
@@ -75,6 +75,8 @@ _SYNC_MS = 700
 # Scripts that bring something new, whose answers are promises: they are on disk before they are passed on. A Redis that
 # is full refuses them; what was accepted goes on.
 _NEW = frozenset(("accept", "accept_sweep", "model_register", "profile_register"))
+# Scripts that only read: a Redis that refuses to write, because its disk fails, answers them.
+_READS = frozenset(("position", "queues"))
 # Redis refuses at its memory limit what may need memory, unless the script has written already.
 _AT_ANY_MEMORY = "redis.call('DEL', 'tessera:nothing')\n"
 
@@ -224,7 +226,7 @@ class Records:
         common = (folder / "common.lua").read_text()
         self._scripts = {
             name: client.register_script(
-                common + ("" if name in _NEW else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
+                common + ("" if name in _NEW | _READS else _AT_ANY_MEMORY) + (folder / f"{name}.lua").read_text()
             )
             for name in _SCRIPTS
         }
@@ -314,7 +316,7 @@ class Records:
 
     def job(self, job: str) -> dict[str, str] | None:
         """The fields of a job, or None if it does not exist."""
-        fields = cast(dict[str, str], self._redis.hgetall(f"tessera:job:{job}"))
+        fields = cast(dict[str, str], self._redis.hgetall(job_key(job)))
         return fields or None
 
     def sweep(self, sweep: str) -> tuple[dict[str, str], list[dict[str, str]]] | None:
@@ -485,9 +487,7 @@ class Records:
 
     def workers(self) -> list[WorkerSign]:
         """The workers with a recent heartbeat."""
-        now = self._redis.time()[0]
-        # a later end is from before the clock was set
-        names = cast(list[str], self._redis.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S))
+        names = live_workers(self._redis)
         said = cast(list[str | None], self._redis.hmget(SERVED_KEY, names)) if names else []
         return [WorkerSign(name=name, identity=_identity(text)) for name, text in zip(names, said, strict=True)]
 
@@ -587,14 +587,26 @@ class Records:
         return answer
 
 
+def live_workers(client: redis.Redis) -> list[str]:
+    """The names of the workers with a recent sign of life."""
+    now = client.time()[0]
+    # a later end is from before the clock was set
+    return cast(list[str], client.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S))
+
+
 def owned(owner: str, name: str) -> str:
     """The key of what belongs to an owner, as in common.lua: "" owns what was made before there were owners."""
     return f"tessera:owner:{owner}:{name}" if owner else f"tessera:{name}"
 
 
+def job_key(job: str) -> str:
+    """The record of a job."""
+    return f"tessera:job:{job}"
+
+
 def events_key(job: str) -> str:
     """The stream of a job's events."""
-    return f"tessera:job:{job}:events"
+    return f"{job_key(job)}:events"
 
 
 def point_id(sweep: str, number: int) -> str:

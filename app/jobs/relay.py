@@ -10,6 +10,7 @@ import structlog
 from app.jobs.records import Records
 from app.jobs.rekey import Rekeyer
 from app.settings import Settings
+from app.tables.answer_counts import AnswerCounts
 from app.tables.optimising_delay import Pace
 from app.tables.request_queue import OPTIMISE_TASK, WantedTables
 
@@ -23,11 +24,18 @@ class Relay:
     """A thread beside the API. Several may run: the fence rejects messages sent twice."""
 
     def __init__(
-        self, records: Records, wanted: WantedTables, rekeyer: Rekeyer, pace: Pace, settings: Settings
+        self,
+        records: Records,
+        wanted: WantedTables,
+        rekeyer: Rekeyer,
+        answer_counts: AnswerCounts,
+        pace: Pace,
+        settings: Settings,
     ) -> None:
         self._records = records
         self._wanted = wanted
         self._rekeyer = rekeyer
+        self._answer_counts = answer_counts
         self._pace = pace
         self._settings = settings
         self._wake = threading.Event()
@@ -78,6 +86,7 @@ class Relay:
                         retry=False,
                     )
                 self._rekeyer.round()
+                self._answer_counts.send()
                 tables = self._wanted.claim() if self._pace.due() else []
                 if tables:
                     message = [(table.key, table.package, table.routine, table.problem) for table in tables]

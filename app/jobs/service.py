@@ -14,9 +14,10 @@ from app.context import Context
 from app.errors import ConflictError, NotFoundError, UnavailableError
 from app.jobs.inputs import missing_input
 from app.jobs.options_text import options_text
-from app.jobs.records import FINAL_STATES, JobRequest, Kind, State, owned
+from app.jobs.records import FINAL_STATES, JobRequest, Kind, State, job_key, owned
 from app.jobs.schemas import Job, JobLinks, JobPage, JobSummary, Reference
 from app.keys.owners import LOCAL
+from app.known_answers import Basis
 from app.listing import page
 from app.problems import Problem, problem
 from app.report_page.page import FILE_NAME as PAGE_NAME
@@ -38,7 +39,11 @@ _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailab
 
 def get(context: Context, job_id: str) -> Job:
     """The present state of a job; raises NotFoundError."""
-    fields = fields_of(context, job_id)
+    return shown(context, job_id, fields_of(context, job_id))
+
+
+def shown(context: Context, job_id: str, fields: dict[str, str]) -> Job:
+    """The state of a job, by its record."""
     state, kind = cast(State, fields["state"]), kind_of(fields)
     position = context.records.queue_position(fields["content"]) if state == "queued" and kind != "sweep" else None
     base = f"/v1/jobs/{job_id}"
@@ -131,6 +136,11 @@ def own_fields(context: Context, job_id: str, fields: dict[str, str] | None) -> 
     return fields
 
 
+def basis(job_id: str, fields: dict[str, str]) -> Basis:
+    """What an answer about a job follows from if it follows from the record alone."""
+    return Basis(command=("HGETALL", job_key(job_id)), found=fields)
+
+
 def unknown_job(job_id: str) -> NotFoundError:
     """The error for a job that does not exist, or no longer."""
     return NotFoundError(
@@ -147,12 +157,16 @@ def kind_of(fields: dict[str, str]) -> Kind:
 
 
 def document_digest(context: Context, job_id: str, name: str) -> str:
-    """The digest of one of a job's RESULTS.
+    """The digest of one of a job's RESULTS; raises as `digest_by_record`, or NotFoundError for an unknown job."""
+    return digest_by_record(context, job_id, fields_of(context, job_id), name)
 
-    Raises ConflictError if the job has no such result or not yet, NotFoundError for an unknown job or a kind without
-    this result.
+
+def digest_by_record(context: Context, job_id: str, fields: dict[str, str], name: str) -> str:
+    """The digest of one of a job's RESULTS, whose blob is in the store.
+
+    Raises ConflictError if the job has no such result or not yet, NotFoundError for a kind without this result,
+    UnavailableError if the store has lost it.
     """
-    fields = fields_of(context, job_id)
     if fields["state"] != "succeeded":
         final = fields["state"] in FINAL_STATES
         raise ConflictError(
@@ -201,14 +215,15 @@ def _made_again(context: Context, job_id: str, fields: dict[str, str], name: str
         kind="simulation" if kind == "simulation" else "compilation",
         owner=context.owner.name,
     )
-    if can_be_made and context.records.accept(wanted).answer == "accepted":
+    answer = context.records.accept(wanted).answer if can_be_made else "unknown_model"
+    if answer != "unknown_model":
         context.relay.wake()
         return UnavailableError(
             f"the {name} of job {job_id} was lost or damaged in the store and is made again",
             code="result_lost",
             stage="store",
             actual=fields[name],
-            hint=f"Try again when job {job} has ended",
+            hint=f"Try again when job {job} has ended" if answer == "accepted" else "Try again when fewer jobs wait",
         )
     return NotFoundError(
         f"the {name} of job {job_id} was lost or damaged in the store",
@@ -316,7 +331,7 @@ def problem_of(fields: dict[str, str]) -> Problem | None:
 
 
 def _versions(fields: dict[str, str]) -> dict[str, str]:
-    """The version that makes the result, and the one of which it was requested if no worker of that was left."""
+    """The version that makes the result; and the version of the request, if no worker of that version was left."""
     versions = {"compiler": fields["compiler_version"]}
     return versions | {"requested": fields["requested_version"]} if "requested_version" in fields else versions
 

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 import redis
@@ -39,6 +39,25 @@ class Key:
     created_ms: int
     revoked_ms: int | None
     limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentKey:
+    """The parts of a key as a request brings it; those of no key if it is none."""
+
+    id: str = "0" * 16
+    secret: str = "0" * 64
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The parts of a text."""
+        match = _FORM.fullmatch(text)
+        return cls(id=match[1], secret=match[2]) if match else cls()
+
+    @property
+    def record(self) -> str:
+        """Where the record of its id is, if there is such a key."""
+        return _record(self.id)
 
 
 class Keys:
@@ -112,12 +131,12 @@ class Keys:
         self._redis.hset(_record(found.id), "revoked_ms", str(int(time.time() * 1000)))
         return found
 
-    def holder(self, text: str) -> Owner:
-        """Who holds a key, with its limits; raises KeyRequiredError, in one way for every key that does not hold."""
-        match = _FORM.fullmatch(text)
-        key_id, secret = (match[1], match[2]) if match else ("0" * 16, "0" * 64)
-        fields = cast(dict[str, str], self._redis.hgetall(_record(key_id)))
-        is_right = hmac.compare_digest(fields.get("sha256", _OF_NO_SECRET), _sha256(secret))
+    def holder(self, sent: SentKey, fields: Mapping[str, str]) -> Owner:
+        """Who sent a key, by the record of its id, with its limits.
+
+        Raises KeyRequiredError, in one way for every key that does not hold.
+        """
+        is_right = hmac.compare_digest(fields.get("sha256", _OF_NO_SECRET), _sha256(sent.secret))
         if not is_right or "revoked_ms" in fields:
             raise KeyRequiredError(
                 "the key is not valid",
@@ -127,7 +146,7 @@ class Keys:
             )
         own = msgspec.json.decode(fields["limits"], type=dict[str, int])
         limits = msgspec.structs.replace(self._defaults, **{name: own[name] for name in LIMITS if name in own})
-        return Owner(name=fields["owner"], key=key_id, limits=limits)
+        return Owner(name=fields["owner"], key=sent.id, limits=limits)
 
 
 def _record(key_id: str) -> str:

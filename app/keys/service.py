@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from app.errors import KeyRequiredError
-from app.keys.keys import Keys
+from app.keys.keys import Keys, SentKey
 from app.keys.owners import Owner
 from app.keys.use import RequestRates
 from app.settings import Settings
+from app.shared_exchanges import SharedExchanges
 
 # A request with one of these was passed on, so it may come from anywhere.
 _OF_PROXIES: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_SENDER: Final = "tessera.sender"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +27,22 @@ class Gate:
     """Knows the keys and counts their use."""
 
     keys: Keys
+    broker: SharedExchanges
     rates: RequestRates
     settings: Settings
+
+    async def sender(self, scope: Scope) -> Owner:
+        """Who sends a request, asked and counted once; raises KeyRequiredError, QuotaError if he has sent too many."""
+        known = scope.get(_SENDER)
+        if isinstance(known, Owner):
+            return known
+        headers = Headers(scope=scope)
+        given = headers.getlist("authorization")
+        owner = await self.holder(given) if given else self.local(headers)
+        if owner.key:
+            structlog.contextvars.bind_contextvars(key=owner.key)
+        scope[_SENDER] = owner
+        return owner
 
     def local(self, headers: Headers) -> Owner:
         """The sender of a request without a key; raises KeyRequiredError where it needs one."""
@@ -41,10 +59,11 @@ class Gate:
             "`tessera keys create NAME`",
         )
 
-    def holder(self, authorization: Sequence[str]) -> Owner:
+    async def holder(self, authorization: Sequence[str]) -> Owner:
         """The sender of a request with a key; raises KeyRequiredError, or QuotaError if it has sent too many."""
         scheme, _, text = authorization[0].partition(" ")
         is_one = len(authorization) == 1 and scheme.lower() == "bearer"
-        owner = self.keys.holder(text.strip() if is_one else "")
-        self.rates.take(owner)
+        sent = SentKey.of(text.strip() if is_one else "")
+        owner = self.keys.holder(sent, await self.broker.ask("HGETALL", sent.record))
+        await self.rates.take(owner)
         return owner

@@ -16,6 +16,8 @@ from anyio import CapacityLimiter, to_thread
 from app.cache_losses import CacheLosses
 from app.errors import QuotaError
 from app.keys.owners import Owner
+from app.redis_urls import SkippedError
+from app.shared_exchanges import SharedExchanges
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,17 +32,20 @@ _BYTES_RETRY_S: Final = 300
 class RequestRates:
     """Counts requests by key; without the cache none is refused, as the service goes on without it."""
 
-    def __init__(self, cache: redis.Redis, losses: CacheLosses) -> None:
-        self._take = cache.register_script((resources.files("app.keys") / "scripts" / "take.lua").read_text())
+    def __init__(self, cache: SharedExchanges, losses: CacheLosses) -> None:
+        self._cache = cache
+        self._take = (resources.files("app.keys") / "scripts" / "take.lua").read_text()
         self._losses = losses
 
-    def take(self, owner: Owner) -> None:
+    async def take(self, owner: Owner) -> None:
         """Counts a request; raises QuotaError if the key has sent too many."""
         most = owner.limits.requests_per_minute
         try:
-            wait_ms = int(self._take(keys=(), args=(owner.key, most)))
+            wait_ms = int(await self._cache.ask("EVAL", self._take, "0", owner.key, str(most)))
+        except SkippedError:
+            return
         except redis.RedisError as error:
-            self._losses.note(error)
+            await to_thread.run_sync(self._losses.note, error)
             return
         if wait_ms:
             raise QuotaError(

@@ -47,7 +47,7 @@ class Child:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the program, or start it again."""
+        """Start the program, or start it again; raises OSError or RuntimeError if no process or thread is available."""
         launcher = Path(__file__).with_name("launch.py")
         death = [sys.executable, "-I", "-S", str(launcher), str(int(signal.SIGKILL)), str(os.getpid())]
         self._process = subprocess.Popen(
@@ -60,10 +60,17 @@ class Child:
             env=dict(self.environment),
         )
         assert self._process.stdout is not None
-        self._pump = threading.Thread(
+        pump = threading.Thread(
             target=_pump, args=(self._process.stdout, self.log_path), name=f"log-{self.name}", daemon=True
         )
-        self._pump.start()
+        try:
+            pump.start()
+        except RuntimeError:  # nobody would read what it says, and it would stand still
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+            raise
+        self._pump = pump
 
     def running(self) -> bool:
         """Whether the process is alive."""

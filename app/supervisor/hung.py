@@ -12,7 +12,7 @@ from typing import Final
 import redis
 
 from app.jobs.identity import Identity
-from app.jobs.records import HEARTBEAT_TTL_S, WORKERS_KEY, Records
+from app.jobs.records import WORKERS_KEY, Records, live_workers
 from app.settings import Settings
 
 # How long one question waits for its answer.
@@ -71,11 +71,10 @@ def redis_answers(client: redis.Redis) -> bool:
 def worker_answers(broker: redis.Redis, pid: int) -> bool | None:
     """Whether the worker's main process gave its sign of life; None while the broker cannot say."""
     try:
-        now = broker.time()[0]
-        alive = broker.zrangebyscore(WORKERS_KEY, now, now + HEARTBEAT_TTL_S)
+        alive = live_workers(broker)
     except (redis.RedisError, OSError):
         return None
-    return any(is_worker(str(name), pid) for name in alive)
+    return any(is_worker(name, pid) for name in alive)
 
 
 def is_worker(name: str, pid: int) -> bool:

@@ -19,11 +19,10 @@ import httpx
 import redis
 
 from app.errors import SetupError
-from app.full_disk import check_writable
 from app.jobs.identity import Identity
 from app.jobs.queue import UNACKED_KEYS
 from app.jobs.records import LEASES_KEY, Records
-from app.private_files import close_to_others, private_folder, unusable
+from app.private_files import check_writable, close_to_others, private_folder, unusable
 from app.redis_urls import connect
 from app.settings import Settings
 from app.stopping import API_STOP_S
@@ -38,6 +37,8 @@ _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 5.0
 _STEADY_S = 10.0
 _DEATHS_AT_START = 3
+# Each look whether there is space writes to a disk that is full.
+_DISK_FULL_S = 1.0
 _WORKER_STOP_S = 3.0
 _ASK_S = 1.0
 # A hung child is told to end, and killed after this time.
@@ -269,11 +270,11 @@ class EmbeddedService:
         client.close()
 
     def _leases_held(self) -> bool:
-        client = connect(self.broker_url)
+        client = connect(self.broker_url, patience_s=hung.ANSWER_S)
         try:
             return int(str(client.zcard(LEASES_KEY))) > 0
         except redis.RedisError:
-            return False
+            return False  # nothing can be published either
         finally:
             client.close()
 
@@ -321,13 +322,14 @@ class EmbeddedService:
                     self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
                     due[child.name] = now + backoff[child.name]
                     backoff[child.name] = min(2 * backoff[child.name], _LAST_BACKOFF_S)
-                elif now >= due[child.name] and self._may_start(child):
+                elif now >= due[child.name] and not self._may_start(child):
+                    due[child.name] = now + _DISK_FULL_S
+                elif now >= due[child.name]:
                     del due[child.name]
                     started[child.name] = now
-                    try:
+                    # no memory, process or thread available: the child counts as dead again
+                    with suppress(OSError, RuntimeError):
                         child.start()
-                    except OSError:  # no memory or no process available: the child counts as dead again
-                        continue
         self._idle.set()
         self._released.wait()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final, cast
@@ -45,13 +46,23 @@ class TableCounts:
         self._count = client.register_script((resources.files("app.tables") / "scripts" / "count.lua").read_text())
 
     def add(
-        self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None, *, owner: str = ""
+        self,
+        package: str,
+        counts: Mapping[str, int],
+        extents: Sequence[int] | None = None,
+        *,
+        times: int = 1,
+        owner: str = "",
     ) -> None:
-        """Counts for a package, and for the owner who asked; `extents` gives the values of the package's dimensions by
-        name, if a shape was requested."""
+        """Counts for a package, and for the owner who asked.
+
+        `extents` gives the values of the package's dimensions by name, if a shape was requested, so many `times`. A
+        Redis that refuses to write counts nothing.
+        """
         pairs = [part for pair in sorted(counts.items()) for part in pair]
         shape = "" if extents is None else ",".join(map(str, extents))
-        self._count(keys=(), args=(package, owner, shape, MAX_SHAPES, self._keep_ms, *pairs))
+        with suppress(redis.ResponseError):  # its memory or disk is full, which is no reason to answer nothing
+            self._count(keys=(), args=(package, owner, shape, MAX_SHAPES, self._keep_ms, times, *pairs))
 
     def of(self, package: str, shapes: int, *, owner: str = "") -> Figures:
         """The counts of a package, of all requests or an owner's, with at most that many shapes."""

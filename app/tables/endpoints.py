@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from app.context import ContextDependency
-from app.http import etag, not_modified
+from app.http import tagged, unless_known
 from app.models.endpoints import ModelId
 from app.problems import Problem
 from app.tables import service
@@ -44,12 +44,13 @@ def get_tables(
     After a miss they are simple tables; optimised ones replace them as workers make them. They belong to the package of
     the latest requested compilation of this model and profile, whose digest is in `package`.
     """
-    body = tables_json(service.tables(context, model_id, profile, shape))
-    digest = hashlib.sha256(body).hexdigest()
-    headers = {"ETag": etag(digest), "Cache-Control": "private, no-cache"}
-    if not_modified(request, digest):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    document, basis = service.tables(context, model_id, profile, shape)
+    body = tables_json(document)
+    answer = tagged(hashlib.sha256(body).hexdigest(), body, "private, no-cache")
+    if basis is not None:
+        again = context.answer_counts.counting(document, context.owner.name)
+        context.known.remember(request, context.owner.name, basis, answer, again)
+    return unless_known(request, answer)
 
 
 @router.get("/{model_id}/tables/statistics", operation_id="getTableStatistics", responses=_REFUSED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 import msgspec
@@ -50,12 +51,13 @@ class WantedTables:
         self._claimed_at = clock()
 
     def add(self, wanted: Sequence[Wanted]) -> None:
-        """Adds tables."""
+        """Adds tables; a Redis that refuses to write, because its memory or disk is full, drops them."""
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.rpush(self._wanted, *(msgspec.json.encode(one) for one in wanted))
         pipeline.ltrim(self._wanted, -_MAX_WANTED, -1)
         pipeline.expire(self._wanted, _KEPT_S)
-        pipeline.execute()
+        with suppress(redis.ResponseError):
+            pipeline.execute()
 
     def put_back(self, wanted: Iterable[Wanted]) -> None:
         """Puts back tables that were handed out and not begun, first in the queue and in their order."""

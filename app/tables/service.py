@@ -8,6 +8,7 @@ from typing import Final, get_args
 from app.context import Context
 from app.errors import NotFoundError
 from app.jobs.records import owned
+from app.known_answers import Basis
 from app.models import service as models
 from app.profiles import service as profiles
 from app.store import is_digest
@@ -24,20 +25,27 @@ from compiler.program.errors import ExecutableError
 _SHAPES_SHOWN: Final = 100
 
 
-def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> TablesDocument:
-    """The tables of a model for shapes of its inputs.
+def tables(context: Context, model: str, profile: str, shapes: Sequence[str]) -> tuple[TablesDocument, Basis | None]:
+    """The tables of a model for shapes of its inputs, and what they follow from if they will stay as they are.
 
     Raises NotFoundError for an unknown model or profile and without a package, RequestError for shapes outside of the
     package's ranges.
     """
     opened = package_of(context, model, profile)
     dims = opened.model.dims_of_words(shapes)
-    return tables_document(opened, dims, context.tables.find(opened, dims, owner=context.owner.name))
+    found = context.tables.find(opened, dims, owner=context.owner.name)
+    basis = None
+    wanted = _digest_of(context, profile)  # another name may get another profile
+    if wanted is not None and all(one.cache == "hit" and one.table.settled for one in found):
+        command = ("HGET", owned(context.owner.name, f"model:{model}:packages"), wanted)
+        basis = Basis(command=command, found=opened.digest)
+    return tables_document(opened, dims, found), basis
 
 
 def statistics(context: Context, model: str, profile: str) -> TableStatistics:
     """Statistics of the requests for a model's package; raises NotFoundError as `tables`."""
     opened = package_of(context, model, profile)
+    context.answer_counts.send()
     figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN, owner=context.owner.name)
     names = sorted(opened.model.ranges)
     return TableStatistics(
@@ -74,11 +82,14 @@ def package_of(context: Context, model: str, profile: str) -> OpenPackage:
 def _package_digest(context: Context, model: str, profile: str) -> str | None:
     if not is_digest(model):
         return None
-    wanted = profile if is_digest(profile) else context.builtin_digests.get(profile)
-    if wanted is None:
-        wanted = profile_digest(profiles.get(context, profile))
+    wanted = _digest_of(context, profile) or profile_digest(profiles.get(context, profile))
     found = context.broker.hget(owned(context.owner.name, f"model:{model}:packages"), wanted)
     return found if isinstance(found, str) else None
+
+
+def _digest_of(context: Context, profile: str) -> str | None:
+    """The digest of a profile that always has this name, None for one of a user."""
+    return profile if is_digest(profile) else context.builtin_digests.get(profile)
 
 
 def _no_package(profile: str, reason: str) -> NotFoundError:

@@ -351,6 +351,12 @@ def test_more_than_one_round_moves_are_all_moved_and_what_must_stay_holds_up_not
     assert site.client.zcard(f"tessera:queue:{queue_name('short', ELSEWHERE)}") == 60
 
 
+def test_versions_that_are_gone_leave_no_sign_of_life(site: Site) -> None:
+    site.client.zadd("tessera:apis", {OLD.label: 1})
+    site.of(NEW).note_api()
+    assert site.client.zrange("tessera:apis", 0, -1) == [NEW.label]
+
+
 # stores
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import threading
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 import pytest
 import redis
@@ -13,12 +16,12 @@ from anyio import create_task_group, fail_after, run, sleep, to_thread
 
 from app.cache_losses import CacheLosses
 from app.errors import KeyRequiredError, QuotaError
-from app.keys.keys import Keys
+from app.keys.keys import Keys, SentKey
 from app.keys.owners import Limits, Owner
 from app.keys.use import RequestRates, UploadPlaces
-from app.redis_urls import connect
 from app.settings import Settings
-from tests.service.harness import until
+from app.shared_exchanges import SharedExchanges
+from tests.service.harness import PATIENCE_S
 
 
 @pytest.fixture
@@ -26,21 +29,26 @@ def keys(client: redis.Redis) -> Keys:
     return Keys(client, Settings(key_uploads=4, key_waiting_jobs=7))
 
 
-def test_a_key_says_its_owner_and_limits_and_the_settings_give_the_others(keys: Keys) -> None:
+def holder(keys: Keys, client: redis.Redis, text: str) -> Owner:
+    sent = SentKey.of(text)
+    return keys.holder(sent, cast(dict[str, str], client.hgetall(sent.record)))
+
+
+def test_a_key_says_its_owner_and_limits_and_the_settings_give_the_others(keys: Keys, client: redis.Redis) -> None:
     key, text = keys.create("ci", "ann", {"waiting_jobs": 2})
-    holder = keys.holder(text)
-    assert (holder.name, holder.key) == ("ann", key.id)
-    assert (holder.limits.waiting_jobs, holder.limits.uploads) == (2, 4)
+    found = holder(keys, client, text)
+    assert (found.name, found.key) == ("ann", key.id)
+    assert (found.limits.waiting_jobs, found.limits.uploads) == (2, 4)
 
 
 def test_limits_of_another_version_are_left_alone(keys: Keys, client: redis.Redis) -> None:
     key, text = keys.create("ci", None, {})
     client.hset(f"tessera:key:{key.id}", "limits", json.dumps({"moon_phases": 3, "uploads": 1}))
-    assert keys.holder(text).limits.uploads == 1
+    assert holder(keys, client, text).limits.uploads == 1
 
 
 def test_a_secret_is_compared_in_constant_time_whether_the_key_is_there_or_not(
-    keys: Keys, monkeypatch: pytest.MonkeyPatch
+    keys: Keys, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, text = keys.create("ci", None, {})
     compared: list[tuple[int, int]] = []
@@ -54,7 +62,7 @@ def test_a_secret_is_compared_in_constant_time_whether_the_key_is_there_or_not(
     refusals = set()
     for wrong in (f"tessera_{key.id}_{'0' * 64}", f"tessera_{'1' * 16}_{text[-64:]}", "nonsense", ""):
         with pytest.raises(KeyRequiredError) as refused:
-            keys.holder(wrong)
+            holder(keys, client, wrong)
         refusals.add(str(refused.value))
     assert compared == [(64, 64)] * 4
     assert len(refusals) == 1
@@ -71,45 +79,74 @@ def of(key: str, **limits: int) -> Owner:
     return Owner(name="ann", key=key, limits=Limits(**limits))
 
 
-def refusal(rates: RequestRates, key: str) -> QuotaError | None:
+@asynccontextmanager
+async def rates_of(url: str, client: redis.Redis) -> AsyncIterator[RequestRates]:
+    cache = SharedExchanges(url, 0.5)
     try:
-        rates.take(of(key, requests_per_minute=60))
-    except QuotaError as error:
-        return error
-    return None
+        yield RequestRates(cache, CacheLosses(client))
+    finally:
+        await cache.aclose()
 
 
-def test_requests_are_counted_by_key_and_come_back_with_time(client: redis.Redis) -> None:
-    rates = RequestRates(client, CacheLosses(client))
-    refused = [refusal(rates, "a") for _ in range(60)]
-    assert refused == [None] * 60
-    assert until(lambda: refusal(rates, "a"), "the end of the bucket").retry_after_s == 1
-    assert refusal(rates, "b") is None
-    until(lambda: refusal(rates, "a") is None, "another request")
+async def refusal(rates: RequestRates, key: str) -> int:
+    """Takes requests until one is refused (a slow machine gains some meanwhile); in how many seconds there is one."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await rates.take(of(key, requests_per_minute=60))
+            except QuotaError as error:
+                return error.retry_after_s
 
 
-def test_a_clock_that_goes_back_gives_no_requests_and_takes_none(client: redis.Redis) -> None:
-    rates = RequestRates(client, CacheLosses(client))
-    client.hset("tessera:rate:a", mapping={"left": "1.5", "at": str(2**52)})
-    rates.take(of("a", requests_per_minute=60))
-    with pytest.raises(QuotaError):
-        rates.take(of("a", requests_per_minute=60))
+def test_requests_are_counted_by_key_and_come_back_with_time(redis_url: str, client: redis.Redis) -> None:
+    async def main() -> None:
+        async with rates_of(redis_url, client) as rates:
+            for _ in range(60):
+                await rates.take(of("a", requests_per_minute=60))
+            assert await refusal(rates, "a") == 1
+            await rates.take(of("b", requests_per_minute=60))
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    with suppress(QuotaError):
+                        await rates.take(of("a", requests_per_minute=60))
+                        return
+
+    asyncio.run(main())
 
 
-def test_a_clock_that_goes_back_stops_a_key_for_no_longer(client: redis.Redis) -> None:
+def test_a_clock_that_goes_back_gives_no_requests_and_takes_none(redis_url: str, client: redis.Redis) -> None:
+    async def main() -> None:
+        async with rates_of(redis_url, client) as rates:
+            client.hset("tessera:rate:a", mapping={"left": "1.5", "at": str(2**52)})
+            await rates.take(of("a", requests_per_minute=60))
+            with pytest.raises(QuotaError):
+                await rates.take(of("a", requests_per_minute=60))
+
+    asyncio.run(main())
+
+
+def test_a_clock_that_goes_back_stops_a_key_for_no_longer(redis_url: str, client: redis.Redis) -> None:
     """The bucket began to fill only when the old time came again."""
-    rates = RequestRates(client, CacheLosses(client))
-    client.hset("tessera:rate:a", mapping={"left": "0.5", "at": str(2**52)})
-    until(lambda: refusal(rates, "a") is None, "another request", 10)
+
+    async def main() -> None:
+        async with rates_of(redis_url, client) as rates, asyncio.timeout(10):
+            client.hset("tessera:rate:a", mapping={"left": "0.5", "at": str(2**52)})
+            while True:
+                with suppress(QuotaError):
+                    await rates.take(of("a", requests_per_minute=60))
+                    return
+
+    asyncio.run(main())
 
 
 def test_without_the_cache_no_request_is_refused_and_the_loss_is_counted(client: redis.Redis) -> None:
-    gone = connect("redis://127.0.0.1:1/0", patience_s=0.05)
-    rates = RequestRates(gone, CacheLosses(client))
-    for _ in range(3):
-        rates.take(of("a", requests_per_minute=1))
-    assert client.hget("tessera:counts", "cache_failures") is not None
-    gone.close()
+    async def main() -> None:
+        async with rates_of("redis://127.0.0.1:1/0", client) as rates:
+            for _ in range(3):
+                await rates.take(of("a", requests_per_minute=1))
+
+    asyncio.run(main())
+    assert client.hget("tessera:counts", "cache_failures") == "1"
 
 
 def test_a_place_for_an_upload_is_given_back_when_it_fails() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,6 @@ import redis
 
 from app.jobs.identity import Identity
 from app.jobs.records import (
-    FINAL_STATES,
     LEASES_KEY,
     WORKERS_KEY,
     Idempotency,
@@ -32,6 +32,7 @@ from tests.service.harness import until
 MODEL = "a" * 64
 IDENTITY = Identity(version="0", store="here")
 SHORT, LONG = IDENTITY.queues()
+FORMER_LEASES_KEY = "tessera:leases"
 DONE = {"state": "succeeded", "plan": "p" * 64, "report": "r" * 64}
 
 
@@ -252,6 +253,45 @@ def test_a_lease_that_is_renewed_holds_though_the_clock_of_redis_was_set_forward
         bench.records.reap()
     assert bench.records.renew(lease).answer == "keep"
     assert bench.state(job) == "running"
+
+
+def test_an_api_before_0_12_ends_no_lease_of_ours(bench: Bench) -> None:
+    """During an upgrade it ended each within 0.2 s, and the third time the job failed with `worker_lost`."""
+    bench.submit()
+    bench.records.renew(bench.lease())
+    assert bench.client.zrange(FORMER_LEASES_KEY, 0, -1) == []  # which it ends by the time of day
+
+
+def test_a_lease_of_a_worker_before_0_12_ends_when_it_is_silent_and_at_a_restart(hasty: Bench) -> None:
+    job = hasty.submit()
+    for end in (lambda: hasty.reap_until(lambda: hasty.state(job) == "queued"), hasty.records.restart):
+        hasty.lease()
+        hasty.client.zrem(LEASES_KEY, "c1")
+        hasty.client.zadd(FORMER_LEASES_KEY, {"c1": (time.time() + 3600) * 1000})
+        end()
+        assert hasty.state(job) == "queued"
+        assert hasty.client.zrange(FORMER_LEASES_KEY, 0, -1) == []
+
+
+def test_what_an_api_before_0_12_cancelled_holds_up_no_delivery(hasty: Bench) -> None:
+    """Each call failed from then on, so that nothing was handed out any more."""
+    hasty.submit("c1")
+    hasty.submit("c2")
+    assert len(hasty.records.claim()) == 2
+    hasty.client.delete("tessera:computation:c1", "tessera:computation:c1:waiting")
+    hasty.client.zrem(f"tessera:queue:{SHORT}", "c1")
+    until(lambda: [delivery.content for delivery in hasty.records.claim()] == ["c2"], "the other to be sent again")
+    assert hasty.records.queue_position("c2") == 1
+    hasty.lease("c2")
+    assert hasty.client.keys("tessera:queue:*") == []
+
+
+def test_a_computation_that_an_api_before_0_12_queued_has_its_place(bench: Bench) -> None:
+    """Its job was answered 500 until it was moved to the present version."""
+    for fence, content in enumerate(("old1", "old2")):
+        bench.client.hset(f"tessera:computation:{content}", mapping={"state": "queued", "queue": "short"})
+        bench.client.zadd("tessera:queue:short", {content: fence})
+    assert bench.records.queue_position("old2") == 2
 
 
 def test_a_message_is_due_though_the_clock_of_redis_was_set_back(bench: Bench) -> None:
@@ -584,71 +624,6 @@ def test_upload_and_deletion_of_one_model_exclude_each_other(bench: Bench) -> No
     assert bench.records.pin_model(MODEL)[0] == "pinned"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_in_whatever_order_the_records_agree(client: redis.Redis, seed: int) -> None:
-    bench = Bench(client, Settings(lease_s=0.004, first_resend_s=0.001, last_resend_s=0.002, max_attempts=2))
-    dice = random.Random(seed)
-    jobs: list[str] = []
-    leases: list[Lease] = []
-    for _ in range(150):
-        act = dice.choice(("submit", "claim", "claim", "renew", "publish", "stopped", "cancel", "reap", "restart"))
-        if act == "submit":
-            limit_s = dice.choice((0.004, 60.0))
-            memory = dice.choice((100, 5000))
-            content = f"c{dice.randrange(4)}"
-            jobs.append(bench.submit(content, time_limit_s=limit_s, memory_limit_bytes=memory))
-        elif act == "claim":
-            for sent in bench.records.claim():
-                lease = bench.records.lease(sent.content, sent.fence, str(dice.random()))
-                leases += [lease] if lease is not None else []
-        elif act == "cancel" and jobs:
-            bench.records.cancel(dice.choice(jobs))
-        elif act == "reap":
-            bench.records.reap()
-        elif act == "restart" and dice.random() < 0.1:
-            bench.records.restart()
-        elif leases and act in ("renew", "publish", "stopped"):
-            lease = dice.choice(leases)
-            if act == "renew":
-                bench.records.renew(lease, dice.choice((0, 0, 101)))
-            elif act == "publish":
-                bench.records.publish(lease, DONE)
-            else:
-                bench.records.stopped(lease)
-        check_agreement(bench, jobs)
-    assert any(bench.state(job) in FINAL_STATES for job in jobs)
-
-
-def check_agreement(bench: Bench, jobs: list[str]) -> None:
-    """The invariants of API-5, read from the bare keys."""
-    client = bench.client
-    waiting: dict[str, str] = {}
-    names = cast(list[str], client.keys("tessera:computation:*"))
-    for content in {name.split(":")[2] for name in names}:
-        state = bench.computation(content)["state"]
-        members = cast(list[str], client.zrange(f"tessera:computation:{content}:waiting", 0, -1))
-        waiting.update(dict.fromkeys(members, content))
-        assert bool(members) == (state != "stopping")
-        assert (client.zscore(f"tessera:queue:{SHORT}", content) is not None) == (state == "queued")
-        in_line = client.zscore(f"tessera:queue:{SHORT}:line:", content) is not None
-        sent = client.zscore(f"tessera:queue:{SHORT}:sent", content) is not None
-        assert in_line + sent == (state == "queued")
-        assert (client.zscore("tessera:leases", content) is not None) == (state != "queued")
-        assert client.sismember(f"tessera:model:{MODEL}:computations", content)
-        for job in members:
-            assert bench.state(job) == state
-    for job in jobs:
-        state = bench.state(job)
-        assert (job in waiting) == (state in ("queued", "running"))
-        assert (client.zscore("tessera:unfinished", job) is None) == (state in FINAL_STATES)
-        if state == "cancelling":
-            content = bench.job(job)["content"]
-            assert client.sismember(f"tessera:computation:{content}:stopping", job)
-        if state in FINAL_STATES:
-            entries = cast(list[tuple[str, dict[str, str]]], client.xrange(events_key(job)))
-            assert [fields["state"] in FINAL_STATES for _, fields in entries].count(True) == 1
-
-
 def test_a_full_list_gets_no_more_messages_and_loses_none(bench: Bench) -> None:
     bench.beat("worker", IDENTITY, slots=1)
     for number in range(5):
@@ -694,6 +669,50 @@ def test_what_was_accepted_is_finished_though_the_memory_of_the_records_is_full(
     assert accepted.answer == "records_full"
     assert int(accepted.job) > 100_000
     assert bench.records.job("new") is None
+
+
+def test_a_part_of_the_memory_is_kept_for_what_was_accepted(bench: Bench) -> None:
+    """Models and profiles could fill it. At the limit Celery's messages are refused, and workers end as they start."""
+    bench.records.register_profile("d" * 64, "known")
+    memory: Any = bench.client.info("memory")
+    bench.client.config_set("maxmemory", int(memory["used_memory"] / 0.9))
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError, match="used memory > 'maxmemory'"):
+            bench.records.register_model("c" * 64, "net.onnx", 10)
+        with pytest.raises(redis.exceptions.OutOfMemoryError, match="used memory > 'maxmemory'"):
+            bench.records.register_profile("e" * 64, "new")
+        assert bench.records.accept(bench.request("new")).answer == "records_full"
+        assert not bench.records.register_model(MODEL, "net.onnx", 10)
+        assert not bench.records.register_profile("d" * 64, "known")[0]
+    finally:
+        bench.client.config_set("maxmemory", "1gb")
+
+
+def test_what_waits_can_be_seen_though_the_records_cannot_be_written(bench: Bench, redis_url: str) -> None:
+    """GET of a queued job and /metrics were 503 while the broker answered MISCONF."""
+    bench.submit()
+    client: Any = bench.client
+    with unsaved(client, redis_url):
+        with pytest.raises(redis.ResponseError, match="MISCONF"):
+            bench.records.accept(bench.request("new", "c9"))
+        assert bench.records.queue_position("c1") == 1
+        assert [queue.waiting for queue in bench.records.queues()] == [0, 1]
+
+
+@contextmanager
+def unsaved(client: Any, redis_url: str) -> Iterator[None]:
+    """A Redis whose snapshots fail, so that it refuses to write."""
+    taken = Path(redis_url[7:].partition("?")[0]).with_name("taken.rdb")
+    taken.mkdir()
+    client.config_set("save", "3600 1")
+    client.config_set("dbfilename", taken.name)
+    try:
+        client.bgsave()
+        until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "a snapshot that failed")
+        yield
+    finally:
+        client.config_set("save", "")
+        taken.rmdir()
 
 
 def test_more_jobs_than_may_wait_are_refused_and_sweeps_as_a_whole(client: redis.Redis) -> None:

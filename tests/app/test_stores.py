@@ -220,6 +220,16 @@ def test_all_who_share_a_store_read_the_same_id(make: Callable[[str], Settings])
     assert store_id(make("here")) == found
 
 
+def test_a_blob_has_a_state_until_it_is_gone(store: BlobStore) -> None:
+    digest = store.put(b"bytes")
+    state = store.state(digest)
+    assert state is not None
+    assert store.read(digest) == b"bytes"
+    assert store.state(digest) == state
+    store.delete(digest)
+    assert store.state(digest) is None
+
+
 def test_the_store_can_be_written(store: BlobStore) -> None:
     store.check()
     assert list(store.blobs()) == []

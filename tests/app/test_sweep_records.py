@@ -11,7 +11,8 @@ import redis
 
 from app.jobs.records import FINAL_STATES, JobRequest, Lease, SweepRequest, events_key, point_id
 from app.settings import Settings
-from tests.app.test_records import DONE, MODEL, SHORT, Bench, check_agreement
+from tests.app.test_record_walk import check_agreement
+from tests.app.test_records import DONE, MODEL, SHORT, Bench
 
 FAILED = {"state": "failed", "problem": '{"code": "invalid_profile"}'}
 NUMBERS = itertools.count()
@@ -197,7 +198,7 @@ def test_whatever_happens_in_whatever_order_a_sweep_agrees_with_its_points(clien
             bench.records.publish(dice.choice(leases), dice.choice((DONE, FAILED)))
         elif leases and act == "stopped":
             bench.records.stopped(dice.choice(leases))
-        check_agreement(bench, [point for points in sweeps.values() for point in points])
+        check_agreement(bench.records, {point: "" for points in sweeps.values() for point in points}, {})
         for sweep, points in sweeps.items():
             check_sweep(bench, sweep, points)
     assert {bench.state(sweep) for sweep in sweeps} >= {"succeeded", "cancelled"}

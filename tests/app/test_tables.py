@@ -30,7 +30,7 @@ from app.tables.document import tables_document
 from app.tables.lookup import TableLookup
 from app.tables.open_packages import OpenPackage, OpenPackages
 from app.tables.optimising_delay import Pace
-from app.tables.request_queue import LINE_UP_S, OPTIMISE_TASK, WantedTables
+from app.tables.request_queue import LINE_UP_S, OPTIMISE_TASK, Wanted, WantedTables
 from app.tables.table_encoding import StoredTable, decoded, encoded, is_of, restored
 from compiler.compile import compile_package
 from compiler.frontend.constant_values import materialise
@@ -428,6 +428,18 @@ def test_a_table_that_fails_as_nobody_foresaw_takes_no_others_along(desk: Desk) 
         desk.optimiser().take_turn([first, strange, third], "worker")
     assert lookup.wanted.claim() == [third]
     assert desk.optimiser().run(second, "other") == "optimised"  # no lock is left
+
+
+def test_tables_are_answered_though_the_broker_takes_no_more(desk: Desk, client: redis.Redis) -> None:
+    """Each request was 503 `records_full`, because it could not be counted."""
+    wanted, counts = WantedTables(client, IDENTITY), desk.counts()
+    client.config_set("maxmemory", 1)
+    try:
+        counts.add("p" * 64, {REQUESTS: 1}, [1, 2])
+        wanted.add([Wanted(key="k", package="p" * 64, routine=0, problem=(1,))])
+    finally:
+        client.config_set("maxmemory", "1gb")
+    assert (counts.totals(), wanted.waiting()) == ({}, 0)
 
 
 def test_shapes_are_counted_in_bounded_memory_and_frequent_ones_are_kept(desk: Desk, client: redis.Redis) -> None:

@@ -20,7 +20,6 @@ import psutil
 
 from tests.chaos.topology import Topology
 
-HOUR_S: Final = 3600
 _APPEARS_S: Final = 5.0
 
 
@@ -68,7 +67,7 @@ class Faults:
     word: str = ""
     preloaded: Control | None = None
     missed: list[str] = field(default_factory=list)
-    """Kinds of processes of which there was none when one was to be hit."""
+    """Kinds of processes that were not running when one was to be hit."""
 
     def kinds(self) -> Mapping[str, Callable[[], object]]:
         """The faults that this topology can have, those with the word in their name."""
@@ -90,6 +89,11 @@ class Faults:
 
     def _kill(self, part: str) -> None:
         for process in self._some(part):
+            with suppress(psutil.Error):
+                process.kill()
+
+    def _kill_if_any(self, part: str) -> None:
+        for process in self.topology.processes(part)[:1]:
             with suppress(psutil.Error):
                 process.kill()
 
@@ -117,7 +121,7 @@ class Faults:
         assert self.preloaded is not None
         self.preloaded.set(sync_ms=self.dice.choice((200, 600, 1500)))
         time.sleep(self.dice.uniform(1, 4))
-        self._kill("broker")
+        self._kill_if_any("broker")
         self.preloaded.set(sync_ms=0)
 
     def _full_disk(self) -> None:
@@ -125,15 +129,16 @@ class Faults:
         self.preloaded.set(disk_full=True)
         time.sleep(self.dice.uniform(0.5, 4))
         if self.dice.random() < 0.5:
-            self._kill("broker")
+            self._kill_if_any("broker")  # it may have ended by itself
             time.sleep(0.5)
         self.preloaded.set(disk_full=False)
 
     def _set_clock(self) -> None:
         assert self.preloaded is not None
-        self.preloaded.set(clock_shift_s=self.dice.choice((-HOUR_S, -90, 0, 90, HOUR_S)))
+        most_s = self.topology.most_clock_shift_s
+        self.preloaded.set(clock_shift_s=self.dice.choice((-most_s, -90, 0, 90, most_s)))
         if self.dice.random() < 0.5:
-            self._kill(self.dice.choice(("worker", "child")))
+            self._kill_if_any(self.dice.choice(("worker", "child")))
 
 
 @contextmanager

@@ -22,6 +22,9 @@ from tests.chaos.blobs import Blobs, BucketBlobs, FileBlobs
 from tests.s3 import S3Server
 
 OTHER_VERSION: Final = "99.0.0"
+_HOUR_S: Final = 3600
+# S3 refuses requests that are signed a quarter of an hour from its own time.
+_S3_CLOCK_S: Final = 600
 VERSIONS: Final = (COMPILER_VERSION, OTHER_VERSION)
 # Short times, so that many failures and recoveries fit into a run; more attempts than faults can take from one job.
 _SETTINGS: Final = {
@@ -29,7 +32,7 @@ _SETTINGS: Final = {
     "TESSERA_FIRST_RESEND_S": "0.5",
     "TESSERA_LAST_RESEND_S": "5",
     "TESSERA_STOP_GRACE_S": "1",
-    "TESSERA_HUNG_AFTER_S": "12",
+    "TESSERA_HUNG_AFTER_S": "30",
     "TESSERA_MAX_ATTEMPTS": "100",
     "TESSERA_WORKER_CONCURRENCY": "2",
     "TESSERA_REKEY_AFTER_S": "4",
@@ -49,6 +52,8 @@ class Topology(Protocol):
 
     @property
     def blobs(self) -> Blobs: ...
+    @property
+    def most_clock_shift_s(self) -> int: ...
     @property
     def broker_url(self) -> str: ...
     def parts(self) -> tuple[str, ...]:
@@ -172,6 +177,7 @@ class Embedded:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.blobs: Blobs = FileBlobs(self.folder / "data" / "blobs")
+        self.most_clock_shift_s = _HOUR_S
         words = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
         self._serve = Started(self.folder, "serve", words, environment(self.folder, self.version, self.preload))
 
@@ -228,6 +234,7 @@ class Separate:
     ) -> None:
         self.folder, self.version, self._preload, self._s3 = folder, version, preload or {}, s3
         folder.mkdir(parents=True, exist_ok=True)
+        self.most_clock_shift_s = _HOUR_S if s3 is None else _S3_CLOCK_S
         copies = folder / "data" / "copies"
         self.blobs: Blobs = FileBlobs(folder / "data" / "blobs") if s3 is None else BucketBlobs(s3, folder.name, copies)
         self._redis_urls, self._redis = dict[Role, str](), dict[Role, Started]()

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import onnx
+import psutil
 import pytest
 
 from app.store import document_store, model_store
@@ -95,6 +96,22 @@ def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(
     assert api.http.get(f"/v1/models/{model}").status_code == 404
     assert api.upload(data) == model
     assert api.finished(api.submit(model))["state"] == "succeeded"
+
+
+def test_a_damaged_result_for_which_no_job_finds_room_is_made_when_there_is_some(start: Start) -> None:
+    """It was answered 404 while the queue was full."""
+    service, api = start(max_waiting_jobs=1)
+    model = api.upload(conv_chain(3))
+    job = api.finished(api.submit(model))
+    whole = api.http.get(job["links"]["plan"])
+    flip(documents(service).path(whole.headers["ETag"].strip('"')))
+    worker = psutil.Process(service.pids["worker"])
+    worker.suspend()
+    api.submit(model, "edge4")
+    answer = api.http.get(job["links"]["plan"])
+    assert (answer.status_code, answer.json()["code"]) == (503, "result_lost")
+    worker.resume()
+    assert settled(api, job["links"]["plan"]).content == whole.content
 
 
 def test_a_result_whose_inputs_are_damaged_too_is_answered_as_lost(start: Start) -> None:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import redis
 
+from app.jobs.records import LEASES_KEY
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import FINAL, Api, conv_chain, gone, kill, tree, until
@@ -209,7 +210,7 @@ def test_a_cancelled_job_stops_at_a_phase_and_frees_the_worker(start: Start) -> 
     assert api.http.post(f"/v1/jobs/{queued}/cancel").json()["state"] == "cancelled"
     assert api.http.post(f"/v1/jobs/{running}/cancel").json()["state"] in ("cancelling", "cancelled")
     assert api.finished(running)["state"] == "cancelled"
-    until(lambda: client.zcard("tessera:leases") == 0, "the worker to stop")
+    until(lambda: client.zcard(LEASES_KEY) == 0, "the worker to stop")
     assert api.http.post(f"/v1/jobs/{running}/cancel").json()["state"] == "cancelled"
     assert api.http.get(f"/v1/jobs/{running}/plan").json()["code"] == "no_result"
     # The same content again is real work, and done.
@@ -277,7 +278,7 @@ def test_a_memory_limit_ends_the_job_and_does_not_crash_in_a_loop(start: Start) 
     assert (found["state"], found["problem"]["code"]) == ("failed", "memory_limit")
     assert (found["attempts"], found["problem"]["limit"]) == (1, 1000)
     assert found["problem"]["actual"] > 1000
-    until(lambda: client.zcard("tessera:leases") == 0, "the computation to end")
+    until(lambda: client.zcard(LEASES_KEY) == 0, "the computation to end")
     assert counts(client).get("attempts_lost", 0) == 0
     assert api.finished(api.submit(model))["state"] == "succeeded"
     client.close()

@@ -9,10 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import httpx
+import psutil
 import pytest
 
+from app.jobs.records import live_workers
+from app.redis_urls import connect
 from app.supervisor.redis_server import RedisServer, Role
 from tests.service.harness import Api, conv_chain, kill, tree, until
 
@@ -88,3 +92,23 @@ def test_api_and_two_workers_over_two_redis_survive_the_kill_of_either_worker(tm
         assert (problem["code"], problem["actual"]) == ("not_ready", "worker")
         assert subprocess.run(health, env=environment, check=False).returncode == 1
         api.http.close()
+
+
+def test_a_worker_whose_broker_hangs_can_be_stopped(tmp_path: Path) -> None:
+    """It took 330 s."""
+    with ExitStack() as stack:
+        environment = {
+            **os.environ,
+            "TESSERA_BROKER_URL": stack.enter_context(redis_at(tmp_path / "b", Role.BROKER)),
+            "TESSERA_CACHE_URL": stack.enter_context(redis_at(tmp_path / "c", Role.CACHE)),
+            "TESSERA_DATA_DIR": str(tmp_path / "data"),
+        }
+        worker = stack.enter_context(running(tmp_path / "worker.log", environment, "worker"))
+        broker = connect(environment["TESSERA_BROKER_URL"])
+        until(lambda: live_workers(broker), "the worker")
+        server = psutil.Process(cast(dict[str, int], broker.info("server"))["process_id"])
+        broker.close()
+        server.suspend()
+        worker.terminate()
+        worker.wait(90)
+        server.resume()

@@ -158,13 +158,48 @@ def test_the_api_ends_by_itself_in_the_time_that_it_is_given_though_the_broker_h
         broker = psutil.Process(service.pids["redis"])
         broker.suspend()
         child = next(child for child in service._children if child.name == "api")
-        until(lambda: "relay_cannot_reach_redis" in (service.log_dir / "api.log").read_text(), "the relay to wait")
+        api = Api(service.url)
+        until(lambda: api.http.get("/readyz").status_code == 503, "requests, and so the relay, to wait for it")
+        api.http.close()
         begun = time.monotonic()
         child.signal(signal.SIGTERM)
         assert child._process is not None
         assert child._process.wait(20) != -signal.SIGKILL
         assert time.monotonic() - begun < API_STOP_S
         broker.resume()
+
+
+def test_a_child_for_which_no_thread_was_available_is_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor restarted nothing any more, and its stop did not end."""
+    refused: list[threading.Thread] = []
+
+    class Scarce(threading.Thread):
+        def start(self) -> None:
+            if self.name == "log-worker" and not refused:
+                refused.append(self)
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    with EmbeddedService(settings(tmp_path / "data")) as service:
+        service.wait_until()
+        monkeypatch.setattr(threading, "Thread", Scarce)
+        first = service.pids["worker"]
+        kill(first)
+        until(lambda: refused and service.pids["worker"] != first, "another try")
+        service.wait_until()
+
+
+def test_a_service_whose_broker_hangs_can_be_stopped(tmp_path: Path) -> None:
+    """It took 260 s: the broker was asked with all the patience of a worker whether there is anything to wait for."""
+    service = EmbeddedService(settings(tmp_path / "data"))
+    service.start()
+    service.wait_until()
+    psutil.Process(service.pids["redis"]).suspend()
+    begun = time.monotonic()
+    service.stop()
+    assert time.monotonic() - begun < 60
 
 
 def test_a_second_supervisor_on_the_same_data_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.jobs.records import LEASES_KEY
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import FINAL, Api, conv_chain, kill, settings, until
 from tests.service.test_recovery import counts, records
@@ -222,7 +223,7 @@ def test_a_sweep_cancelled_midway_keeps_the_points_that_are_finished(start: Star
     assert len(kept) >= 2
     assert all(point["figures"]["dram_bytes"] > 0 for point in kept)
     client = records(service)
-    until(lambda: client.zcard("tessera:leases") == 0, "the workers to stop")
+    until(lambda: client.zcard(LEASES_KEY) == 0, "the workers to stop")
     assert client.keys("tessera:computation:*") == []
     events = api.http.get(f"/v1/jobs/{sweep}/events").text
     assert '"phase":"points"' in events

@@ -125,7 +125,21 @@ class Host:
         self._processes.clear()
 
     def _here(self, words: Sequence[str]) -> list[str]:
-        enter = ["unshare", "--uts", "sh", "-c", _ENTER, "enter", self.name, str(self._network), str(self.folder)]
+        # Linux kills what runs on a host when this process dies, however that happens
+        enter = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--uts",
+            "sh",
+            "-c",
+            _ENTER,
+            "enter",
+            self.name,
+            str(self._network),
+            str(self.folder),
+        ]
         return ["ip", "netns", "exec", self.name, *enter, *words]
 
     def _variables(self, variables: Mapping[str, str]) -> dict[str, str]:

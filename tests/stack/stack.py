@@ -109,4 +109,8 @@ def missing_programs() -> list[str]:
     """The programs that are not there."""
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join((beside, os.environ["PATH"]))
-    return [name for name in ("ip", "unshare", "mount", "hostname", "weed") if shutil.which(name, path=path) is None]
+    return [
+        name
+        for name in ("ip", "unshare", "setpriv", "mount", "hostname", "weed")
+        if shutil.which(name, path=path) is None
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import resource
@@ -25,7 +26,8 @@ from app.jobs.results import ResultCache
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
-from compiler.errors import CompilationCancelledError, InternalError
+from compiler.compile import compile_model
+from compiler.errors import CompilationCancelledError, InternalError, ModelError
 from compiler.profile import builtin_profile, profile_json
 from compiler.program.executable import read
 from compiler.shapes.package import read_package
@@ -240,6 +242,28 @@ def test_a_plan_that_cannot_be_stored_early_does_not_fail_its_job(desk: Desk, mo
     assert desk.computer.run("c1", desk.fence(), "w") == "published"
     assert json.loads(tries[0])["provisional"] is True
     assert desk.job(job)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_model_that_is_damaged_while_it_is_read_has_no_outcome(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The failure was remembered for the undamaged model (found by `make chaos`)."""
+    data = conv_chain(2)
+    model = hashlib.sha256(data).hexdigest()
+
+    def damaged_meanwhile(*words: Any, **more: Any) -> Any:
+        found = compile_model(*words, **more)
+        desk.models.path(model).write_bytes(data[:-1] + b"?")
+        if fails:
+            raise ModelError("no ONNX file", code="not_onnx", stage="import")
+        return found
+
+    monkeypatch.setattr("worker.task.compile_model", damaged_meanwhile)
+    job = desk.submit(data)
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    assert json.loads(desk.job(job)["problem"])["code"] == "input_lost"
+    assert desk.results.get("c1") is None
 
 
 def test_a_result_that_finds_no_room_on_the_disk_says_so_and_is_tried_afresh(

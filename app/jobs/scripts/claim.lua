@@ -1,7 +1,7 @@
 -- Hands out deliveries to the queues that live workers serve, one owner after the other. Celery's list is first in,
 -- first out, so it is kept short: what is in it already goes before an owner who comes now.
 -- What no worker took up in time may have been lost on the way and goes back to its line; what arrives twice finds the
--- lease taken.
+-- lease taken. Processes of versions before 0.12 lease and drop computations and know no lines, so it may be gone.
 -- ARGV: keep_ms, ttl_s (of a sign of life), messages_per_slot, first_resend_ms, last_resend_ms
 local now, sends = now_ms(), {}
 local per_slot, first, last = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -13,7 +13,7 @@ local function take_back_lost(queue)
   for _, content in ipairs(early) do table.insert(lost, content) end
   for _, content in ipairs(lost) do
     redis.call('ZREM', sent_key(queue), content)
-    line_up(content)
+    if redis.call('HGET', computation_key(content), 'state') == 'queued' then line_up(content) end
   end
 end
 
@@ -21,7 +21,7 @@ local function hand_out(queue, owner)
   local content = redis.call('ZRANGE', line_key(queue, owner), 0, 0)[1]
   local key, turn = computation_key(content), redis.call('INCR', TURN_KEY)
   leave_line(content, queue, owner)
-  if redis.call('HGET', key, 'state') ~= 'queued' then return 0 end -- leased by a worker of a version before 0.12
+  if redis.call('HGET', key, 'state') ~= 'queued' then return 0 end
   local sent = redis.call('HINCRBY', key, 'sends', 1)
   redis.call('HSET', key, 'turn', turn)
   redis.call('ZADD', sent_key(queue), now + math.min(first * 2 ^ (sent - 1), last), content)

@@ -13,7 +13,9 @@ local WORKERS_KEY = 'tessera:workers'      -- zset: workers, by when their last 
 local SERVED_KEY = 'tessera:workers:served' -- hash: of each worker its identity, queues and slots, as JSON
 local APIS_KEY = 'tessera:apis'            -- zset: identities of API processes, by when their last sign is too old (s)
 local BEAT_KEY = 'tessera:beat'            -- counter: every sign of life of a lease draws a number
-local LEASES_KEY = 'tessera:leases'        -- zset: computations being worked on, by their last sign of life
+local LEASES_KEY = 'tessera:leases:beats'  -- zset: computations being worked on, by their last sign of life
+-- The same of workers before 0.12. An API of then ends what is in it by the time of day, which no sign of ours tells.
+local FORMER_LEASES_KEY = 'tessera:leases'
 local ENDING_KEY = 'tessera:jobs:ending'   -- zset: finished jobs as `ending` writes them, by when their records expire
 local UNFINISHED_KEY = 'tessera:unfinished' -- zset: jobs that wait for a computation, by when they were accepted
 local COUNTS_KEY = 'tessera:counts'        -- hash: totals for metrics
@@ -171,6 +173,10 @@ end
 -- A sign of life of the work under a lease.
 local function beat(content) redis.call('ZADD', LEASES_KEY, redis.call('INCR', BEAT_KEY), content) end
 
+local function end_lease(content)
+  for _, leases in ipairs({ LEASES_KEY, FORMER_LEASES_KEY }) do redis.call('ZREM', leases, content) end
+end
+
 -- Puts a computation into the line of its owner. Owners take turns; one who had no line begins at the end.
 local function line_up(content)
   local v = redis.call('HMGET', computation_key(content), 'queue', 'owner', 'fence')
@@ -216,7 +222,7 @@ local function enqueue(content, now)
   redis.call('HSET', key, 'state', 'queued', 'fence', fence, 'queued_ms', now, 'sends', 0)
   redis.call('ZADD', queue_key(queue), fence, content)
   redis.call('SADD', QUEUES_KEY, queue)
-  redis.call('ZREM', LEASES_KEY, content)
+  end_lease(content)
   line_up(content)
 end
 
@@ -226,7 +232,7 @@ local function drop(content)
   local model = redis.call('HGET', key, 'model')
   leave_queue(content)
   if model and model ~= '' then redis.call('SREM', users_key(model), content) end
-  redis.call('ZREM', LEASES_KEY, content)
+  end_lease(content)
   redis.call('DEL', key, waiting_key(content), stopping_key(content))
 end
 
@@ -299,7 +305,7 @@ local function abandon(content, now, max_attempts)
     finish_stopping(content, now)
     return 'stopped'
   elseif v[1] ~= 'running' then
-    redis.call('ZREM', LEASES_KEY, content)
+    end_lease(content)
     return 'none'
   end
   local forgiven = forgive_stopped(key, v[3])
@@ -410,8 +416,18 @@ local function stored_bytes(owner)
   return sum
 end
 
--- Why new jobs are refused at the moment, with what there is too much of; nil if there is room. A part of the memory is
--- kept for what was accepted: its events, messages and outcomes.
+-- How much memory is used, if it is too much for anything new; nil if not. The rest is for what was accepted: events and
+-- outcomes, and Celery's messages, without which nothing is worked on and which Redis refuses at its limit.
+local function too_much_memory()
+  local memory = redis.call('INFO', 'memory')
+  local used, most = memory:match('used_memory:(%d+)'), memory:match('maxmemory:(%d+)')
+  return tonumber(most) > 0 and tonumber(used) > tonumber(most) * SHARE_FOR_NEW and used or nil
+end
+
+-- As Redis answers at its limit.
+local NO_MEMORY = redis.error_reply("OOM used memory > 'maxmemory' as far as it is for what is new")
+
+-- Why new jobs are refused at the moment, with what there is too much of; nil if there is room.
 local function no_room(request)
   local own = redis.call('ZCARD', unfinished_key(request.owner))
   if own + request.jobs > request.most_of_owner then return { 'too_many_jobs', tostring(own) } end
@@ -421,9 +437,8 @@ local function no_room(request)
   end
   local waiting = redis.call('ZCARD', UNFINISHED_KEY)
   if waiting + request.jobs > request.most_waiting then return { 'queue_full', tostring(waiting) } end
-  local memory = redis.call('INFO', 'memory')
-  local used, most = memory:match('used_memory:(%d+)'), memory:match('maxmemory:(%d+)')
-  if tonumber(most) > 0 and tonumber(used) > tonumber(most) * SHARE_FOR_NEW then return { 'records_full', used } end
+  local used = too_much_memory()
+  if used then return { 'records_full', used } end
   return nil
 end
 

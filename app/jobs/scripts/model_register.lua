@@ -2,6 +2,7 @@
 -- ARGV: keep_ms, owner, model, name, size_bytes
 local owner, model = ARGV[2], ARGV[3]
 local key, now = model_key(owner, model), now_ms()
+if redis.call('EXISTS', key) == 0 and too_much_memory() then return NO_MEMORY end
 local created = redis.call('HSETNX', key, 'created_ms', now)
 if created == 1 then
   redis.call('HSET', key, 'name', ARGV[4], 'size_bytes', ARGV[5])

@@ -7,10 +7,11 @@ local queue, owner, sent = v[2], v[3] or '', redis.call('ZRANGE', sent_key(v[2])
 local before, is_sent = 0, false
 for _, other in ipairs(sent) do
   if other == content then is_sent = true
-  elseif tonumber(redis.call('HGET', computation_key(other), 'turn')) < tonumber(v[4] or 0) then before = before + 1 end
+  elseif tonumber(redis.call('HGET', computation_key(other), 'turn') or 0) < tonumber(v[4] or 0) then before = before + 1 end
 end
 if is_sent then return before + 1 end
 local rank, has_had_turn = redis.call('ZRANK', line_key(queue, owner), content), false
+if not rank then return (redis.call('ZRANK', queue_key(queue), content) or 0) + 1 end -- queued by a version before 0.12
 before = #sent + rank
 for _, other in ipairs(redis.call('ZRANGE', turns_key(queue), 0, -1)) do
   if other == owner then has_had_turn = true

@@ -1,6 +1,7 @@
 -- Makes a user's profile known, once; its name means it from now on. Returns whether it is new, and since when it is known.
 -- ARGV: keep_ms, owner, digest, name
 local owner, digest, name = ARGV[2], ARGV[3], ARGV[4]
+if redis.call('EXISTS', profile_key(owner, digest)) == 0 and too_much_memory() then return NO_MEMORY end
 local created = redis.call('HSETNX', profile_key(owner, digest), 'created_ms', now_ms())
 local created_ms = redis.call('HGET', profile_key(owner, digest), 'created_ms')
 redis.call('HSET', profile_key(owner, digest), 'name', name)
