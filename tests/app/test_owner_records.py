@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -91,6 +92,28 @@ def test_bytes_that_move_into_place_count_before_they_are_there(client: redis.Re
     none = Limits(stored_bytes=1)
     assert records.pin_model("a" * 64, owner="ann", size_bytes=60, limits=none)[0] == "pinned"  # it is there already
     assert records.pin_model("b" * 64, owner="ann", size_bytes=40, limits=few)[0] == "pinned"
+
+
+def test_the_bytes_of_many_models_are_not_added_up_for_each_upload(client: redis.Redis) -> None:
+    """It took a broker with 100,000 models of one owner 0.4 s, in which it answered nobody."""
+    records = Records(client, Settings(), IDENTITY)
+    models = [f"{number:064x}" for number in range(20)]
+
+    def calls() -> int:
+        client.config_resetstat()
+        assert records.pin_model("f" * 64, owner="ann", size_bytes=1, limits=Limits(stored_bytes=10**6))[0] == "pinned"
+        found: Any = client.info("commandstats")
+        return int(found.get("cmdstat_hget", {"calls": 0})["calls"])
+
+    for model in models:
+        records.register_model(model, "a.onnx", 60, owner="ann")
+    assert calls() >= 20  # of a version that did not keep the sum
+    assert calls() < 5
+    records.register_model("e" * 64, "a.onnx", 60, owner="ann")
+    records.register_model("e" * 64, "a.onnx", 60, owner="ann")
+    for model in models[:15]:
+        records.delete_model(model, owner="ann")
+    assert records.stored_bytes("ann") == 6 * 60 + 1
 
 
 def test_files_that_came_with_a_job_count_as_long_as_it_is_kept(bench: Bench) -> None:

@@ -34,6 +34,7 @@ local function model_key(owner, model) return owned(owner, 'model:' .. model) en
 local function packages_key(owner, model) return owned(owner, 'model:' .. model .. ':packages') end
 local function profile_key(owner, digest) return owned(owner, 'profile:' .. digest) end
 local function unfinished_key(owner) return 'tessera:owner:' .. (owner or '') .. ':unfinished' end -- as UNFINISHED_KEY
+local function bytes_key(owner) return 'tessera:owner:' .. owner .. ':bytes' end -- of the owner's models
 -- No owner has a slash in the name.
 local function arriving_key(owner) return 'tessera:owner:' .. owner .. ':arriving' end -- hash: bytes by model
 local function attached_key(owner) return 'tessera:owner:' .. (owner or '') .. ':attached' end -- hash: bytes by job
@@ -394,11 +395,20 @@ local function record_job(wanted, now)
   return 'accepted'
 end
 
+-- An owner has got a model (INCRBY) or lost one (DECRBY).
+local function count_bytes(owner, command, bytes)
+  if redis.call('EXISTS', bytes_key(owner)) == 1 then redis.call(command, bytes_key(owner), bytes) end
+end
+
 -- Bytes of the models that an owner has, of those that move into place, and of files that came with jobs that are kept.
 local function stored_bytes(owner)
-  local sum = 0
-  for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
-    sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
+  local sum = tonumber(redis.call('GET', bytes_key(owner)))
+  if not sum then -- added up once, for an owner may have very many models
+    sum = 0
+    for _, model in ipairs(redis.call('ZRANGE', models_key(owner), 0, -1)) do
+      sum = sum + tonumber(redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
+    end
+    redis.call('SET', bytes_key(owner), string.format('%.0f', sum))
   end
   for _, key in ipairs({ arriving_key(owner), attached_key(owner) }) do
     for _, size in ipairs(redis.call('HVALS', key)) do sum = sum + tonumber(size) end

@@ -13,6 +13,7 @@ if owners > 1 then
 elseif redis.call('EXISTS', uploading_key(model)) == 1 or redis.call('SCARD', users_key(model)) > 0 then
   return 'in_use'
 end
+count_bytes(owner, 'DECRBY', redis.call('HGET', model_key(owner, model), 'size_bytes') or 0)
 redis.call('DEL', model_key(owner, model), packages_key(owner, model))
 redis.call('ZREM', models_key(owner), model)
 redis.call('SREM', owners_key(model), owner)

@@ -7,6 +7,7 @@ local created = redis.call('HSETNX', key, 'created_ms', now)
 if created == 1 then
   redis.call('HSET', key, 'name', ARGV[4], 'size_bytes', ARGV[5])
   redis.call('ZADD', models_key(owner), now, model)
+  count_bytes(owner, 'INCRBY', ARGV[5])
   if owner ~= '' then redis.call('SADD', owners_key(model), owner) end
 end
 redis.call('HDEL', arriving_key(owner), model)
