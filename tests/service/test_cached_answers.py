@@ -36,7 +36,8 @@ def commands(url: str, word: str, act: Callable[[], object]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def job(api: Api) -> str:
-    found = api.finished(api.submit(api.upload(light_model("squeezenet").read_bytes()), "edge4", verify="none"))
+    path = light_model("squeezenet")
+    found = api.finished(api.submit(api.upload(path.read_bytes(), path.name), "edge4", verify="none"))
     assert found["state"] == "succeeded", found
     return str(found["id"])
 
