@@ -71,7 +71,9 @@ class Settings(BaseSettings):
     require_keys: Literal["auto", "always"] = "auto"
     """Whether requests without a key are refused: `auto` beyond loopback, `always` there too."""
     key_stored_bytes: Positive = 20 * GIB
-    """Bytes of models and files of an owner. This and the next four are for keys without limits of their own."""
+    """Bytes of models and files of an owner. This and the next five are for keys without limits of their own."""
+    key_stored_items: Positive = 10_000
+    """Models and profiles of an owner."""
     key_waiting_jobs: Positive = 2_000
     """Jobs of an owner that may wait or run; each point of a sweep counts."""
     key_sweep_points: Positive = 1024

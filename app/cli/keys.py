@@ -36,6 +36,7 @@ def create(
         typer.Option(help="Whose models and jobs it reaches; `local` is who needs no key [NAME]", show_default=False),
     ] = None,
     stored_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes of uploaded models and files")] = None,
+    stored_items: Annotated[int | None, typer.Option(min=1, help="Uploaded models and profiles")] = None,
     waiting_jobs: Annotated[int | None, typer.Option(min=1, help="Jobs that wait or run")] = None,
     sweep_points: Annotated[int | None, typer.Option(min=1, help="Points of one sweep")] = None,
     uploads: Annotated[int | None, typer.Option(min=1, help="Uploads at once")] = None,
@@ -44,7 +45,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key and print it: it is shown once. Limits that are not given are those of the service's settings."""
-    given = (stored_bytes, waiting_jobs, sweep_points, uploads, requests_per_minute)
+    given = (stored_bytes, stored_items, waiting_jobs, sweep_points, uploads, requests_per_minute)
     limits = {name: value for name, value in zip(LIMITS, given, strict=True) if value is not None}
     with failures(as_json=as_json), _keys(data_dir) as keys:
         key, text = keys.create(name, owner, limits)

@@ -534,13 +534,15 @@ class Records:
         size_bytes: int = 0,
         limits: Limits = NO_LIMITS,
         pin_s: float = 60.0,
-    ) -> tuple[Literal["pinned", "deleting", "full"], int]:
+    ) -> tuple[Literal["pinned", "deleting", "full", "crowded"], int]:
         """Keeps a model from being deleted while its file moves into place.
 
-        `deleting` while a deletion runs; `full` if the owner would have more bytes than allowed, and how many.
+        `deleting` while a deletion runs; `full` or `crowded` if the owner would have more bytes, or more models and
+        profiles, than allowed, and how many.
         """
-        answer, bytes_then = self._run("model_pin", owner, model, size_bytes, limits.stored_bytes, _ms(pin_s))
-        return answer, int(bytes_then)
+        most = limits.stored_bytes, limits.stored_items
+        answer, then = self._run("model_pin", owner, model, size_bytes, *most, _ms(pin_s))
+        return answer, int(then)
 
     def register_model(self, model: str, name: str, size_bytes: int, *, owner: str = "") -> bool:
         """Makes a model known to its owner and unpins it; True if it is new to this owner."""
@@ -559,10 +561,15 @@ class Records:
         """Forget a job that is final, a sweep with its points; a point of a sweep stays with its sweep."""
         return cast(Literal["deleted", "unknown", "not_final", "point"], self._run("job_delete", job))
 
-    def register_profile(self, digest: str, name: str, *, owner: str = "") -> tuple[bool, int]:
-        """Makes a user's profile known under its name; whether it is new, and since when it is known, in ms."""
-        is_new, created_ms = self._run("profile_register", owner, digest, name)
-        return bool(is_new), int(created_ms)
+    def register_profile(
+        self, digest: str, name: str, *, owner: str = "", limits: Limits = NO_LIMITS
+    ) -> tuple[Literal["new", "known", "crowded"], int]:
+        """Makes a user's profile known under its name; since when it is known, in ms.
+
+        `crowded` if the owner would have more models and profiles than allowed, and how many.
+        """
+        answer, number = self._run("profile_register", owner, digest, name, limits.stored_items)
+        return answer, int(number)
 
     def delete_profile(self, digest: str, *, owner: str = "") -> Literal["deleted", "unknown"]:
         """Forget a user's profile; its name then means the newest other one of that name."""

@@ -67,6 +67,7 @@ class Keys:
         self._redis = client
         self._defaults = Limits(
             stored_bytes=settings.key_stored_bytes,
+            stored_items=settings.key_stored_items,
             waiting_jobs=settings.key_waiting_jobs,
             sweep_points=settings.key_sweep_points,
             uploads=settings.key_uploads,

@@ -15,10 +15,12 @@ _UNLIMITED: Final = 2**53
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one key may use; jobs, points and models are counted for its owner, requests for the key."""
+    """How much one key may use; jobs, points, models and profiles are counted for its owner, requests for the key."""
 
     stored_bytes: int = _UNLIMITED
     """Bytes of uploaded models, and of files that came with simulations whose jobs are kept."""
+    stored_items: int = _UNLIMITED
+    """Uploaded models and profiles."""
     waiting_jobs: int = _UNLIMITED
     """Jobs that wait or run; each point of a sweep counts."""
     sweep_points: int = _UNLIMITED

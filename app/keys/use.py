@@ -26,7 +26,7 @@ T = TypeVar("T")
 _PUT_AT_ONCE: Final = 16
 _UPLOAD_RETRY_S: Final = 2
 # Room comes by deleting, so callers need not hurry.
-_BYTES_RETRY_S: Final = 300
+_ROOM_RETRY_S: Final = 300
 
 
 class RequestRates:
@@ -66,7 +66,19 @@ def too_many_bytes(owner: Owner, bytes_then: int) -> QuotaError:
         actual=bytes_then,
         limit=owner.limits.stored_bytes,
         hint="Delete models (DELETE /v1/models/{id}) and simulations (DELETE /v1/jobs/{id}) that you do not need",
-        retry_after_s=_BYTES_RETRY_S,
+        retry_after_s=_ROOM_RETRY_S,
+    )
+
+
+def too_many_items(owner: Owner, items_then: int) -> QuotaError:
+    """The error for an upload after which an owner would have more models and profiles than allowed."""
+    return QuotaError(
+        "what you have stored would be too many models and profiles",
+        code="too_many_items",
+        actual=items_then,
+        limit=owner.limits.stored_items,
+        hint="Delete models (DELETE /v1/models/{id}) and profiles (DELETE /v1/profiles/{digest}) that you do not need",
+        retry_after_s=_ROOM_RETRY_S,
     )
 
 

@@ -9,7 +9,7 @@ from typing import cast
 from app.context import Context
 from app.errors import ConflictError, NotFoundError
 from app.jobs.records import owned
-from app.keys.use import too_many_bytes
+from app.keys.use import too_many_bytes, too_many_items
 from app.listing import page
 from app.models.schemas import Model, ModelPage
 from app.store import is_digest
@@ -44,7 +44,7 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             limit=expected_sha256,
         )
     for _ in range(200):
-        answer, bytes_then = context.records.pin_model(
+        answer, then = context.records.pin_model(
             digest,
             owner=context.owner.name,
             size_bytes=writer.size_bytes,
@@ -52,7 +52,9 @@ def keep(context: Context, received: ReceivedFile, expected_sha256: str | None =
             pin_s=context.settings.upload_pin_s,
         )
         if answer == "full":
-            raise too_many_bytes(context.owner, bytes_then)
+            raise too_many_bytes(context.owner, then)
+        if answer == "crowded":
+            raise too_many_items(context.owner, then)
         if answer == "pinned":
             break
         time.sleep(0.05)  # its deletion is in progress, which takes as long as removing a file

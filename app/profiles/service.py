@@ -9,6 +9,7 @@ from app.context import Context
 from app.errors import ConflictError, NotFoundError
 from app.http import decode_cursor, encode_cursor
 from app.jobs.records import owned
+from app.keys.use import too_many_items
 from app.listing import page
 from app.profiles.schemas import ProfilePage, ProfileSummary
 from app.store import is_digest
@@ -26,7 +27,7 @@ from compiler.profile import (
 def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
     """Stores a user's profile from YAML or JSON; True if it is new.
 
-    Raises ProfileError naming the field, ConflictError for the name of a built-in profile.
+    Raises ProfileError naming the field, ConflictError for the name of a built-in profile, QuotaError for one too many.
     """
     profile = parse_profile(data)
     if profile.name in builtin_names() and profile != builtin_profile(profile.name):
@@ -40,8 +41,11 @@ def create(context: Context, data: bytes) -> tuple[ProfileSummary, bool]:
     if profile.name in builtin_names():  # an identical profile is known already and listed once
         return ProfileSummary(name=profile.name, digest=profile_digest(profile), builtin=True), False
     digest = keep(context, profile)
-    is_new, created_ms = context.records.register_profile(digest, profile.name, owner=context.owner.name)
-    return _user_summary(digest, {"name": profile.name, "created_ms": str(created_ms)}), is_new
+    owner = context.owner
+    answer, number = context.records.register_profile(digest, profile.name, owner=owner.name, limits=owner.limits)
+    if answer == "crowded":
+        raise too_many_items(owner, number)
+    return _user_summary(digest, {"name": profile.name, "created_ms": str(number)}), answer == "new"
 
 
 def keep(context: Context, profile: Profile) -> str:

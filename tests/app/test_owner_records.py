@@ -82,6 +82,21 @@ def test_a_deleted_job_leaves_the_list_of_its_owner(bench: Bench) -> None:
     assert not bench.client.exists(owned("ann", "jobs"), "tessera:jobs:ending")
 
 
+def test_models_and_profiles_of_an_owner_are_so_many_and_no_more(client: redis.Redis) -> None:
+    records, few = Records(client, Settings(), IDENTITY), Limits(stored_items=2)
+    assert records.pin_model("a" * 64, owner="ann", limits=few)[0] == "pinned"
+    records.register_model("a" * 64, "a.onnx", 60, owner="ann")
+    assert records.register_profile("c" * 64, "one", owner="ann", limits=few)[0] == "new"
+    assert records.pin_model("b" * 64, owner="ann", limits=few) == ("crowded", 3)
+    assert records.register_profile("d" * 64, "two", owner="ann", limits=few) == ("crowded", 3)
+    assert not client.hexists(owned("ann", "profile-names"), "two")
+    assert records.pin_model("a" * 64, owner="ann", limits=few)[0] == "pinned"  # what is there already stays in reach
+    assert records.register_profile("c" * 64, "one", owner="ann", limits=few)[0] == "known"
+    assert records.register_profile("d" * 64, "two", owner="bob", limits=few)[0] == "new"
+    assert records.delete_profile("c" * 64, owner="ann") == "deleted"
+    assert records.register_profile("d" * 64, "two", owner="ann", limits=few)[0] == "new"
+
+
 def test_bytes_that_move_into_place_count_before_they_are_there(client: redis.Redis) -> None:
     records, few = Records(client, Settings(), IDENTITY), Limits(stored_bytes=100)
     assert records.pin_model("a" * 64, owner="ann", size_bytes=60, limits=few)[0] == "pinned"

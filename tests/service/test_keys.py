@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.store import document_store
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import Api, conv_chain, new_key, settings, until
-from tests.service.test_api import assert_problem
+from tests.service.test_api import assert_problem, user_profile
 from tests.service.test_owners import UNKNOWN, operations_of, requests
 
 pytestmark = pytest.mark.service
@@ -195,6 +195,17 @@ def test_bytes_of_models_are_bounded_by_key(service: EmbeddedService, connected:
     assert_problem(api.http.post("/v1/compilations", files=form), 429, "too_many_bytes")
     assert api.http.delete(f"/v1/models/{model}").status_code == 204
     api.upload(other)
+
+
+def test_models_and_profiles_are_bounded_by_key(service: EmbeddedService, connected: Callable[..., Api]) -> None:
+    api = connected(service, new_key(service, "tidy", stored_items=1))
+    model = api.upload(conv_chain(2, channels=14))
+    answer = api.http.post("/v1/models", content=conv_chain(2, channels=15), headers=RAW)
+    problem = assert_problem(answer, 429, "too_many_items", "Delete models")
+    assert (problem["actual"], problem["limit"]) == (2, 1)
+    assert_problem(api.http.post("/v1/profiles", json=user_profile("one-too-many")), 429, "too_many_items")
+    assert api.http.delete(f"/v1/models/{model}").status_code == 204
+    assert api.http.post("/v1/profiles", json=user_profile("the-only-one")).status_code == 201
 
 
 def test_waiting_jobs_are_bounded_by_owner(service: EmbeddedService, connected: Callable[..., Api]) -> None:

@@ -400,6 +400,11 @@ local function count_bytes(owner, command, bytes)
   if redis.call('EXISTS', bytes_key(owner)) == 1 then redis.call(command, bytes_key(owner), bytes) end
 end
 
+-- Models and profiles of an owner.
+local function stored_items(owner)
+  return redis.call('ZCARD', models_key(owner)) + redis.call('ZCARD', profiles_key(owner))
+end
+
 -- Bytes of the models that an owner has, of those that move into place, and of files that came with jobs that are kept.
 local function stored_bytes(owner)
   local sum = tonumber(redis.call('GET', bytes_key(owner)))
