@@ -30,6 +30,8 @@ _SUBMITTERS: Final = 8
 # A fault waits so long for work that is behind, so that the last jobs meet faults as the first did.
 _AHEAD_S: Final = 5.0
 _READERS: Final = 2
+# How long the broker may take to be there again, once all faults are over.
+_BROKER_S: Final = 60.0
 _DOCUMENTS: Final = ("plan", "report", "executable", "outputs", "package")
 # Answers that say honestly that something is not possible at the moment.
 _LATER: Final = (429, 503, 507)
@@ -413,7 +415,16 @@ def compare(topology: Topology, ledger: Ledger, expected: Mapping[tuple[str, Wor
 
 
 def _final_events(broker: redis.Redis, job: str) -> int:
-    entries: Any = broker.xrange(f"tessera:job:{job}:events")
+    """How many final events a job has; the broker may just be started again after a fault."""
+    ends_at = time.monotonic() + _BROKER_S
+    while True:
+        try:
+            entries: Any = broker.xrange(f"tessera:job:{job}:events")
+            break
+        except redis.RedisError as error:
+            if time.monotonic() > ends_at:
+                raise TimeoutError(f"the broker does not answer: {error}") from None
+            time.sleep(0.1)
     return sum(json.loads(fields["data"])["state"] in FINAL for _, fields in entries)
 
 
