@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory() as folder:
         marks = [0.0, used(worker)]
         uploaded = client.upload_model(model)
         for options in ({}, {"strict": True}):
-            job = client.submit(uploaded.id, "cluster4x4", options)
+            job = client.submit(uploaded, "cluster4x4", options)
             for _ in client.follow(job.id):
                 pass
             assert client.job(job.id).state == "succeeded"
