@@ -101,6 +101,9 @@ def test_the_judge_notices_what_went_wrong(
     if change is not None:
         change(scene, next(one for one in ledger.accepted if one.work.number == 1))
     judge(scene.topology, ledger, settle_s=2)
+    if change is _publish_again:  # other cases have the same log
+        log = scene.topology.logs()[0]
+        log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines()[:-1]))
     if noticed != {"stuck"}:
         compare(scene.topology, ledger, scene.expected)
     assert set(ledger.violations) == noticed
