@@ -60,24 +60,27 @@ class RequestRates:
 
 def too_many_bytes(owner: Owner, bytes_then: int) -> QuotaError:
     """The error for an upload after which an owner would have more bytes than allowed."""
-    return QuotaError(
-        "what you have stored would take too many bytes",
-        code="too_many_bytes",
-        actual=bytes_then,
-        limit=owner.limits.stored_bytes,
-        hint="Delete models (DELETE /v1/models/{id}) and simulations (DELETE /v1/jobs/{id}) that you do not need",
-        retry_after_s=_ROOM_RETRY_S,
+    limit = owner.limits.stored_bytes
+    return _too_much(
+        "bytes", bytes_then, limit, "models (DELETE /v1/models/{id}) and simulations (DELETE /v1/jobs/{id})"
     )
 
 
 def too_many_items(owner: Owner, items_then: int) -> QuotaError:
     """The error for an upload after which an owner would have more models and profiles than allowed."""
+    limit = owner.limits.stored_items
+    return _too_much(
+        "items", items_then, limit, "models (DELETE /v1/models/{id}) and profiles (DELETE /v1/profiles/{digest})"
+    )
+
+
+def _too_much(what: str, then: int, limit: int, removable: str) -> QuotaError:
     return QuotaError(
-        "what you have stored would be too many models and profiles",
-        code="too_many_items",
-        actual=items_then,
-        limit=owner.limits.stored_items,
-        hint="Delete models (DELETE /v1/models/{id}) and profiles (DELETE /v1/profiles/{digest}) that you do not need",
+        f"what you have stored would be too many {what}",
+        code=f"too_many_{what}",
+        actual=then,
+        limit=limit,
+        hint=f"Delete {removable} that you do not need",
         retry_after_s=_ROOM_RETRY_S,
     )
 
