@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import psutil
 
-from app.supervisor.redis_server import RedisServer, Role
+from app.supervisor.redis_server import RedisServer, Role, socket_url
 from compiler.version import COMPILER_VERSION
 from tests.chaos.blobs import Blobs, BucketBlobs, FileBlobs
 from tests.s3 import S3Server
@@ -183,7 +183,7 @@ class Embedded:
 
     @property
     def broker_url(self) -> str:
-        return f"unix://{self.folder / 'data' / 'redis' / 'redis.sock'}?db=0"
+        return socket_url(self.folder / "data" / Role.BROKER.value)
 
     def parts(self) -> tuple[str, ...]:
         return ("supervisor", "broker", "cache", "api", "worker", "child")

@@ -16,6 +16,7 @@ import redis
 
 from app.jobs.records import LEASES_KEY
 from app.redis_urls import connect
+from app.supervisor.redis_server import Role, socket_path
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import FINAL, Api, conv_chain, gone, kill, tree, until
 
@@ -150,7 +151,7 @@ def test_a_worker_that_cannot_tell_redis_of_finished_work_takes_up_more(start: S
     """Redis is away while acknowledgements go out, of as many messages as a worker may hold."""
     service, api = start(worker_concurrency=1)
     client = records(service)
-    socket = service.data_dir / "redis" / "redis.sock"
+    socket = socket_path(service.data_dir / Role.BROKER.value)
     aside = socket.with_name("aside.sock")
     log = service.data_dir / "logs" / "worker.log"
     model = api.upload(conv_chain(LONG))
