@@ -406,6 +406,7 @@ class Interleaved:
                 assert name not in fields or stores.documents.holds(fields[name]), (key, name)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=30,
     phases=[Phase.explicit, Phase.generate],  # an example takes too long to be made smaller

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 import redis
 import yaml
 
@@ -56,6 +57,7 @@ def test_metrics_and_settings_in_the_text_exist() -> None:
     assert {name.removeprefix("TESSERA_").lower() for name in named} <= Settings.model_fields.keys()
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_the_broker_is_restored_by_the_commands_of_the_text(tmp_path: Path) -> None:
     programs = find_program().parent
     with socket.socket() as free:

@@ -235,6 +235,7 @@ def test_the_store_can_be_written(store: BlobStore) -> None:
     assert list(store.blobs()) == []
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=50), max_size=8))
 def test_any_blobs_come_back_as_they_were(request_store: BlobStore, pieces: list[bytes]) -> None:
     digests = [request_store.put(piece) for piece in pieces]

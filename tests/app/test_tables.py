@@ -442,6 +442,7 @@ def test_tables_are_answered_though_the_broker_takes_no_more(desk: Desk, client:
     assert (counts.totals(), wanted.waiting()) == ({}, 0)
 
 
+@pytest.mark.slow
 def test_shapes_are_counted_in_bounded_memory_and_frequent_ones_are_kept(desk: Desk, client: redis.Redis) -> None:
     counts = desk.counts()
     for _ in range(50):

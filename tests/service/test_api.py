@@ -669,6 +669,7 @@ def test_text_that_is_no_utf8_and_an_event_id_out_of_range_are_the_callers_fault
     assert_problem(answer, 422, "invalid_event_id", "99999999999999999999-0")
 
 
+@pytest.mark.slow
 def test_an_event_id_ahead_of_the_stream_ends_with_the_job(api: Api) -> None:
     job = api.submit(api.upload(conv_chain(30, channels=5)), "edge4")
     headers = {"Last-Event-ID": "99999999999999-0"}

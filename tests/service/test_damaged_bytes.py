@@ -42,6 +42,7 @@ def made_again(answer: httpx.Response) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_damaged_results_are_made_again_and_never_served(start: Start) -> None:
     service, api = start()
     model = api.upload(conv_chain(3))
@@ -114,6 +115,7 @@ def test_a_damaged_result_for_which_no_job_finds_room_is_made_when_there_is_some
     assert settled(api, job["links"]["plan"]).content == whole.content
 
 
+@pytest.mark.slow
 def test_a_result_whose_inputs_are_damaged_too_is_answered_as_lost(start: Start) -> None:
     """It was answered 503, "try again", for ever."""
     service, api = start()

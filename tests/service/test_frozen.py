@@ -55,6 +55,7 @@ def unavailable(answer: httpx.Response, location: str) -> None:
     assert answer.headers["Location"] == location
 
 
+@pytest.mark.slow
 def test_a_frozen_broker_is_answered_503_within_two_seconds(start: Start) -> None:
     """A job was waited for for 51 s, and /readyz for longer than 80 s."""
     service, api = start()
@@ -144,6 +145,7 @@ def works_without_cache(api: Api, model: str) -> None:
     assert float(found[0].split()[1]) > 0
 
 
+@pytest.mark.slow
 def test_what_may_be_lost_is_done_without_while_it_hangs_and_while_it_is_gone(start: Start) -> None:
     """API-1: with the cache down, every POST and every table was 503."""
     service, api = start()

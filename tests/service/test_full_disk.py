@@ -90,6 +90,7 @@ def test_a_full_disk_is_named(start: Start, tmp_path: Path, may_mount: bool) -> 
             assert not [*blobs.glob("*/tmp/*")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["directory", "s3"])
 def test_a_broker_that_ended_on_a_full_disk_comes_back_with_space(
     request: pytest.FixtureRequest, start: Start, tmp_path: Path, storage: str
@@ -172,6 +173,7 @@ def test_records_that_cannot_be_saved_are_named(start: Start) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_who_waits_when_the_service_stops_is_told_where_to_ask_again(start: Start) -> None:
     """It was 500 as plain text."""
     service, api = start()

@@ -118,6 +118,7 @@ def imported(service: EmbeddedService, process: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
 
 
+@pytest.mark.slow
 def test_the_api_process_never_loads_what_reads_a_model(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """API-3: models are read by a worker's child alone; Python itself notes what each process imports."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
@@ -209,6 +210,7 @@ def children(service: EmbeddedService) -> list[psutil.Process]:
     return psutil.Process(service.pids["worker"]).children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "code", "attempts", "end_of_the_child"),
     [

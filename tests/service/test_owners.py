@@ -240,6 +240,7 @@ def test_tables_are_shared_and_what_was_asked_for_is_not_told(owners: tuple[Api,
     assert [shape["dims"]["h"] for shape in found[bob]["shapes"]] == [9]
 
 
+@pytest.mark.slow
 def test_records_from_before_there_were_owners_belong_to_the_local_one(
     start: Callable[..., tuple[EmbeddedService, Api]],
 ) -> None:

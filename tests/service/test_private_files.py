@@ -31,6 +31,7 @@ def open_to_others(folder: Path) -> list[str]:
     return sorted(f"{path}: {path.lstat().st_mode:o}" for path in paths if stat.S_IMODE(path.lstat().st_mode) & 0o077)
 
 
+@pytest.mark.slow
 def test_nothing_that_real_jobs_leave_is_open_to_others(start: Start) -> None:
     service, api = start()
     model = api.upload(conv_chain(3), "net.onnx")
@@ -50,6 +51,7 @@ def test_nothing_that_real_jobs_leave_is_open_to_others(start: Start) -> None:
     assert open_to_others(service.data_dir) == []
 
 
+@pytest.mark.slow
 def test_an_existing_data_directory_is_taken_from_others(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     service, api = start()
     model = api.upload(conv_chain(3), "net.onnx")

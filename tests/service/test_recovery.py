@@ -85,6 +85,7 @@ def second_attempt_or_final(api: Api, job: str) -> bool:
     return (found["state"] == "running" and found["attempts"] == 2) or found["state"] in FINAL
 
 
+@pytest.mark.slow
 def test_a_job_whose_worker_is_killed_at_each_attempt_fails_with_worker_lost(start: Start) -> None:
     service, api = start()
     client = records(service)
@@ -256,6 +257,7 @@ def test_a_delivery_that_comes_twice_is_worked_on_once(start: Start) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_the_job_and_keeps_the_worker_usable(start: Start) -> None:
     _, api = start()
     model = api.upload(conv_chain(LONG))
@@ -271,6 +273,7 @@ def test_a_time_limit_ends_the_job_and_keeps_the_worker_usable(start: Start) -> 
     assert (again["state"], again["cached"]) == ("succeeded", False)
 
 
+@pytest.mark.slow
 def test_a_memory_limit_ends_the_job_and_does_not_crash_in_a_loop(start: Start) -> None:
     service, api = start()
     client = records(service)

@@ -35,6 +35,7 @@ def begin(start: Start, s3: S3Server, prefix: str) -> Start:
     return lambda **changes: start(**{**s3.settings(prefix), **changes})
 
 
+@pytest.mark.slow
 def test_models_plans_tables_and_programs_go_through_the_bucket(begin: Start, s3: S3Server, prefix: str) -> None:
     service, api = begin()
     model, _ = packaged(api, images())
@@ -62,6 +63,7 @@ def test_models_plans_tables_and_programs_go_through_the_bucket(begin: Start, s3
     assert api.finished(api.submit(model))["cached"]
 
 
+@pytest.mark.slow
 def test_damaged_objects_are_noticed_and_made_again(begin: Start, s3: S3Server, prefix: str) -> None:
     service, api = begin()
     data = conv_chain(3)
@@ -84,6 +86,7 @@ def test_damaged_objects_are_noticed_and_made_again(begin: Start, s3: S3Server, 
     assert api.finished(api.submit(model, "edge4"))["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_frozen_s3_is_answered_503_within_two_seconds(begin: Start, s3: S3Server) -> None:
     _, api = begin()
     model = api.upload(conv_chain(1))
@@ -107,6 +110,7 @@ def test_a_frozen_s3_is_answered_503_within_two_seconds(begin: Start, s3: S3Serv
     assert api.finished(api.submit(model, "edge4"))["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_job_whose_results_cannot_be_stored_says_so_and_may_be_tried_again(begin: Start, s3: S3Server) -> None:
     service, api = begin(store_patience_s=1.0)
     model = api.upload(conv_chain(1))
@@ -163,6 +167,7 @@ def test_the_records_of_another_service_remove_nothing(
     assert other.holds(needed)
 
 
+@pytest.mark.slow
 def test_an_operator_collects_by_command(start: Start) -> None:
     service, api = start()
     stores = open_stores(service.settings)

@@ -94,6 +94,7 @@ def test_api_and_two_workers_over_two_redis_survive_the_kill_of_either_worker(tm
         api.http.close()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_broker_hangs_can_be_stopped(tmp_path: Path) -> None:
     """It took 330 s."""
     with ExitStack() as stack:

@@ -151,6 +151,7 @@ def test_a_service_that_was_suspended_as_a_whole_keeps_its_processes(tmp_path: P
         assert api.finished(api.submit(api.upload(conv_chain(1))))["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_the_api_ends_by_itself_in_the_time_that_it_is_given_though_the_broker_hangs(tmp_path: Path) -> None:
     """Its loops were waited for for 6 s, and it was killed after 4."""
     with EmbeddedService(settings(tmp_path / "data")) as service:
@@ -191,6 +192,7 @@ def test_a_child_for_which_no_thread_was_available_is_started_later(
         service.wait_until()
 
 
+@pytest.mark.slow
 def test_a_service_whose_broker_hangs_can_be_stopped(tmp_path: Path) -> None:
     """It took 260 s: the broker was asked with all the patience of a worker whether there is anything to wait for."""
     service = EmbeddedService(settings(tmp_path / "data"))

@@ -111,6 +111,7 @@ def test_a_sweep_without_a_point_that_succeeds_fails_and_says_why(api: Api) -> N
     assert (problem["code"], problem["limit"]) == ("no_point_succeeded", 2)
 
 
+@pytest.mark.slow
 def test_the_same_sweep_again_is_answered_at_once_and_overlapping_ones_share_work(start: Start) -> None:
     service, api = start()
     client = records(service)
@@ -247,6 +248,7 @@ def test_a_sweep_goes_on_after_the_service_was_stopped_midway(start: Start, tmp_
     assert states(finished(api, sweep)) == ["succeeded"] * 5
 
 
+@pytest.mark.slow
 def test_a_single_request_does_not_wait_for_the_end_of_a_sweep(start: Start) -> None:
     _, api = start()
     model = api.upload(conv_chain(LONG))

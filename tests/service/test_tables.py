@@ -324,6 +324,7 @@ def test_answers_are_counted_by_kind_in_the_metrics(api: Api, images_model: str)
         until(lambda name=name: f"\n{name} " in api.http.get("/metrics").text, name)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_a_flushed_cache_and_a_damaged_value_cost_time_and_nothing_else(start: Start) -> None:
     service, api = start(known_answers_bytes=1)  # the API itself remembers nothing
     model, _ = packaged(api, images())
