@@ -77,6 +77,11 @@ class SegmentCompiler:
         """Tilings and prices for a segment of these ops: for the profile that its own weights leave."""
         return self._evaluator_beside(self.resident_bytes(ops))
 
+    def forget_boxes(self) -> None:
+        """Give the memory back that only further prices would use: lowering needs it more."""
+        for evaluator in self._evaluators.values():
+            evaluator.forget_boxes()
+
     def _evaluator_beside(self, resident: int) -> Evaluator:
         found = self._evaluators.get(resident)
         if found is None:

@@ -112,6 +112,11 @@ class Evaluator:
         other._projections = self._projections
         return other
 
+    def forget_boxes(self) -> None:
+        """Forget what groups not priced yet would share with those that were; tilings and prices stay."""
+        self._latest = None
+        self._projections.forget()
+
     def constraints(self, group: int) -> tuple[Constraint, ...]:
         """What binds a group's tiling beside memory.
 

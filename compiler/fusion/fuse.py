@@ -51,7 +51,9 @@ class FuseSegments:
             if segment.kind is SegmentKind.CHIP
         ]
         with collection_paused(), defects_of(self.name, whole):
-            return self._fused(partitioned)
+            fused = self._fused(partitioned)
+        self.compilers.of(partitioned.facts).forget_boxes()
+        return fused
 
     def _fused(self, partitioned: PartitionedGraph) -> FusedGraph:
         facts = partitioned.facts

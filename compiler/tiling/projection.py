@@ -453,10 +453,14 @@ class Projections:
     def trim(self) -> None:
         """Forget everything if there is too much of it."""
         if self.held + _BOX * len(self.known) > _HELD_MAX:
-            self.known.clear()
-            self._by_tiles.clear()
-            self._by_identity.clear()
-            self.held = 0
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget everything: what is asked again is worked out again."""
+        self.known.clear()
+        self._by_tiles.clear()
+        self._by_identity.clear()
+        self.held = 0
 
 
 def _span(axis_map: AxisMap, entry: AxisRange, extent: int) -> int:
