@@ -18,7 +18,8 @@ from compiler.shapes.make_library import corners
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.residence import chooser_beside, in_every_core
 from compiler.shapes.segments import on_chips, segments_of
-from compiler.shapes.shared_libraries import SharedLibraries, bound
+from compiler.shapes.shared_libraries import SharedLibraries, Wanted, bound
+from compiler.shapes.stored_units import StoredUnits
 from compiler.shapes.unit_library import Library
 from compiler.tiling.stationary import WeightTable
 
@@ -31,8 +32,11 @@ def build_model(
     model_name: str,
     model_digest: str,
     values: Values,
+    stored: StoredUnits,
 ) -> ShapeModel:
     """Choose routines and units for a graph at the maxima of its dimensions; `values` gives elements of constants.
+
+    Units are taken from `stored` where they are there; which ones they are does not depend on that.
 
     Raises LimitError where an op has no tile that fits a core, or segments do not fit the chips; ModelError for one
     whose calls make all of an axis that is longer elsewhere.
@@ -40,8 +44,7 @@ def build_model(
     facts = graph_facts(graph)
     others = [graph_facts(graph_at(graph, dims, values)) for dims in corners(ranges)]
     weights = WeightTable(facts, profile)
-    shared = SharedLibraries(profile)
-    libraries: list[Library] = []
+    wanted: list[Wanted] = []
     made: list[Part] = []
     cycles: dict[int, float] = {}
     chooser: RoutineChooser | None = None
@@ -53,13 +56,16 @@ def build_model(
                 chooser = chooser_beside(facts, profile, others, ops, resident)
             routines = chooser.routines(ops)
             cycles[len(made)] = sum(map(chooser.cycles, routines))
-            numbers = list(range(len(libraries), len(libraries) + len(routines)))
-            for routine in routines:
-                canonical = canonical_routine(graph, routine.ops, ranges, in_place)
-                library = shared.of(canonical, resident)
-                _refuse_longer(facts, canonical.ops, library, others)
-                libraries.append(bound(library, canonical, buffer_names(canonical, graph, facts.tensors)))
+            numbers = list(range(len(wanted), len(wanted) + len(routines)))
+            wanted += [
+                Wanted(routine=canonical_routine(graph, one.ops, ranges, in_place), resident_bytes=resident)
+                for one in routines
+            ]
         made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
+    libraries = []
+    for one, library in zip(wanted, SharedLibraries(profile, stored).of(wanted), strict=True):
+        _refuse_longer(facts, one.routine.ops, library, others)
+        libraries.append(bound(library, one.routine, buffer_names(one.routine, graph, facts.tensors)))
     return ShapeModel(
         graph=graph,
         profile=bytes(profile_json(profile)),
