@@ -14,6 +14,7 @@ from compiler.profile import builtin_profile
 from compiler.program.executable import write
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.package import write_package
+from compiler.shapes.stored_units import StoredUnits
 from tests.compiler.shapes.dynamic import Ranges
 from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
 from tests.compiler.shapes.stored import UnitsInMemory
@@ -22,7 +23,7 @@ from tests.models import Model
 
 
 def compiled(
-    source: ModelSource, ranges: Ranges, stored: UnitsInMemory | None = None, profile: str = "edge4"
+    source: ModelSource, ranges: Ranges, stored: StoredUnits | None = None, profile: str = "edge4"
 ) -> tuple[bytes, bytes]:
     """The package of a model, and its executable at the least extents."""
     dims = {name: {"min": low, "max": high} for name, (low, high) in ranges.items()}
