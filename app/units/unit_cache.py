@@ -61,7 +61,7 @@ class UnitCache:
         found: list[Any] = self._or([], lambda: pipeline.execute(raise_on_error=False))
         return {key: value for key, value in zip(keys, found, strict=False) if isinstance(value, bytes)}
 
-    def put_many(self, library: str, values: Mapping[str, bytes]) -> None:
+    def put_many(self, library: str, values: Mapping[str, bytes], labels: Mapping[str, str]) -> None:
         """Store a library and its units, and begin its record: when it was made, how many units and bytes it has."""
         size_bytes = sum(map(len, values.values()))
         self._count({"units:built": len(values) - 1})
@@ -71,7 +71,7 @@ class UnitCache:
         pipeline = self._redis.pipeline(transaction=False)
         for key, value in values.items():
             pipeline.set(value_key(key), value, px=self._keep_ms)
-        fields = {"made_ms": _now_ms(), "units": len(values) - 1, "bytes": size_bytes}
+        fields = {**labels, "made_ms": _now_ms(), "units": len(values) - 1, "bytes": size_bytes}
         pipeline.hset(use_key(library), mapping=cast("dict[Any, Any]", fields))
         pipeline.hsetnx(use_key(library), "hits", "0")
         pipeline.pexpire(use_key(library), self._keep_ms)
@@ -152,7 +152,7 @@ def value_key(key: str) -> str:
 
 
 def use_key(library: str) -> str:
-    """The key of a library's record: `made_ms`, `used_ms`, `hits`, `units`, `bytes`."""
+    """The key of a library's record: its labels, and `made_ms`, `used_ms`, `hits`, `units`, `bytes`."""
     return f"tessera:{library}:use"
 
 

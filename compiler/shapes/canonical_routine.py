@@ -271,7 +271,15 @@ def _at(graph: Graph, dims: Mapping[str, int]) -> Graph | None:
         found,
         ops=tuple(replace(now, symbols=before.symbols) for now, before in zip(found.ops, graph.ops, strict=True)),
         tensors=MappingProxyType(
-            {name: replace(tensor, symbols=graph.tensors[name].symbols) for name, tensor in found.tensors.items()}
+            {
+                name: replace(
+                    tensor,
+                    symbols=graph.tensors[name].symbols,
+                    # a part of a constant as long as this model has it says how long that is
+                    constant=None if tensor.constant is None else _without_elements(tensor.constant),
+                )
+                for name, tensor in found.tensors.items()
+            }
         ),
     )
 

@@ -45,6 +45,18 @@ class Candidate:
         """The key of the library."""
         return library_key(self.about)
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What lists show of the library: kinds of ops, signature, element type, size, profile."""
+        graph = self.sized.graph
+        return {
+            "op": "+".join(op.kind for op in graph.ops),
+            "signature": self.about.signature,
+            "dtype": graph.tensors[graph.outputs[0]].dtype,
+            "size": self.about.size,
+            "profile": self.about.profile,
+        }
+
 
 class SharedLibraries:
     """The libraries of one compilation: equal routines have one, which is stored for other compilations."""
@@ -110,7 +122,7 @@ class SharedLibraries:
                 return found[key]
             values = library_values(candidate, self._profile)
             if is_ours:
-                self._stored.put_many(key, values)
+                self._stored.put_many(key, values, candidate.labels)
         return _library(decode_library(values[key]), values)
 
 

@@ -13,8 +13,8 @@ class StoredUnits(Protocol):
     def get_many(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """The values of those keys that have one."""
 
-    def put_many(self, library: str, values: Mapping[str, bytes]) -> None:
-        """Store the values of one library, under whose key `library` it and its units are listed."""
+    def put_many(self, library: str, values: Mapping[str, bytes], labels: Mapping[str, str]) -> None:
+        """Store the values of one library, under whose key `library` it and its units are listed with these labels."""
 
     def drop_damaged(self, keys: Sequence[str]) -> None:
         """Forget values that are not as they were written, and count them."""
@@ -33,7 +33,7 @@ class NoStoredUnits:
         """Nothing."""
         return {}
 
-    def put_many(self, library: str, values: Mapping[str, bytes]) -> None:
+    def put_many(self, library: str, values: Mapping[str, bytes], labels: Mapping[str, str]) -> None:
         """Nothing is kept."""
 
     def drop_damaged(self, keys: Sequence[str]) -> None:

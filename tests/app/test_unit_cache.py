@@ -162,7 +162,7 @@ def test_a_cache_that_is_gone_costs_time_only(client: redis.Redis, tmp_path: Pat
 
 
 def test_uses_are_recorded_for_the_owners_who_asked(client: redis.Redis, units: UnitCache) -> None:
-    units.put_many("library:1:a", {"library:1:a": b"1", "unit:1:b": b"22", "unit:1:c": b"333"})
+    units.put_many("library:1:a", {"library:1:a": b"1", "unit:1:b": b"22", "unit:1:c": b"333"}, {"op": "Relu"})
     units.used({"library:1:a": 2})
     units.for_owners(["bob"]).used({"library:1:a": 2})
     record = cast(dict[str, str], client.hgetall(use_key("library:1:a")))

@@ -21,9 +21,10 @@ class UnitsInMemory:
         self.counts["found"] += len(found)
         return found
 
-    def put_many(self, library: str, values: Mapping[str, bytes]) -> None:
+    def put_many(self, library: str, values: Mapping[str, bytes], labels: Mapping[str, str]) -> None:
         """Store values."""
         assert library in values
+        assert labels["op"]
         self.values |= values
         self.counts["libraries stored"] += 1
         self.counts["units stored"] += len(values) - 1
